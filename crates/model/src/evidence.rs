@@ -1,0 +1,105 @@
+//! What the probes saw: whether a variant is what its name says.
+
+use serde::{Deserialize, Serialize};
+
+use crate::experiment::VariantId;
+
+/// One probe's verdict.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProbeResult {
+    /// A short fixed name: see [`probe`].
+    pub probe: String,
+    /// Whether the variant did what its policy level promises.
+    pub passed: bool,
+    /// What was seen, in words for a person.
+    pub seen: String,
+}
+
+/// The names of the probes.
+pub mod probe {
+    /// A permitted request is answered with 200 through the whole path.
+    pub const PERMITTED: &str = "permitted request";
+    /// Frames and payload between the pods were seen on the link between the nodes.
+    pub const ON_THE_WIRE: &str = "on the wire";
+    /// The canary is readable on the wire, or is not, as the policy level promises.
+    pub const CANARY: &str = "canary";
+    /// A TLS ServerHello was seen on the expected port, with its parameters.
+    pub const HANDSHAKE: &str = "handshake";
+    /// The server's proxy proves the server's identity.
+    pub const SERVER_IDENTITY: &str = "server identity";
+    /// The server's side saw the client's identity.
+    pub const CLIENT_IDENTITY: &str = "client identity";
+    /// A client with an identity that the policy does not allow is refused.
+    pub const FORBIDDEN_IDENTITY: &str = "forbidden identity";
+    /// A client whose certificate another authority signed is refused.
+    pub const FOREIGN_CA: &str = "foreign authority";
+    /// A method that the policy does not allow is refused.
+    pub const FORBIDDEN_METHOD: &str = "forbidden method";
+    /// A path that the policy does not allow is refused.
+    pub const FORBIDDEN_PATH: &str = "forbidden path";
+    /// A client without a mesh is refused.
+    pub const PLAINTEXT_OUTSIDER: &str = "plaintext outsider";
+}
+
+/// Parameters of a TLS handshake, read from packets.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Handshake {
+    /// `TLS 1.3`.
+    pub version: String,
+    /// `TLS_AES_128_GCM_SHA256`.
+    pub cipher: String,
+    /// `X25519`.
+    pub key_exchange_group: String,
+}
+
+/// What was captured on the link between the nodes.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WireEvidence {
+    /// Frames with payload from the client's pod to the server's.
+    pub frames_to_server: u64,
+    /// Frames with payload the other way.
+    pub frames_to_client: u64,
+    /// TCP payload bytes from the client's pod to the server's.
+    pub bytes_to_server: u64,
+    /// TCP payload bytes the other way.
+    pub bytes_to_client: u64,
+    /// The server's ports that were seen.
+    pub ports: Vec<u16>,
+    /// Whether the request's canary was readable.
+    pub canary_to_server: bool,
+    /// Whether the answer's canary was readable.
+    pub canary_to_client: bool,
+    /// The handshakes seen, without repeats.
+    pub handshakes: Vec<Handshake>,
+    /// Distinct TCP connections seen.
+    pub connections: u32,
+    /// Packets that the kernel dropped before they were read; above zero, absence proves nothing.
+    pub dropped: u64,
+}
+
+/// All that the probes saw of one variant in one round.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Evidence {
+    /// Of which variant.
+    pub variant: VariantId,
+    /// In which round (counts from 1).
+    pub round: u32,
+    /// In the order in which they ran.
+    pub probes: Vec<ProbeResult>,
+    /// What the packets showed.
+    pub wire: WireEvidence,
+}
+
+impl Evidence {
+    /// The first probe that failed.
+    #[must_use]
+    pub fn failure(&self) -> Option<&ProbeResult> {
+        self.probes.iter().find(|p| !p.passed)
+    }
+
+    /// Whether there are probes and all of them passed.
+    #[must_use]
+    pub fn passed(&self) -> bool {
+        !self.probes.is_empty() && self.failure().is_none()
+    }
+}

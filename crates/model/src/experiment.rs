@@ -1,0 +1,213 @@
+//! What is asked: an [`Experiment`] and its factors.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// The name of a variant, unique in its experiment (`envoy-sidecar-l7`).
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct VariantId(pub String);
+
+/// The name of a load point, unique in its experiment (`steady`).
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct LoadPointId(pub String);
+
+impl fmt::Display for VariantId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&self.0)
+    }
+}
+
+impl fmt::Display for LoadPointId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&self.0)
+    }
+}
+
+/// What a mesh configuration promises to do to a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum PolicyLevel {
+    /// A proxy is in the path and encrypts nothing.
+    Plaintext,
+    /// Mutual TLS with verified identities, no further policy.
+    Mtls,
+    /// Mutual TLS and a policy on the peer's identity.
+    L4,
+    /// Mutual TLS and a policy on the peer's identity, the HTTP method and the path.
+    L7,
+}
+
+impl fmt::Display for PolicyLevel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Plaintext => "plaintext",
+            Self::Mtls => "mtls",
+            Self::L4 => "l4",
+            Self::L7 => "l7",
+        })
+    }
+}
+
+/// What a variant is to the comparison.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Role {
+    /// The variant without a mesh. There is exactly one.
+    Baseline,
+    /// The baseline again, in processes of its own: the A/A control. Exactly one.
+    Control,
+    /// What is compared with the baselines.
+    Candidate,
+}
+
+/// A known cost that is added to a variant on purpose, to check the measuring.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Inject {
+    /// The server spins this long for each request before it answers.
+    DelayNs(u64),
+    /// As [`Inject::DelayNs`], as a share of the baseline's p50 response latency at the
+    /// first steady load point, measured before the first round (0.15 is 15 %).
+    DelayShareOfP50(f64),
+}
+
+/// One mesh configuration: a data plane, its policy level and options.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Variant {
+    /// Unique in the experiment.
+    pub id: VariantId,
+    /// The data plane's name, as `meshtax dataplanes` lists it (`none`, `envoy-sidecar`).
+    pub data_plane: String,
+    /// `None` for the data plane `none`.
+    pub level: Option<PolicyLevel>,
+    /// What it is to the comparison.
+    pub role: Role,
+    /// A known cost, if one is injected.
+    pub inject: Option<Inject>,
+}
+
+/// When requests are intended to be sent in an open loop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Arrivals {
+    /// Equal gaps.
+    Constant,
+    /// Exponential gaps: independent users.
+    Poisson,
+}
+
+/// How load is offered.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "regime", rename_all = "lowercase")]
+pub enum Regime {
+    /// Open loop below the knee: arrivals do not wait for answers. Measures latency.
+    Steady {
+        /// Offered rate in requests per second.
+        rate_per_s: f64,
+        /// How the intended send times are spread.
+        arrivals: Arrivals,
+    },
+    /// Closed loop: every connection sends again as soon as it has its answer. Measures
+    /// throughput and CPU per request; its latency is connections / throughput by identity.
+    Saturated,
+}
+
+/// One offered load.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LoadPoint {
+    /// Unique in the experiment.
+    pub id: LoadPointId,
+    /// Open or closed loop, and how much.
+    pub load: Regime,
+}
+
+impl LoadPoint {
+    /// Whether this is an open-loop point, whose latency is meaningful.
+    #[must_use]
+    pub fn is_steady(&self) -> bool {
+        matches!(self.load, Regime::Steady { .. })
+    }
+}
+
+/// What is sent over which connections.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Workload {
+    /// Size of the answer's body in bytes.
+    pub response_bytes: u32,
+    /// Keep-alive connections of the generator.
+    pub connections: u32,
+}
+
+/// Where client and server stand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Placement {
+    /// On different nodes: the traffic crosses the link between them.
+    TwoNodes,
+}
+
+/// How often and how long is measured.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Design {
+    /// Processes and connections are recreated in each; inference clusters on them.
+    pub min_rounds: u32,
+    /// Blocks in a round.
+    pub blocks_per_round: u32,
+    /// The measured part of a trial, in nanoseconds.
+    pub trial_ns: u64,
+    /// The part before it, left out of every figure, in nanoseconds.
+    pub warmup_ns: u64,
+    /// The whole run aims to end within this, in nanoseconds. `min_rounds` goes first.
+    pub time_limit_ns: u64,
+    /// Stop when the primary intervals are narrower than this half width (0.02 is ±2 %).
+    pub precision: Option<f64>,
+}
+
+/// What every data plane is given alike, so that equal work is compared.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EqualWork {
+    /// Worker threads of each proxy.
+    pub workers: u32,
+}
+
+/// A question with its factors.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Experiment {
+    /// The preset's or the spec's name.
+    pub name: String,
+    /// Where client and server stand.
+    pub placement: Placement,
+    /// What is sent.
+    pub workload: Workload,
+    /// What is given to all alike.
+    pub equal_work: EqualWork,
+    /// The baseline first, the control second, then the candidates.
+    pub variants: Vec<Variant>,
+    /// At least one.
+    pub load_points: Vec<LoadPoint>,
+    /// How often and how long.
+    pub design: Design,
+}
+
+impl Experiment {
+    /// The variant of this name.
+    #[must_use]
+    pub fn variant(&self, id: &VariantId) -> Option<&Variant> {
+        self.variants.iter().find(|v| v.id == *id)
+    }
+
+    /// The load point of this name.
+    #[must_use]
+    pub fn load_point(&self, id: &LoadPointId) -> Option<&LoadPoint> {
+        self.load_points.iter().find(|p| p.id == *id)
+    }
+
+    /// The variant with this role; for [`Role::Candidate`] the first.
+    #[must_use]
+    pub fn by_role(&self, role: Role) -> Option<&Variant> {
+        self.variants.iter().find(|v| v.role == role)
+    }
+}

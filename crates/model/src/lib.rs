@@ -1,0 +1,20 @@
+//! The vocabulary of a meshtax experiment, as plain data.
+//!
+//! Everything here is pure: no I/O, no clock, no randomness. The words are those of
+//! `docs/glossary.md`. Units stand last in a field's name (`_ns`, `_bytes`, `_per_s`).
+
+pub mod analysis;
+pub mod environment;
+pub mod event;
+pub mod evidence;
+pub mod experiment;
+pub mod histogram;
+pub mod plan;
+pub mod trial;
+
+pub use histogram::LatencyHistogram;
+
+/// The version of everything that meshtax writes: run directories and `--json` documents.
+///
+/// A reader refuses a larger number than its own.
+pub const FORMAT_VERSION: u32 = 1;
