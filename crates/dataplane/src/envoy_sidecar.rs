@@ -1,0 +1,317 @@
+//! `envoy-sidecar`: two real Envoys, configured as Istio configures its sidecars.
+//!
+//! The shapes of listeners and clusters (virtual outbound at 15001 with `use_original_dst`,
+//! virtual inbound at 15006, ALPN `istio*`, upstream source 127.0.0.6, the exact SPIFFE identity
+//! verified by the client, the trust domain by the server) follow Istio's "Understanding Envoy
+//! and Istio" and Envoy's v3 API reference.
+
+use meshtax_model::experiment::PolicyLevel;
+use meshtax_model::trial::ComponentRole;
+use serde_json::{Value, json};
+
+use crate::{
+    ALLOWED_PATH, Blueprint, ClientIdentityFrom, Content, DataPlane, DirectTls, ECHO_PATH,
+    PORT_INBOUND, PORT_OUTBOUND, PROXY_MARK, Pod, PodFile, Process, Program, Site, TRUST_DOMAIN,
+    certificate_files, probes,
+};
+
+pub(crate) const DATA_PLANE: DataPlane = DataPlane {
+    name: "envoy-sidecar",
+    levels: &[PolicyLevel::Mtls, PolicyLevel::L7],
+    summary: "two real Envoys configured as Istio's sidecars are; stands for Istio sidecar",
+    needs: Some(Program::Envoy),
+    note: Some(
+        "upstream Envoy without Istio's own stats, ALPN and metadata-exchange filters: \
+         Istio's proxy image may cost more",
+    ),
+    build: blueprint,
+};
+
+/// What Istio's sidecars offer to each other instead of `http/1.1`.
+const ALPN_HTTP11: &str = "istio-http/1.1";
+const ALPN_SERVER: [&str; 5] = [
+    "istio-peer-exchange",
+    "istio",
+    "istio-http/1.0",
+    ALPN_HTTP11,
+    "istio-h2",
+];
+
+fn blueprint(site: &Site, level: PolicyLevel) -> Blueprint {
+    let client = side(
+        site,
+        &site.client,
+        ComponentRole::ClientProxy,
+        &outbound(site, level),
+    );
+    let server = side(
+        site,
+        &site.server,
+        ComponentRole::ServerProxy,
+        &inbound(site, level),
+    );
+    Blueprint {
+        probes: probes(site, level, ClientIdentityFrom::ForwardedClientCert),
+        direct_tls: DirectTls {
+            alpn: vec![ALPN_HTTP11.into()],
+        },
+        ..Blueprint::sidecars(client, server)
+    }
+}
+
+fn side(site: &Site, pod: &Pod, role: ComponentRole, config: &Value) -> (Vec<PodFile>, Process) {
+    let mut files = certificate_files(&pod.identity());
+    files.push(PodFile {
+        name: "envoy.json".into(),
+        content: Content::Text(serde_json::to_string_pretty(config).unwrap_or_default()),
+    });
+    let arguments = [
+        "--config-path",
+        &pod.path("envoy.json"),
+        "--concurrency",
+        &site.workers.to_string(),
+        // Hot restart keeps shared memory in /dev/shm and would outlive the process.
+        "--disable-hot-restart",
+        "--log-level",
+        "warning",
+    ];
+    let process = Process {
+        role,
+        program: Program::Envoy,
+        arguments: arguments.map(String::from).to_vec(),
+    };
+    (files, process)
+}
+
+fn bootstrap(pod: &Pod, listeners: &Value, clusters: &Value) -> Value {
+    json!({
+        "node": {"id": pod.service_account, "cluster": "meshtax"},
+        "static_resources": {"listeners": listeners, "clusters": clusters},
+    })
+}
+
+fn outbound(site: &Site, level: PolicyLevel) -> Value {
+    let name = format!(
+        "outbound|{}||server.default.svc.{TRUST_DOMAIN}",
+        site.app_port
+    );
+    let manager = connection_manager("outbound", &name, json!({}), &[]);
+    let listeners = json!([
+        {
+            "name": "virtualOutbound",
+            "traffic_direction": "OUTBOUND",
+            "address": address("0.0.0.0", PORT_OUTBOUND),
+            "use_original_dst": true,
+            "filter_chains": [{"filters": [passthrough_filter()]}],
+        },
+        {
+            "name": format!("0.0.0.0_{}", site.app_port),
+            "traffic_direction": "OUTBOUND",
+            "address": address("0.0.0.0", site.app_port),
+            "bind_to_port": false,
+            "filter_chains": [{"filters": [manager]}],
+        },
+    ]);
+    let mut cluster = cluster(&name, "STATIC", "0.0.0.0");
+    cluster["load_assignment"] = json!({
+        "cluster_name": name,
+        "endpoints": [{"lb_endpoints": [{
+            "endpoint": {"address": address(&site.server.address.to_string(), site.app_port)},
+        }]}],
+    });
+    if level >= PolicyLevel::Mtls {
+        cluster["transport_socket"] = upstream_tls(site);
+    }
+    let mut passthrough = cluster_passthrough("PassthroughCluster", "0.0.0.0");
+    passthrough["lb_policy"] = json!("CLUSTER_PROVIDED");
+    bootstrap(&site.client, &listeners, &json!([cluster, passthrough]))
+}
+
+fn inbound(site: &Site, level: PolicyLevel) -> Value {
+    let name = format!("inbound|{}||", site.app_port);
+    let rules = (level >= PolicyLevel::L7).then(|| http_policy(site));
+    let forwarded = json!({
+        "forward_client_cert_details": "APPEND_FORWARD",
+        "set_current_client_cert_details": {"subject": true, "dns": true, "uri": true},
+    });
+    let manager = connection_manager("inbound", &name, forwarded, rules.as_slice());
+    let mut chain = json!({
+        "filter_chain_match": {"destination_port": site.app_port},
+        "filters": [manager],
+    });
+    if level >= PolicyLevel::Mtls {
+        // Whatever is not the mesh's TLS matches no chain, and is closed: Istio's STRICT mode.
+        chain["filter_chain_match"]["transport_protocol"] = json!("tls");
+        chain["filter_chain_match"]["application_protocols"] = json!(ALPN_SERVER);
+        chain["transport_socket"] = downstream_tls(site);
+    }
+    let listeners = json!([{
+        "name": "virtualInbound",
+        "traffic_direction": "INBOUND",
+        "address": address("0.0.0.0", PORT_INBOUND),
+        "listener_filters": [
+            {
+                "name": "envoy.filters.listener.original_dst",
+                "typed_config": typed("envoy.extensions.filters.listener.original_dst.v3.OriginalDst"),
+            },
+            {
+                "name": "envoy.filters.listener.tls_inspector",
+                "typed_config": typed("envoy.extensions.filters.listener.tls_inspector.v3.TlsInspector"),
+            },
+        ],
+        "filter_chains": [chain],
+    }]);
+    let mut to_app = cluster_passthrough(&name, "127.0.0.6");
+    to_app["lb_policy"] = json!("CLUSTER_PROVIDED");
+    bootstrap(&site.server, &listeners, &json!([to_app]))
+}
+
+fn connection_manager(direction: &str, cluster: &str, more: Value, policy: &[Value]) -> Value {
+    let mut filters = policy.to_vec();
+    filters.push(json!({
+        "name": "envoy.filters.http.router",
+        "typed_config": typed("envoy.extensions.filters.http.router.v3.Router"),
+    }));
+    let mut config =
+        typed("envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager");
+    config["stat_prefix"] = json!(direction);
+    config["server_name"] = json!("istio-envoy");
+    config["normalize_path"] = json!(true);
+    config["stream_idle_timeout"] = json!("0s");
+    config["http_filters"] = json!(filters);
+    config["route_config"] = json!({
+        "name": direction,
+        "validate_clusters": false,
+        "virtual_hosts": [{
+            "name": format!("{direction}|http"),
+            "domains": ["*"],
+            "routes": [{
+                "match": {"prefix": "/"},
+                "route": {"cluster": cluster, "timeout": "0s"},
+            }],
+        }],
+    });
+    merge(&mut config, more);
+    json!({"name": "envoy.filters.network.http_connection_manager", "typed_config": config})
+}
+
+/// An Istio AuthorizationPolicy of action ALLOW with a principal, a method and paths.
+fn http_policy(site: &Site) -> Value {
+    let mut config = typed("envoy.extensions.filters.http.rbac.v3.RBAC");
+    let path = |prefix: &str| json!({"url_path": {"path": {"prefix": prefix}}});
+    config["rules"] = json!({
+        "action": "ALLOW",
+        "policies": {"ns[default]-policy[allow-client]-rule[0]": {
+            "permissions": [{"and_rules": {"rules": [
+                {"or_rules": {"rules": [
+                    {"header": {"name": ":method", "string_match": {"exact": "GET"}}},
+                ]}},
+                {"or_rules": {"rules": [path(ALLOWED_PATH), path(ECHO_PATH)]}},
+            ]}}],
+            "principals": [{"and_ids": {"ids": [
+                {"authenticated": {"principal_name": {"exact": site.client.identity()}}},
+            ]}}],
+        }},
+    });
+    json!({"name": "envoy.filters.http.rbac", "typed_config": config})
+}
+
+fn passthrough_filter() -> Value {
+    let mut config = typed("envoy.extensions.filters.network.tcp_proxy.v3.TcpProxy");
+    config["stat_prefix"] = json!("PassthroughCluster");
+    config["cluster"] = json!("PassthroughCluster");
+    json!({"name": "envoy.filters.network.tcp_proxy", "typed_config": config})
+}
+
+/// A cluster with Istio's defaults whose connections carry the proxy's mark.
+fn cluster(name: &str, kind: &str, source: &str) -> Value {
+    const SOL_SOCKET: i32 = 1;
+    const SO_MARK: i32 = 36;
+    const UNLIMITED: u32 = u32::MAX;
+    let mut protocol = typed("envoy.extensions.upstreams.http.v3.HttpProtocolOptions");
+    protocol["explicit_http_config"] = json!({"http_protocol_options": {}});
+    json!({
+        "name": name,
+        "type": kind,
+        "connect_timeout": "10s",
+        "circuit_breakers": {"thresholds": [{
+            "max_connections": UNLIMITED,
+            "max_pending_requests": UNLIMITED,
+            "max_requests": UNLIMITED,
+            "max_retries": UNLIMITED,
+        }]},
+        "upstream_bind_config": {
+            "source_address": {"address": source, "port_value": 0},
+            "socket_options": [{
+                "level": SOL_SOCKET,
+                "name": SO_MARK,
+                "int_value": PROXY_MARK,
+                "state": "STATE_PREBIND",
+            }],
+        },
+        "typed_extension_protocol_options": {
+            "envoy.extensions.upstreams.http.v3.HttpProtocolOptions": protocol,
+        },
+    })
+}
+
+fn cluster_passthrough(name: &str, source: &str) -> Value {
+    cluster(name, "ORIGINAL_DST", source)
+}
+
+fn upstream_tls(site: &Site) -> Value {
+    let mut config = typed("envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext");
+    config["sni"] = json!(format!(
+        "outbound_.{}_._.server.default.svc.{TRUST_DOMAIN}",
+        site.app_port
+    ));
+    config["common_tls_context"] = common_tls(
+        &site.client,
+        &[ALPN_HTTP11],
+        &json!({"exact": site.server.identity()}),
+    );
+    json!({"name": "envoy.transport_sockets.tls", "typed_config": config})
+}
+
+fn downstream_tls(site: &Site) -> Value {
+    let mut config = typed("envoy.extensions.transport_sockets.tls.v3.DownstreamTlsContext");
+    config["require_client_certificate"] = json!(true);
+    config["common_tls_context"] = common_tls(
+        &site.server,
+        &ALPN_SERVER,
+        &json!({"prefix": format!("spiffe://{TRUST_DOMAIN}/")}),
+    );
+    json!({"name": "envoy.transport_sockets.tls", "typed_config": config})
+}
+
+fn common_tls(pod: &Pod, alpn: &[&str], peer: &Value) -> Value {
+    json!({
+        "tls_params": {
+            "tls_minimum_protocol_version": "TLSv1_2",
+            "tls_maximum_protocol_version": "TLSv1_3",
+        },
+        "alpn_protocols": alpn,
+        "tls_certificates": [{
+            "certificate_chain": {"filename": pod.path("chain.pem")},
+            "private_key": {"filename": pod.path("key.pem")},
+        }],
+        "validation_context": {
+            "trusted_ca": {"filename": pod.path("root.pem")},
+            "match_typed_subject_alt_names": [{"san_type": "URI", "matcher": peer}],
+        },
+    })
+}
+
+fn address(address: &str, port: u16) -> Value {
+    json!({"socket_address": {"address": address, "port_value": port}})
+}
+
+fn typed(name: &str) -> Value {
+    json!({"@type": format!("type.googleapis.com/{name}")})
+}
+
+fn merge(into: &mut Value, more: Value) {
+    if let (Some(into), Value::Object(more)) = (into.as_object_mut(), more) {
+        into.extend(more);
+    }
+}

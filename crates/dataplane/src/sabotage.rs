@@ -1,0 +1,110 @@
+//! Ways to break a variant on purpose, so that tests can see the evidence catch it.
+
+use meshtax_model::experiment::PolicyLevel;
+use serde::{Deserialize, Serialize};
+
+use crate::{Blueprint, PodBlueprint, Site};
+
+/// One way to break a variant. Its probes stay those of the promised level.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Sabotage {
+    /// The proxies are there and encrypt nothing.
+    NoEncryption,
+    /// The server's proxy has the identity of another workload.
+    WrongServerIdentity,
+    /// The client's proxy has the identity of another workload.
+    WrongClientIdentity,
+    /// Mutual TLS only, without the level's policy.
+    NoPolicy,
+    /// No redirection on the client's side: traffic goes around its proxy.
+    NoClientRedirect,
+    /// No redirection on the server's side.
+    NoServerRedirect,
+    /// No redirection at all: both proxies idle beside the traffic.
+    NoRedirect,
+    /// No proxy is started.
+    NoProxy,
+}
+
+impl Sabotage {
+    /// All of them.
+    pub const ALL: &[Self] = &[
+        Self::NoEncryption,
+        Self::WrongServerIdentity,
+        Self::WrongClientIdentity,
+        Self::NoPolicy,
+        Self::NoClientRedirect,
+        Self::NoServerRedirect,
+        Self::NoRedirect,
+        Self::NoProxy,
+    ];
+
+    pub(crate) fn apply(
+        self,
+        site: &Site,
+        level: PolicyLevel,
+        build: fn(&Site, PolicyLevel) -> Blueprint,
+    ) -> Blueprint {
+        let promised = build(site, level);
+        let mut broken = match self {
+            Self::NoEncryption => build(site, PolicyLevel::Plaintext),
+            Self::NoPolicy => build(site, level.min(PolicyLevel::Mtls)),
+            Self::WrongServerIdentity => build_with_server(site, level, build),
+            Self::WrongClientIdentity => build_with_client(site, level, build),
+            _ => promised.clone(),
+        };
+        match self {
+            Self::NoClientRedirect => broken.client.redirect.outbound_to = None,
+            Self::NoServerRedirect => broken.server.redirect.inbound_to = None,
+            Self::NoRedirect => {
+                broken.client.redirect.outbound_to = None;
+                broken.server.redirect.inbound_to = None;
+            }
+            Self::NoProxy => {
+                broken.client.processes.clear();
+                broken.server.processes.clear();
+            }
+            _ => {}
+        }
+        Blueprint {
+            probes: promised.probes,
+            direct_tls: promised.direct_tls,
+            proxy_port: promised.proxy_port,
+            ..broken
+        }
+    }
+}
+
+const WRONG: &str = "impostor";
+
+/// The server's pod as of another workload; the client's still expects the right one.
+fn build_with_server(
+    site: &Site,
+    level: PolicyLevel,
+    build: fn(&Site, PolicyLevel) -> Blueprint,
+) -> Blueprint {
+    let mut wrong = site.clone();
+    wrong.server.service_account = WRONG.into();
+    with_server(build(site, level), build(&wrong, level).server)
+}
+
+fn build_with_client(
+    site: &Site,
+    level: PolicyLevel,
+    build: fn(&Site, PolicyLevel) -> Blueprint,
+) -> Blueprint {
+    let mut wrong = site.clone();
+    wrong.client.service_account = WRONG.into();
+    Blueprint {
+        client: build(&wrong, level).client,
+        ..build(site, level)
+    }
+}
+
+fn with_server(blueprint: Blueprint, server: PodBlueprint) -> Blueprint {
+    Blueprint {
+        server,
+        ..blueprint
+    }
+}

@@ -1,0 +1,208 @@
+//! Redirection into proxies: an encoder of our own for the few nftables expressions it needs.
+//!
+//! No `nft` program, no C library. Numbers and layouts are those of
+//! `linux/netfilter/nf_tables.h` and `linux/netfilter/nfnetlink.h`; the encoding is held by
+//! golden messages in the tests.
+
+use std::io;
+
+use meshtax_dataplane::Redirect;
+use netlink_sys::protocols::NETLINK_NETFILTER;
+use netlink_sys::{Socket, SocketAddr};
+
+const SUBSYSTEM: u16 = 10; // NFNL_SUBSYS_NFTABLES
+const BATCH_BEGIN: u16 = 0x10;
+const BATCH_END: u16 = 0x11;
+const NEW_TABLE: u16 = SUBSYSTEM << 8;
+const NEW_CHAIN: u16 = (SUBSYSTEM << 8) | 3;
+const NEW_RULE: u16 = (SUBSYSTEM << 8) | 6;
+
+const F_REQUEST: u16 = 0x1;
+const F_ACK: u16 = 0x4;
+const F_CREATE: u16 = 0x400;
+const F_APPEND: u16 = 0x800;
+const NESTED: u16 = 0x8000;
+
+const FAMILY_INET4: u8 = 2;
+const HOOK_PREROUTING: u32 = 0;
+const HOOK_OUTPUT: u32 = 3;
+const PRIORITY_DSTNAT: i32 = -100;
+
+const META_MARK: u32 = 3;
+const META_IIF: u32 = 4;
+const META_OIF: u32 = 5;
+const META_L4PROTO: u32 = 16;
+
+const REGISTER: u32 = 1; // NFT_REG_1
+const REGISTER_VERDICT: u32 = 0;
+const VERDICT_ACCEPT: u32 = 1;
+const LOOPBACK_INDEX: u32 = 1;
+
+const TABLE: &str = "meshtax";
+
+/// Puts a pod's redirect rules in force in the calling thread's namespace.
+pub(crate) fn apply(redirect: &Redirect) -> io::Result<()> {
+    let batch = encode(redirect);
+    if batch.acknowledged == 0 {
+        return Ok(());
+    }
+    let socket = Socket::new(NETLINK_NETFILTER)?;
+    socket.connect(&SocketAddr::new(0, 0))?;
+    socket.send(&batch.bytes, 0)?;
+    let mut left = batch.acknowledged;
+    while left > 0 {
+        let (answer, _) = socket.recv_from_full()?;
+        left = left.saturating_sub(acknowledgements(&answer)?);
+    }
+    Ok(())
+}
+
+/// Counts the positive answers in a datagram; the first negative one is the error.
+fn acknowledgements(mut answer: &[u8]) -> io::Result<u32> {
+    const NLMSG_ERROR: u16 = 2;
+    let mut count = 0;
+    while answer.len() >= 20 {
+        let length = u32::from_ne_bytes([answer[0], answer[1], answer[2], answer[3]]) as usize;
+        let kind = u16::from_ne_bytes([answer[4], answer[5]]);
+        if kind == NLMSG_ERROR {
+            let code = i32::from_ne_bytes([answer[16], answer[17], answer[18], answer[19]]);
+            if code != 0 {
+                return Err(io::Error::from_raw_os_error(-code));
+            }
+            count += 1;
+        }
+        answer = answer.get(length.next_multiple_of(4).max(20)..).unwrap_or(&[]);
+    }
+    Ok(count)
+}
+
+/// A batch of netlink messages and how many of them ask for an answer.
+#[derive(Debug, Default)]
+struct Batch {
+    bytes: Vec<u8>,
+    sequence: u32,
+    acknowledged: u32,
+}
+
+fn encode(redirect: &Redirect) -> Batch {
+    let mut batch = Batch::default();
+    if redirect.outbound_to.is_none() && redirect.inbound_to.is_none() {
+        return batch;
+    }
+    batch.message(BATCH_BEGIN, F_REQUEST, 0, SUBSYSTEM, &[]);
+    batch.nftables(NEW_TABLE, F_CREATE, &string(1, TABLE));
+    if let Some(port) = redirect.outbound_to {
+        batch.chain("output", HOOK_OUTPUT);
+        // The proxy's own connections carry its mark: otherwise they would come back to it.
+        // A rule by uid would not do for ordinary users, to whom one uid only is mapped.
+        batch.rule("output", &[meta(META_MARK), equals(&redirect.exempt_mark.to_ne_bytes()), accept()]);
+        batch.rule("output", &[meta(META_OIF), equals(&LOOPBACK_INDEX.to_ne_bytes()), accept()]);
+        batch.rule("output", &redirect_tcp(port));
+    }
+    if let Some(port) = redirect.inbound_to {
+        batch.chain("prerouting", HOOK_PREROUTING);
+        batch.rule("prerouting", &[meta(META_IIF), equals(&LOOPBACK_INDEX.to_ne_bytes()), accept()]);
+        batch.rule("prerouting", &redirect_tcp(port));
+    }
+    batch.message(BATCH_END, F_REQUEST, 0, SUBSYSTEM, &[]);
+    batch
+}
+
+impl Batch {
+    fn message(&mut self, kind: u16, flags: u16, family: u8, resource: u16, payload: &[u8]) {
+        let length = 16 + 4 + payload.len();
+        self.bytes.extend_from_slice(&(length as u32).to_ne_bytes());
+        self.bytes.extend_from_slice(&kind.to_ne_bytes());
+        self.bytes.extend_from_slice(&flags.to_ne_bytes());
+        self.bytes.extend_from_slice(&self.sequence.to_ne_bytes());
+        self.bytes.extend_from_slice(&0_u32.to_ne_bytes());
+        self.bytes.push(family);
+        self.bytes.push(0); // NFNETLINK_V0
+        self.bytes.extend_from_slice(&resource.to_be_bytes());
+        self.bytes.extend_from_slice(payload);
+        self.sequence += 1;
+    }
+
+    fn nftables(&mut self, kind: u16, flags: u16, payload: &[u8]) {
+        self.message(kind, F_REQUEST | F_ACK | flags, FAMILY_INET4, 0, payload);
+        self.acknowledged += 1;
+    }
+
+    /// A base chain of type `nat`.
+    fn chain(&mut self, name: &str, hook: u32) {
+        let mut hooks = attribute(1, &hook.to_be_bytes());
+        hooks.extend(attribute(2, &PRIORITY_DSTNAT.to_be_bytes()));
+        let mut payload = string(1, TABLE);
+        payload.extend(string(3, name));
+        payload.extend(attribute(4 | NESTED, &hooks));
+        payload.extend(string(7, "nat"));
+        self.nftables(NEW_CHAIN, F_CREATE, &payload);
+    }
+
+    fn rule(&mut self, chain: &str, expressions: &[Vec<u8>]) {
+        let list: Vec<u8> = expressions
+            .iter()
+            .flat_map(|expression| attribute(1 | NESTED, expression))
+            .collect();
+        let mut payload = string(1, TABLE);
+        payload.extend(string(2, chain));
+        payload.extend(attribute(4 | NESTED, &list));
+        self.nftables(NEW_RULE, F_CREATE | F_APPEND, &payload);
+    }
+}
+
+fn redirect_tcp(port: u16) -> [Vec<u8>; 4] {
+    const TCP: u8 = 6;
+    let mut immediate = attribute(1, &REGISTER.to_be_bytes());
+    immediate.extend(attribute(2 | NESTED, &attribute(1, &port.to_be_bytes())));
+    [
+        meta(META_L4PROTO),
+        equals(&[TCP]),
+        expression("immediate", &immediate),
+        expression("redir", &attribute(1, &REGISTER.to_be_bytes())),
+    ]
+}
+
+/// Loads a property of the packet into the register.
+fn meta(key: u32) -> Vec<u8> {
+    let mut data = attribute(1, &REGISTER.to_be_bytes());
+    data.extend(attribute(2, &key.to_be_bytes()));
+    expression("meta", &data)
+}
+
+/// Goes on with the rule only if the register holds this value.
+fn equals(value: &[u8]) -> Vec<u8> {
+    let mut data = attribute(1, &REGISTER.to_be_bytes());
+    data.extend(attribute(2, &0_u32.to_be_bytes())); // NFT_CMP_EQ
+    data.extend(attribute(3 | NESTED, &attribute(1, value)));
+    expression("cmp", &data)
+}
+
+fn accept() -> Vec<u8> {
+    let code = attribute(1, &VERDICT_ACCEPT.to_be_bytes());
+    let mut data = attribute(1, &REGISTER_VERDICT.to_be_bytes());
+    data.extend(attribute(2 | NESTED, &attribute(2 | NESTED, &code)));
+    expression("immediate", &data)
+}
+
+fn expression(name: &str, data: &[u8]) -> Vec<u8> {
+    let mut bytes = string(1, name);
+    bytes.extend(attribute(2 | NESTED, data));
+    bytes
+}
+
+fn string(kind: u16, text: &str) -> Vec<u8> {
+    let mut bytes = text.as_bytes().to_vec();
+    bytes.push(0);
+    attribute(kind, &bytes)
+}
+
+fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {
+    let length = 4 + value.len();
+    let mut bytes = Vec::with_capacity(length.next_multiple_of(4));
+    bytes.extend_from_slice(&(length as u16).to_ne_bytes());
+    bytes.extend_from_slice(&kind.to_ne_bytes());
+    bytes.extend_from_slice(value);
+    bytes.resize(length.next_multiple_of(4), 0);
+    bytes
+}
