@@ -1,1 +1,41 @@
-//! TODO
+//! What a trial costs, from the kernel's own books: CPU of processes in nanoseconds, their
+//! memory, the machine's idle time, and how fast the machine is at the moment.
+//!
+//! CPU is read from each process's CPU clock (`clock_getcpuclockid`). It is the scheduler's
+//! nanosecond account `sum_exec_runtime`, the figure that `/proc/PID/task/*/schedstat` shows, summed
+//! by the kernel over all threads *including those that ended*, which a walk over `task/*` would
+//! lose. It is not the sampled 10 ms ticks of `utime` and `stime`. A thread that runs on another
+//! core at the moment of reading is accounted up to its last scheduler tick (at most 10 ms, 4 ms at
+//! 250 Hz). Without `CONFIG_IRQ_TIME_ACCOUNTING` softirq time is in the account of the thread that
+//! it interrupts: see [`softirq_is_charged_to_the_interrupted`].
+
+#![forbid(unsafe_code)]
+
+mod host;
+mod machine;
+mod process;
+mod time;
+
+pub use host::{allowed_cores, host, softirq_is_charged_to_the_interrupted};
+pub use machine::{MachineReading, speed_probe};
+pub use process::{cpu_ns, established_connections, memory};
+pub use time::{monotonic_ns, sleep_until_ns, unix_ms};
+
+/// What could not be read, and why.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot read {what}: {cause}")]
+pub struct ObserveError {
+    /// Which figure of what.
+    pub what: String,
+    /// The kernel's answer.
+    pub cause: String,
+}
+
+impl ObserveError {
+    fn new(what: impl Into<String>, cause: impl ToString) -> Self {
+        Self {
+            what: what.into(),
+            cause: cause.to_string(),
+        }
+    }
+}
