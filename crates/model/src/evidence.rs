@@ -103,3 +103,14 @@ impl Evidence {
         !self.probes.is_empty() && self.failure().is_none()
     }
 }
+
+/// A variant that could not be measured in a round.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VariantFailure {
+    /// Which.
+    pub variant: VariantId,
+    /// In which round (counts from 1).
+    pub round: u32,
+    /// Why, for a person.
+    pub reason: String,
+}

@@ -1,0 +1,267 @@
+//! A spec's tree -> an [`Experiment`].
+
+use meshtax_model::experiment::{
+    Arrivals, Design, EqualWork, Experiment, LoadPoint, LoadPointId, Placement, Regime, Workload,
+};
+
+use crate::KnownDataPlane;
+use crate::error::{Place, Problem};
+use crate::fields::{Fields, items, scalar, word};
+use crate::tree::Node;
+use crate::value::{self, ValueError};
+use crate::variants;
+
+/// More load points than this make a block longer than a machine stays the same.
+const MOST_LOAD_POINTS: usize = 16;
+
+const SPEC_EXAMPLE: &str = "`name: my-question` and further lines of `key: value`";
+const STEADY_EXAMPLE: &str = "- steady: {rate: 1000, arrivals: poisson}";
+const SATURATED_EXAMPLE: &str = "- saturated: {}";
+
+/// The whole spec.
+pub(crate) fn experiment(root: &Node, known: &[KnownDataPlane]) -> Result<Experiment, Problem> {
+    const KEYS: [&str; 7] = [
+        "name",
+        "placement",
+        "workload",
+        "workers",
+        "variants",
+        "load",
+        "design",
+    ];
+    let spec = Fields::of(root, "the spec", &KEYS, SPEC_EXAMPLE)?;
+    let design = match spec.get("design") {
+        Some(node) => design(node)?,
+        None => default_design(),
+    };
+    Ok(Experiment {
+        name: spec.or("name", "custom".to_owned(), safe_name)?,
+        placement: match spec.get("placement") {
+            Some(node) => word(node, "placement", &[("two-nodes", Placement::TwoNodes)])?,
+            None => Placement::TwoNodes,
+        },
+        workload: match spec.get("workload") {
+            Some(node) => workload(node)?,
+            None => Workload {
+                response_bytes: 1024,
+                connections: 32,
+            },
+        },
+        equal_work: EqualWork {
+            workers: spec.or("workers", 1, |t| {
+                value::count(t, "a number of worker threads", 1, 64)
+            })?,
+        },
+        variants: variants::read(spec.get("variants"), known)?,
+        load_points: match spec.get("load") {
+            Some(node) => load_points(node, &design)?,
+            None => default_load(),
+        },
+        design,
+    })
+}
+
+/// Names and ids stand in paths, in tables and in URLs' fragments.
+pub(crate) fn safe_name(text: &str) -> Result<String, ValueError> {
+    const MOST: usize = 64;
+    let safe = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | '+');
+    let starts_well = text.starts_with(|c: char| c.is_ascii_alphanumeric());
+    if starts_well && text.len() <= MOST && text.chars().all(safe) {
+        return Ok(text.to_owned());
+    }
+    Err(ValueError {
+        problem: "this name cannot be used".to_owned(),
+        fix: format!(
+            "allowed: up to {MOST} of a-z A-Z 0-9 - _ . +, a letter or digit first, as in envoy-sidecar-l7"
+        ),
+    })
+}
+
+fn workload(node: &Node) -> Result<Workload, Problem> {
+    let fields = Fields::of(
+        node,
+        "`workload`",
+        &["response", "connections"],
+        "`workload: {response: 1 KiB, connections: 32}`",
+    )?;
+    Ok(Workload {
+        response_bytes: fields.or("response", 1024, response_bytes)?,
+        connections: fields.or("connections", 32, |t| {
+            value::count(t, "a number of connections", 1, 10_000)
+        })?,
+    })
+}
+
+fn response_bytes(text: &str) -> Result<u32, ValueError> {
+    const MOST: u64 = 64 * 1024 * 1024;
+    let bytes = value::size_bytes(text)?;
+    u32::try_from(bytes)
+        .ok()
+        .filter(|b| (1..=MOST).contains(&u64::from(*b)))
+        .ok_or_else(|| ValueError {
+            problem: format!("{bytes} bytes are out of range"),
+            fix: "allowed: 1 B to 64 MiB, as in 1 KiB".to_owned(),
+        })
+}
+
+fn default_design() -> Design {
+    Design {
+        min_rounds: 6,
+        blocks_per_round: 2,
+        trial_ns: 500_000_000,
+        warmup_ns: 100_000_000,
+        time_limit_ns: 120_000_000_000,
+        precision: None,
+    }
+}
+
+fn design(node: &Node) -> Result<Design, Problem> {
+    let fields = Fields::of(
+        node,
+        "`design`",
+        &["rounds", "blocks", "trial", "warmup", "time", "precision"],
+        "`design: {rounds: 6, blocks: 2, trial: 500ms, warmup: 100ms, time: 2m}`",
+    )?;
+    let default = default_design();
+    Ok(Design {
+        min_rounds: fields.or("rounds", default.min_rounds, |t| {
+            value::count(t, "a number of rounds", 1, 1000)
+        })?,
+        blocks_per_round: fields.or("blocks", default.blocks_per_round, |t| {
+            value::count(t, "a number of blocks", 1, 100)
+        })?,
+        trial_ns: fields.or("trial", default.trial_ns, value::trial_ns)?,
+        warmup_ns: fields.or("warmup", default.warmup_ns, value::warmup_ns)?,
+        time_limit_ns: fields.or("time", default.time_limit_ns, value::time_limit_ns)?,
+        precision: fields.or("precision", None, |t| value::precision(t).map(Some))?,
+    })
+}
+
+fn default_load() -> Vec<LoadPoint> {
+    let steady = Regime::Steady {
+        rate_per_s: 1000.0,
+        arrivals: Arrivals::Poisson,
+    };
+    [("steady", steady), ("saturated", Regime::Saturated)]
+        .map(|(id, load)| LoadPoint {
+            id: LoadPointId(id.to_owned()),
+            load,
+        })
+        .to_vec()
+}
+
+/// A load point before its id is final.
+struct Draft {
+    at: Place,
+    id: Option<String>,
+    load: Regime,
+}
+
+fn load_points(node: &Node, design: &Design) -> Result<Vec<LoadPoint>, Problem> {
+    let drafts = items(node, "load", MOST_LOAD_POINTS)?
+        .iter()
+        .map(|item| load_point(item, design))
+        .collect::<Result<Vec<_>, _>>()?;
+    let unnamed_steady = drafts
+        .iter()
+        .filter(|d| d.id.is_none() && matches!(d.load, Regime::Steady { .. }))
+        .count();
+    let mut points: Vec<LoadPoint> = Vec::new();
+    for draft in drafts {
+        let id = LoadPointId(draft.id.unwrap_or_else(|| match draft.load {
+            Regime::Steady { rate_per_s, .. } if unnamed_steady > 1 => {
+                format!("steady-{rate_per_s}")
+            }
+            Regime::Steady { .. } => "steady".to_owned(),
+            Regime::Saturated => "saturated".to_owned(),
+        }));
+        if points.iter().any(|p| p.id == id) {
+            return Err(Problem::new(
+                draft.at,
+                format!("the load point `{id}` stands twice"),
+                "remove one, or give it an `id:` of its own",
+            ));
+        }
+        points.push(LoadPoint {
+            id,
+            load: draft.load,
+        });
+    }
+    Ok(points)
+}
+
+fn load_point(node: &Node, design: &Design) -> Result<Draft, Problem> {
+    let example = format!("`{STEADY_EXAMPLE}` or `{SATURATED_EXAMPLE}`");
+    let fields = Fields::of(node, "a load point", &["steady", "saturated"], &example)?;
+    let Some((kind, inner)) = fields.only() else {
+        return Err(Problem::new(
+            node.at,
+            "a load point is either steady or saturated",
+            format!("write one item for each: `{STEADY_EXAMPLE}` and `{SATURATED_EXAMPLE}`"),
+        ));
+    };
+    let (id, load) = if kind.name == "steady" {
+        steady(inner, design)?
+    } else {
+        let fields = Fields::of(
+            inner,
+            "`saturated`",
+            &["id"],
+            &format!("`{SATURATED_EXAMPLE}`"),
+        )?;
+        (own_id(&fields)?, Regime::Saturated)
+    };
+    Ok(Draft {
+        at: kind.at,
+        id,
+        load,
+    })
+}
+
+pub(crate) fn own_id(fields: &Fields<'_>) -> Result<Option<String>, Problem> {
+    fields.or("id", None, |t| safe_name(t).map(Some))
+}
+
+fn steady(node: &Node, design: &Design) -> Result<(Option<String>, Regime), Problem> {
+    let example = format!("`{STEADY_EXAMPLE}`");
+    let fields = Fields::of(node, "`steady`", &["rate", "arrivals", "id"], &example)?;
+    let rate_node = fields.need("rate", &example)?;
+    let rate_per_s = scalar(rate_node, "rate", value::rate_per_s)?;
+    enough_requests(rate_node.at, rate_per_s, design)?;
+    let arrivals = match fields.get("arrivals") {
+        Some(node) => {
+            const WORDS: [(&str, Arrivals); 2] = [
+                ("poisson", Arrivals::Poisson),
+                ("constant", Arrivals::Constant),
+            ];
+            word(node, "arrivals", &WORDS)?
+        }
+        None => Arrivals::Poisson,
+    };
+    let load = Regime::Steady {
+        rate_per_s,
+        arrivals,
+    };
+    Ok((own_id(&fields)?, load))
+}
+
+/// A trial with a handful of requests has no median worth the name.
+fn enough_requests(at: Place, rate_per_s: f64, design: &Design) -> Result<(), Problem> {
+    const LEAST: f64 = 20.0;
+    let seconds = design.trial_ns as f64 / 1e9;
+    let expected = rate_per_s * seconds;
+    if expected >= LEAST {
+        return Ok(());
+    }
+    Err(Problem::new(
+        at,
+        format!(
+            "`rate`: a trial of {seconds} s would see {expected:.0} requests at {rate_per_s}/s"
+        ),
+        format!(
+            "a trial needs {LEAST} at least: a rate of {:.0}, or a trial of {:.1} s",
+            (LEAST / seconds).ceil(),
+            LEAST / rate_per_s
+        ),
+    ))
+}

@@ -1,0 +1,81 @@
+//! Specs that ship with meshtax.
+
+/// A spec that ships with meshtax.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Preset {
+    /// What `--preset` takes.
+    pub name: &'static str,
+    /// One line for a list.
+    pub summary: &'static str,
+    /// The spec, as a user could have written it.
+    pub yaml: &'static str,
+}
+
+/// All presets, the default one first.
+#[must_use]
+pub fn presets() -> &'static [Preset] {
+    &PRESETS
+}
+
+/// The preset of this name.
+#[must_use]
+pub fn preset(name: &str) -> Option<&'static Preset> {
+    PRESETS.iter().find(|p| p.name == name)
+}
+
+static PRESETS: [Preset; 2] = [
+    Preset {
+        name: "quick",
+        summary: "mutual TLS at its limit and an Envoy sidecar at mtls and l7, against no mesh; 2 minutes",
+        yaml: include_str!("../presets/quick.yaml"),
+    },
+    Preset {
+        name: "noise",
+        summary: "the baseline against itself: what this machine can tell apart; 1 minute",
+        yaml: include_str!("../presets/noise.yaml"),
+    },
+];
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use meshtax_model::experiment::{Experiment, PolicyLevel};
+
+    use super::*;
+    use crate::KnownDataPlane;
+
+    pub(crate) fn known() -> Vec<KnownDataPlane> {
+        use PolicyLevel::{L4, L7, Mtls, Plaintext};
+        vec![
+            KnownDataPlane::new("none", []),
+            KnownDataPlane::new("limit-l4", [Plaintext]),
+            KnownDataPlane::new("limit-mtls", [Mtls]),
+            KnownDataPlane::new("envoy-sidecar", [Plaintext, Mtls, L4, L7]),
+        ]
+    }
+
+    pub(crate) fn parsed(name: &str) -> Experiment {
+        let preset = preset(name).unwrap();
+        crate::parse(name, preset.yaml, &known()).unwrap_or_else(|e| panic!("{e}"))
+    }
+
+    #[test]
+    fn every_preset_parses_under_its_own_name() {
+        for preset in presets() {
+            assert_eq!(parsed(preset.name).name, preset.name);
+        }
+    }
+
+    #[test]
+    fn quick_is_what_it_promises() {
+        insta::assert_debug_snapshot!(parsed("quick"));
+    }
+
+    #[test]
+    fn noise_is_the_baseline_against_itself() {
+        let noise = parsed("noise");
+        let ids: Vec<&str> = noise.variants.iter().map(|v| v.id.0.as_str()).collect();
+        assert_eq!(ids, ["none", "none-again"]);
+        assert_eq!(noise.load_points.len(), 1);
+        assert!(noise.load_points[0].is_steady());
+    }
+}
