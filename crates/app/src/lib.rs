@@ -1,1 +1,1 @@
-//! TODO
+//! The test application.

@@ -1,1 +1,38 @@
-//! TODO
+//! meshtax's load generator for HTTP/1.1.
+//!
+//! It offers load in two ways. In an **open loop** the intended send times come from a
+//! schedule that was fixed before the first request, and response latency counts from
+//! them, so that neither a stalled server nor a stalled generator can hide. In a **closed
+//! loop** every connection sends again as soon as it has its answer.
+//!
+//! One thread, one epoll, no runtime, nothing allocated per request. The result carries an
+//! audit of the generator by itself ([`meshtax_model::trial::GeneratorAudit`]).
+//!
+//! ```no_run
+//! use meshtax_load::{LoadSpec, run};
+//!
+//! let spec = LoadSpec::new("127.0.0.1:8080".parse().unwrap());
+//! let result = run(&spec, &mut |window| eprintln!("{window:?}")).unwrap();
+//! println!("{} requests per second", result.achieved_per_s());
+//! ```
+#![forbid(unsafe_code)]
+
+mod audit;
+mod clock;
+mod connection;
+mod engine;
+mod error;
+pub mod http1;
+mod limits;
+mod pool;
+mod recorder;
+mod schedule;
+mod spec;
+mod worker;
+
+pub use clock::now_ns;
+pub use engine::{Hooks, Outcome, Progress, Window, run, run_with};
+pub use error::LoadError;
+pub use schedule::Schedule;
+pub use spec::{LoadModel, LoadSpec};
+pub use worker::{WORKER_PROTOCOL, WorkerError, WorkerMessage, WorkerRequest, worker_main};

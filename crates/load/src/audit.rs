@@ -1,0 +1,242 @@
+//! What the generator says of itself: was it, or the system under test, the limit?
+
+use meshtax_model::LatencyHistogram;
+use meshtax_model::trial::GeneratorAudit;
+use nix::sys::resource::{UsageWho, getrusage};
+
+use crate::clock::thread_cpu_ns;
+
+/// A wait that ends sooner than this did not sleep: what it waited for was there already.
+/// Two context switches take longer, an empty look at the sockets takes less.
+const NO_SLEEP_NS: u64 = 2_000;
+
+/// Open loop: the send lag that one request in a hundred may exceed through the
+/// generator's own fault. What meshes add to p99 is of this order; more would be in it.
+const MAX_LAG_P99_NS: u64 = 1_000_000;
+
+/// Open loop: the same for one request in two. A timer's wake-up in a virtual machine
+/// takes half of it; more would be a good part of the median that is measured.
+const MAX_LAG_P50_NS: u64 = 100_000;
+
+/// Open loop: beyond this share of work, arrivals queue in the generator as in any server.
+const MAX_BUSY_OPEN: f64 = 0.90;
+
+/// Closed loop: beyond this the system under test waits for the generator, not the
+/// reverse. A good closed loop is busy, so the limit is higher.
+const MAX_BUSY_CLOSED: f64 = 0.95;
+
+/// One turn of the loop, between two looks at the sockets.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Turn {
+    /// When the previous look ended.
+    pub(crate) looked_ns: u64,
+    /// When this look began.
+    pub(crate) wait_ns: u64,
+    /// When it ended.
+    pub(crate) woke_ns: u64,
+    /// When it was to end at the latest; `None`: at once.
+    pub(crate) deadline_ns: Option<u64>,
+    /// Whether anything was done between the looks.
+    pub(crate) worked: bool,
+    /// Whether the look found anything.
+    pub(crate) found: bool,
+}
+
+impl Turn {
+    /// The earliest instant at which what was found could have been there unseen.
+    pub(crate) fn unseen_since_ns(&self) -> u64 {
+        let slept = self.woke_ns - self.wait_ns >= NO_SLEEP_NS;
+        match self.deadline_ns {
+            Some(deadline_ns) if slept => self.woke_ns.min(deadline_ns.max(self.wait_ns)),
+            _ => self.looked_ns,
+        }
+    }
+
+    /// Time for which nobody listened: work, and sleep beyond what was asked for.
+    fn deaf_ns(&self) -> u64 {
+        let due_ns = self.deadline_ns.unwrap_or(self.wait_ns).max(self.wait_ns);
+        (self.wait_ns - self.looked_ns) + self.woke_ns.saturating_sub(due_ns)
+    }
+
+    fn busy_ns(&self) -> u64 {
+        let look_ns = self.woke_ns - self.wait_ns;
+        let work_ns = if self.worked {
+            self.wait_ns - self.looked_ns
+        } else {
+            0
+        };
+        let instant = self.found && look_ns < NO_SLEEP_NS;
+        work_ns + if instant { look_ns } else { 0 }
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Reading {
+    cpu_ns: u64,
+    involuntary_switches: u64,
+}
+
+impl Reading {
+    fn now() -> Self {
+        let switches = getrusage(UsageWho::RUSAGE_THREAD)
+            .map_or(0, |usage| usage.involuntary_context_switches());
+        Self {
+            cpu_ns: thread_cpu_ns(),
+            involuntary_switches: u64::try_from(switches).unwrap_or(0),
+        }
+    }
+}
+
+/// Gathers the audit while the load runs.
+#[derive(Debug, Default)]
+pub(crate) struct Audit {
+    start: Option<Reading>,
+    end: Option<Reading>,
+    busy_ns: u64,
+    longest_ns: u64,
+}
+
+impl Audit {
+    /// Called in every turn: the counters are read when the window begins and ends.
+    pub(crate) fn at(&mut self, now_ns: u64, start_ns: u64, end_ns: u64) {
+        if self.start.is_none() && now_ns >= start_ns {
+            self.start = Some(Reading::now());
+        }
+        if self.end.is_none() && now_ns >= end_ns {
+            self.end = Some(Reading::now());
+        }
+    }
+
+    /// A turn ended.
+    pub(crate) fn turn(&mut self, turn: &Turn) {
+        if self.start.is_some() && self.end.is_none() {
+            self.busy_ns += turn.busy_ns();
+            self.longest_ns = self.longest_ns.max(turn.deaf_ns());
+        }
+    }
+
+    /// The verdict. `lag`: what the generator itself added, without the time in which no
+    /// connection was free; `None` in a closed loop.
+    pub(crate) fn finish(&self, window_ns: u64, lag: Option<&LatencyHistogram>) -> GeneratorAudit {
+        let (start, end) = match (self.start, self.end) {
+            (Some(start), Some(end)) => (start, end),
+            _ => Default::default(),
+        };
+        let busy_share = if window_ns == 0 {
+            0.0
+        } else {
+            (self.busy_ns as f64 / window_ns as f64).min(1.0)
+        };
+        GeneratorAudit {
+            cpu_ns: end.cpu_ns - start.cpu_ns,
+            busy_share,
+            longest_loop_ns: self.longest_ns,
+            involuntary_switches: end.involuntary_switches - start.involuntary_switches,
+            generator_bound: verdict(busy_share, lag),
+        }
+    }
+}
+
+fn verdict(busy_share: f64, lag: Option<&LatencyHistogram>) -> Option<String> {
+    let Some(lag) = lag else {
+        return (busy_share > MAX_BUSY_CLOSED).then(|| {
+            format!(
+                "the generator worked for {:.0} % of the window: \
+                 it, not the system under test, may be the limit of the throughput",
+                busy_share * 100.0
+            )
+        });
+    };
+    for (quantile, name, limit_ns) in [
+        (0.99, "1 request in 100", MAX_LAG_P99_NS),
+        (0.5, "1 request in 2", MAX_LAG_P50_NS),
+    ] {
+        let found_ns = lag.quantile_ns(quantile).unwrap_or(0);
+        if found_ns > limit_ns {
+            return Some(format!(
+                "the generator sent {name} more than {:.2} ms late with a connection free \
+                 (limit {:.2} ms)",
+                found_ns as f64 / 1e6,
+                limit_ns as f64 / 1e6
+            ));
+        }
+    }
+    (busy_share > MAX_BUSY_OPEN).then(|| {
+        format!(
+            "the generator worked for {:.0} % of the window (limit {:.0} %): requests queued in it",
+            busy_share * 100.0,
+            MAX_BUSY_OPEN * 100.0
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn turn() -> Turn {
+        Turn {
+            looked_ns: 1_000_000,
+            wait_ns: 1_010_000,
+            woke_ns: 1_300_000,
+            deadline_ns: Some(1_200_000),
+            worked: true,
+            found: true,
+        }
+    }
+
+    #[test]
+    fn sleeping_too_long_is_the_generators_own_time() {
+        let late = turn();
+        assert_eq!(late.unseen_since_ns(), 1_200_000);
+        assert_eq!(late.deaf_ns(), 110_000);
+        assert_eq!(late.busy_ns(), 10_000);
+    }
+
+    #[test]
+    fn an_answer_that_wakes_is_seen_at_once() {
+        let woken = Turn {
+            woke_ns: 1_100_000,
+            ..turn()
+        };
+        assert_eq!(woken.unseen_since_ns(), 1_100_000);
+        assert_eq!(woken.deaf_ns(), 10_000);
+    }
+
+    #[test]
+    fn an_answer_that_was_there_came_while_the_generator_worked() {
+        let instant = Turn {
+            woke_ns: 1_010_500,
+            ..turn()
+        };
+        assert_eq!(instant.unseen_since_ns(), 1_000_000);
+        assert_eq!(instant.busy_ns(), 10_500);
+        let spun = Turn {
+            deadline_ns: None,
+            worked: false,
+            found: false,
+            ..instant
+        };
+        assert_eq!(spun.busy_ns(), 0);
+    }
+
+    #[test]
+    fn verdicts() {
+        let mut lag = LatencyHistogram::new();
+        for _ in 0..98 {
+            lag.record(5_000);
+        }
+        assert_eq!(verdict(0.5, Some(&lag)), None);
+        assert!(verdict(0.91, Some(&lag)).unwrap().contains("91 %"));
+        assert_eq!(verdict(0.94, None), None);
+        assert!(verdict(0.96, None).unwrap().contains("96 %"));
+        for _ in 0..4 {
+            lag.record(3_000_000);
+        }
+        let reason = verdict(0.5, Some(&lag)).unwrap();
+        assert!(
+            reason.contains("1 request in 100 more than 3.00 ms late"),
+            "{reason}"
+        );
+    }
+}

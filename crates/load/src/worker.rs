@@ -1,0 +1,156 @@
+//! The load generator as a process of its own: one JSON request in, JSON lines out.
+
+use std::io::{Read, Write};
+
+use meshtax_model::trial::LoadResult;
+use serde::{Deserialize, Serialize};
+
+use crate::engine::{Window, run};
+use crate::spec::LoadSpec;
+
+/// The protocol's version, in both directions.
+pub const WORKER_PROTOCOL: u32 = 1;
+
+/// What the worker reads: one JSON object.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct WorkerRequest {
+    /// [`WORKER_PROTOCOL`].
+    pub protocol: u32,
+    /// The load.
+    pub spec: LoadSpec,
+}
+
+impl WorkerRequest {
+    /// A request in the present version.
+    #[must_use]
+    pub fn new(spec: LoadSpec) -> Self {
+        Self {
+            protocol: WORKER_PROTOCOL,
+            spec,
+        }
+    }
+}
+
+/// What the worker writes: one JSON object per line. The last one is a result or an error.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "event", rename_all = "snake_case")]
+pub enum WorkerMessage {
+    /// All connections are open; the warm-up is about to begin.
+    Window {
+        /// [`WORKER_PROTOCOL`].
+        v: u32,
+        /// When the measured part begins and ends.
+        window: Window,
+    },
+    /// The load has ended.
+    Result {
+        /// [`WORKER_PROTOCOL`].
+        v: u32,
+        /// Its figures.
+        result: Box<LoadResult>,
+    },
+    /// There is no result.
+    Error {
+        /// [`WORKER_PROTOCOL`].
+        v: u32,
+        /// What failed, and the fix.
+        reason: String,
+    },
+}
+
+/// Why a worker could not even report.
+#[derive(Debug, thiserror::Error)]
+pub enum WorkerError {
+    /// Whoever started the worker does not read any more.
+    #[error("cannot write to the starter of this load worker: {0}")]
+    Output(#[from] std::io::Error),
+    /// A message could not be encoded.
+    #[error("cannot encode a message: {0}")]
+    Encode(#[from] serde_json::Error),
+    /// The load failed; the reason was written to the output as well.
+    #[error("{0}")]
+    Failed(String),
+}
+
+/// Reads one [`WorkerRequest`], offers its load, writes [`WorkerMessage`]s.
+///
+/// Reads no further than the request's last byte, so that the input may stay open.
+///
+/// # Errors
+/// When the output is closed, or the load failed (that is written too).
+pub fn worker_main(input: impl Read, mut output: impl Write) -> Result<(), WorkerError> {
+    let outcome = read_request(input).and_then(|spec| {
+        let mut written = Ok(());
+        let result = run(&spec, &mut |window| {
+            let v = WORKER_PROTOCOL;
+            written = write_line(&mut output, &WorkerMessage::Window { v, window });
+        });
+        result
+            .map(|result| (result, written))
+            .map_err(|e| e.to_string())
+    });
+    let v = WORKER_PROTOCOL;
+    match outcome {
+        Ok((result, written)) => {
+            written?;
+            let result = Box::new(result);
+            write_line(&mut output, &WorkerMessage::Result { v, result })
+        }
+        Err(reason) => {
+            let told = reason.clone();
+            write_line(&mut output, &WorkerMessage::Error { v, reason: told })?;
+            Err(WorkerError::Failed(reason))
+        }
+    }
+}
+
+fn read_request(input: impl Read) -> Result<LoadSpec, String> {
+    let mut reader = serde_json::Deserializer::from_reader(input);
+    // The version first: a request of another one may have any fields.
+    let value = serde_json::Value::deserialize(&mut reader)
+        .map_err(|e| format!("the load request is not JSON: {e}"))?;
+    let protocol = value.get("protocol").and_then(serde_json::Value::as_u64);
+    if protocol != Some(u64::from(WORKER_PROTOCOL)) {
+        return Err(format!(
+            "the load request has protocol {}, this worker speaks {WORKER_PROTOCOL}: use one version of meshtax",
+            protocol.map_or("none".to_owned(), |p| p.to_string())
+        ));
+    }
+    let request: WorkerRequest = serde_json::from_value(value)
+        .map_err(|e| format!("the load request is not understood: {e}"))?;
+    Ok(request.spec)
+}
+
+fn write_line(output: &mut impl Write, message: &WorkerMessage) -> Result<(), WorkerError> {
+    let mut line = serde_json::to_vec(message)?;
+    line.push(b'\n');
+    output.write_all(&line)?;
+    output.flush()?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answer_to(input: &str) -> String {
+        let mut output = Vec::new();
+        assert!(worker_main(input.as_bytes(), &mut output).is_err());
+        match serde_json::from_slice(&output).unwrap() {
+            WorkerMessage::Error { v: 1, reason } => reason,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_bad_request_is_answered_with_its_reason() {
+        assert!(answer_to("{").contains("not JSON"));
+        assert!(answer_to("{}").contains("protocol none"));
+        assert!(answer_to(r#"{"protocol":2,"spec":7}"#).contains("protocol 2"));
+        assert!(answer_to(r#"{"protocol":1,"spec":7}"#).contains("not understood"));
+        let mut spec = LoadSpec::new("127.0.0.1:80".parse().unwrap());
+        spec.connections = 0;
+        let text = serde_json::to_string(&WorkerRequest::new(spec)).unwrap();
+        assert_eq!(answer_to(&text), "connections is 0: use 1 to 1000000");
+    }
+}
