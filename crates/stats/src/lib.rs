@@ -1,1 +1,82 @@
-//! TODO
+//! What the records of a run say: validity, paired effects, intervals, tails and CPU accounting.
+//!
+//! Pure: the same records always give the same [`Analysis`]. The path of a figure is
+//!
+//! ```text
+//! trials -> validity -> pairing (per block) -> rounds -> interval -> family (Holm) -> verdict
+//!                   \-> tails (merged histograms, rounds left out one at a time) -/
+//! ```
+//!
+//! [`analyse`] does all of it. The modules are public so that the simulations in
+//! `examples/coverage.rs` and the tests exercise exactly the code that reports are made from.
+
+#![forbid(unsafe_code)]
+
+pub mod account;
+mod analyse;
+mod caveats;
+mod effects;
+pub mod family;
+pub mod interval;
+pub mod pairing;
+mod points;
+pub mod tails;
+mod trials;
+pub mod validity;
+
+use meshtax_model::analysis::{Analysis, RunFacts};
+use meshtax_model::environment::Environment;
+use meshtax_model::evidence::Evidence;
+use meshtax_model::experiment::{Experiment, VariantId};
+use meshtax_model::trial::{ResourceSample, TrialRecord};
+use serde::{Deserialize, Serialize};
+
+/// A variant that could not be measured in a round.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VariantFailure {
+    /// Which.
+    pub variant: VariantId,
+    /// In which round (counts from 1).
+    pub round: u32,
+    /// Why, for a person.
+    pub reason: String,
+}
+
+/// All that is known of a run. Records may be missing, and may be in any order.
+#[derive(Clone, Debug)]
+pub struct RunData<'a> {
+    /// How the run went as a whole.
+    pub run: RunFacts,
+    /// What was asked.
+    pub experiment: &'a Experiment,
+    /// Where it was measured.
+    pub environment: &'a Environment,
+    /// Every trial.
+    pub trials: &'a [TrialRecord],
+    /// What the trials cost the machine.
+    pub samples: &'a [ResourceSample],
+    /// What the probes saw, of all rounds.
+    pub evidence: &'a [Evidence],
+    /// Variants that could not be measured, by round.
+    pub failures: &'a [VariantFailure],
+}
+
+/// Makes all of the figures that a report shows.
+///
+/// Never panics: bad or missing records become invalid trials, effects that are not
+/// estimable, or caveats.
+#[must_use]
+pub fn analyse(data: &RunData<'_>) -> Analysis {
+    analyse::analyse(data)
+}
+
+/// Whether measuring may stop because every primary effect is known well enough.
+///
+/// Looks at widths only, never at where the intervals lie: stopping when an effect appears
+/// breaks coverage, stopping when an interval is narrow does so only slightly (Chow and
+/// Robbins 1965). At least ten blocks and six rounds are measured in any case, since the
+/// width itself is an estimate. A variant that was left out in all rounds is not waited for.
+#[must_use]
+pub fn precision_reached(data: &RunData<'_>, half_width: f64) -> bool {
+    analyse::precision_reached(&analyse(data), half_width)
+}

@@ -1,0 +1,341 @@
+//! The simulations behind the choices of this crate, with a fixed seed.
+//!
+//! ```text
+//! cargo run --release -p meshtax-stats --example coverage
+//! ```
+//!
+//! The figures are quoted in `interval.rs` and `tails.rs`; a change of method is made here first.
+
+#![expect(clippy::print_stdout, reason = "a program for a person to run")]
+
+use meshtax_model::LatencyHistogram;
+use meshtax_stats::family::holm;
+use meshtax_stats::interval::{CONFIDENCE, Inference, critical_t};
+use meshtax_stats::pairing::{BlockKey, ByBlock, Pair, Paired, infer, pairs};
+use meshtax_stats::tails::{Counts, compare};
+use rand::Rng;
+use rand_pcg::Pcg64Mcg;
+
+fn main() {
+    let mut noise = Noise(Pcg64Mcg::new(20_130_527));
+    one_sample(&mut noise);
+    known_delay(&mut noise);
+    stopping(&mut noise);
+    tails(&mut noise);
+}
+
+/// Normal numbers from a generator with a fixed seed.
+struct Noise(Pcg64Mcg);
+
+impl Noise {
+    /// Even in (0, 1).
+    fn uniform(&mut self) -> f64 {
+        ((self.0.next_u64() >> 11) as f64 + 0.5) / (1_u64 << 53) as f64
+    }
+
+    fn normal(&mut self) -> f64 {
+        let radius = (-2.0 * self.uniform().ln()).sqrt();
+        radius * (std::f64::consts::TAU * self.uniform()).cos()
+    }
+
+    /// In one round of ten, five times the noise.
+    fn contaminated(&mut self) -> f64 {
+        let scale = if self.uniform() < 0.1 { 5.0 } else { 1.0 };
+        scale * self.normal()
+    }
+}
+
+/// Which order statistic of the Walsh averages is the exact Wilcoxon interval's end: the
+/// largest number of them that may be left out at each end with at most 2.5 % error there.
+fn wilcoxon_skip(n: usize) -> usize {
+    let most = n * (n + 1) / 2;
+    let mut ways = vec![0.0_f64; most + 1];
+    ways[0] = 1.0;
+    for rank in 1..=n {
+        for sum in (rank..=most).rev() {
+            ways[sum] += ways[sum - rank];
+        }
+    }
+    let total = 2.0_f64.powi(n as i32);
+    let mut tail = 0.0;
+    let mut skip = 0_usize;
+    for count in ways {
+        tail += count / total;
+        if tail > 0.025 {
+            break;
+        }
+        skip += 1;
+    }
+    // P(W < skip) <= 2.5 %: the interval's ends are the averages number `skip` from each side.
+    skip.saturating_sub(1)
+}
+
+fn hodges_lehmann(values: &[f64], skip: usize) -> (f64, f64) {
+    let mut walsh = Vec::new();
+    for (i, a) in values.iter().enumerate() {
+        walsh.extend(values[i..].iter().map(|b| (a + b) / 2.0));
+    }
+    walsh.sort_by(f64::total_cmp);
+    (walsh[skip], walsh[walsh.len() - 1 - skip])
+}
+
+/// Rounds with unit noise around zero: coverage, width, and power against 1.5 of its standard
+/// deviations, unadjusted and as one of four with Holm's first step.
+fn one_sample(noise: &mut Noise) {
+    const RUNS: usize = 40_000;
+    println!("rounds noise        | t: covers  width power power/4 | Wilcoxon: covers width power");
+    for n in [6, 8, 10, 15] {
+        for (name, contaminated) in [("normal", false), ("contaminated", true)] {
+            let skip = wilcoxon_skip(n);
+            let t95 = critical_t(n as f64 - 1.0, 0.95).expect("n > 1");
+            let t_holm = critical_t(n as f64 - 1.0, 1.0 - 0.05 / 4.0).expect("n > 1");
+            let mut sums = [0.0_f64; 7];
+            for _ in 0..RUNS {
+                let values: Vec<f64> = (0..n)
+                    .map(|_| {
+                        if contaminated {
+                            noise.contaminated()
+                        } else {
+                            noise.normal()
+                        }
+                    })
+                    .collect();
+                let fit = Inference::of_mean(&values).expect("values");
+                let se = fit.spread.expect("six").standard_error;
+                let (low, high) = hodges_lehmann(&values, skip);
+                let yes = |condition: bool| f64::from(u8::from(condition));
+                sums[0] += yes(fit.estimate.abs() < t95 * se);
+                sums[1] += 2.0 * t95 * se;
+                sums[2] += yes(fit.estimate + 1.5 > t95 * se);
+                sums[3] += yes(fit.estimate + 1.5 > t_holm * se);
+                sums[4] += yes(low < 0.0 && high > 0.0);
+                sums[5] += high - low;
+                sums[6] += yes(low + 1.5 > 0.0);
+            }
+            let m = sums.map(|sum| sum / RUNS as f64);
+            println!(
+                "{n:>6} {name:<12} |   {:.3}    {:.2}  {:.2}  {:.2}    |   {:.3}    {:.2}  {:.2}",
+                m[0], m[1], m[2], m[3], m[4], m[5], m[6]
+            );
+        }
+    }
+}
+
+struct Design {
+    rounds: u32,
+    blocks: u32,
+    /// Standard deviation of a trial's p50, relative.
+    trial: f64,
+    /// Of a process's from round to round.
+    process: f64,
+    contaminated: bool,
+}
+
+/// A/A and a delay of 15 %, as the pairing sees them.
+fn simulate(noise: &mut Noise, design: &Design, delay: f64) -> (Paired, Paired) {
+    let mut arms = [ByBlock::new(), ByBlock::new(), ByBlock::new()];
+    for round in 1..=design.rounds {
+        let loud = design.contaminated && noise.uniform() < 0.1;
+        let trial_sd = if loud {
+            5.0 * design.trial
+        } else {
+            design.trial
+        };
+        let process: [f64; 3] = std::array::from_fn(|_| design.process * noise.normal());
+        for block in 1..=design.blocks {
+            let machine = 0.05 * noise.normal();
+            for (arm, process) in arms.iter_mut().zip(process) {
+                let log = machine + process + trial_sd * noise.normal();
+                arm.insert(BlockKey { round, block }, 100.0 * log.exp());
+            }
+        }
+    }
+    let [one, two, mut slow] = arms;
+    for value in slow.values_mut() {
+        *value += delay;
+    }
+    let aa = infer(&pairs(&two, &[&one])).expect("pairs");
+    let effect = infer(&pairs(&slow, &[&one, &two])).expect("pairs");
+    (aa, effect)
+}
+
+/// The ground truth test: how often the A/A pair is declared different, a delay of 15 % of the
+/// p50 is found (beyond the noise floor, the least of a family of four under Holm), and its
+/// true value is inside the interval.
+fn known_delay(noise: &mut Noise) {
+    const RUNS: usize = 4_000;
+    println!(
+        "\nrounds x blocks  trial process noise        | A/A different  found  covered  of 20: found >= 18"
+    );
+    let designs = [
+        (6, 1),
+        (6, 2),
+        (8, 1),
+        (8, 2),
+        (10, 1),
+        (10, 2),
+        (14, 1),
+        (14, 2),
+    ];
+    for (rounds, blocks) in designs {
+        for (trial, contaminated) in [
+            (0.03, false),
+            (0.05, false),
+            (0.06, false),
+            (0.08, false),
+            (0.03, true),
+            (0.05, true),
+        ] {
+            let design = Design {
+                rounds,
+                blocks,
+                trial,
+                process: 0.01,
+                contaminated,
+            };
+            let (mut aa_different, mut found, mut covered) = (0, 0, 0);
+            for _ in 0..RUNS {
+                let (aa, effect) = simulate(noise, &design, 15.0);
+                let floor = aa
+                    .log_ratio
+                    .estimate_relative()
+                    .interval
+                    .expect("six")
+                    .largest_absolute_end();
+                aa_different += usize::from(aa.log_ratio.p_value().expect("six") < 0.05);
+                // The other three of the family have no effect at all: Holm's first step.
+                let p = effect.log_ratio.p_value().expect("six");
+                let adjusted = holm(&[p, 1.0, 1.0, 1.0])[0];
+                found += usize::from(adjusted < 0.05 && effect.log_ratio.estimate.exp_m1() > floor);
+                let interval = effect.difference.interval(CONFIDENCE).expect("six");
+                covered += usize::from(interval.low <= 15.0 && 15.0 <= interval.high);
+            }
+            let share = |count: usize| count as f64 / RUNS as f64;
+            println!(
+                "{rounds:>6} x {blocks}         {trial:.2}  0.01    {:<12} |     {:.3}      {:.3}   {:.3}     {:.3}",
+                if contaminated {
+                    "contaminated"
+                } else {
+                    "normal"
+                },
+                share(aa_different),
+                share(found),
+                share(covered),
+                at_least_18_of_20(share(found))
+            );
+        }
+    }
+}
+
+fn at_least_18_of_20(p: f64) -> f64 {
+    let q = 1.0 - p;
+    p.powi(20) + 20.0 * p.powi(19) * q + 190.0 * p.powi(18) * q * q
+}
+
+/// Stopping when the interval is narrow, never before ten rounds: coverage afterwards.
+fn stopping(noise: &mut Noise) {
+    const RUNS: usize = 20_000;
+    println!("\nstopping on width: target / noise | covers | mean rounds");
+    for target in [0.2, 0.35, 0.5] {
+        let (mut covered, mut rounds) = (0, 0);
+        for _ in 0..RUNS {
+            let mut values: Vec<Pair> = Vec::new();
+            let interval = loop {
+                let round = values.len() as u32 + 1;
+                values.push(Pair {
+                    key: BlockKey { round, block: 1 },
+                    difference: noise.normal(),
+                    log_ratio: 0.0,
+                });
+                if round < 10 {
+                    continue;
+                }
+                let fit = infer(&values).expect("pairs").difference;
+                let interval = fit.interval(CONFIDENCE).expect("ten");
+                if interval.high - interval.low < 2.0 * target || round == 200 {
+                    break interval;
+                }
+            };
+            covered += usize::from(!interval.excludes_zero());
+            rounds += values.len();
+        }
+        println!(
+            "                 {target:.2}              | {:.3}  | {:.1}",
+            covered as f64 / RUNS as f64,
+            rounds as f64 / RUNS as f64
+        );
+    }
+}
+
+/// Coverage of the jackknife-t for p99: latencies are log-normal (the p99 is 2.5 times the
+/// p50), trials and processes differ, and every fifth trial has a slow spell.
+fn tails(noise: &mut Noise) {
+    const RUNS: usize = 1_500;
+    println!("\np99: rounds x blocks requests | covers: difference, log ratio | width / p99");
+    for (rounds, blocks, requests) in [
+        (6_u32, 2_u32, 500),
+        (8, 2, 500),
+        (10, 1, 500),
+        (10, 2, 500),
+        (14, 2, 500),
+        (10, 2, 2000),
+    ] {
+        let truth = {
+            let mut pool = Vec::new();
+            for _ in 0..4000 {
+                let process = 0.01 * noise.normal();
+                sample(noise, process, 500, &mut pool);
+            }
+            counts(&pool).quantile(0.99).expect("values")
+        };
+        let (mut difference, mut ratio, mut width) = (0, 0, 0.0);
+        for _ in 0..RUNS {
+            let mut trials: [Vec<(BlockKey, Counts)>; 3] = Default::default();
+            for round in 1..=rounds {
+                for arm in &mut trials {
+                    let process = 0.01 * noise.normal();
+                    for block in 1..=blocks {
+                        let mut values = Vec::new();
+                        sample(noise, process, requests, &mut values);
+                        arm.push((BlockKey { round, block }, counts(&values)));
+                    }
+                }
+            }
+            let refer = |arm: usize| trials[arm].iter().map(|(key, counts)| (*key, counts));
+            let own: Vec<_> = refer(2).collect();
+            let base: Vec<_> = refer(0).chain(refer(1)).collect();
+            let effect = compare(0.99, &own, &base).expect("trials");
+            let d = effect.difference.interval(CONFIDENCE).expect("six");
+            let r = effect.log_ratio.interval(CONFIDENCE).expect("six");
+            difference += usize::from(!d.excludes_zero());
+            ratio += usize::from(!r.excludes_zero());
+            width += (d.high - d.low) / truth;
+        }
+        let share = |count: usize| count as f64 / RUNS as f64;
+        println!(
+            "{rounds:>12} x {blocks}       {requests:>5}    | {:.3}  {:.3}                | {:.2}",
+            share(difference),
+            share(ratio),
+            width / RUNS as f64
+        );
+    }
+}
+
+fn counts(values: &[u64]) -> Counts {
+    let mut histogram = LatencyHistogram::new();
+    for value in values {
+        histogram.record(*value);
+    }
+    Counts::from(&histogram)
+}
+
+/// One trial's latencies in nanoseconds.
+fn sample(noise: &mut Noise, process: f64, requests: usize, into: &mut Vec<u64>) {
+    let trial = 0.04 * noise.normal();
+    let spell = if noise.uniform() < 0.2 { 0.02 } else { 0.002 };
+    for _ in 0..requests {
+        let slow = if noise.uniform() < spell { 1.0 } else { 0.0 };
+        let log = process + trial + 0.35 * noise.normal() + slow;
+        into.push((200_000.0 * log.exp()) as u64);
+    }
+}

@@ -1,0 +1,295 @@
+//! Where the machine's time went at one variant and load point.
+
+use std::collections::BTreeMap;
+
+use meshtax_model::analysis::{ComponentCpu, ComponentMemory, CpuAccount};
+use meshtax_model::trial::{ComponentRole, MachineUsage, Memory, ResourceSample};
+
+/// The roles whose CPU is the cost of a request: what stands in its path, without the
+/// generator, and without what only the measuring needs.
+pub const IN_PATH: [ComponentRole; 3] = [
+    ComponentRole::App,
+    ComponentRole::ClientProxy,
+    ComponentRole::ServerProxy,
+];
+
+/// CPU of the path per completed request in nanoseconds.
+///
+/// `None` without requests, or if the sample has no component of the path or none that used
+/// any time: then it was not read, which is not the same as free.
+#[must_use]
+pub fn cpu_per_request_ns(sample: &ResourceSample, completed: u64) -> Option<f64> {
+    let in_path = sample
+        .components
+        .iter()
+        .filter(|component| IN_PATH.contains(&component.role));
+    let cpu_ns: u64 = in_path.fold(0, |sum, c| sum.saturating_add(c.cpu_ns));
+    (cpu_ns > 0 && completed > 0).then(|| cpu_ns as f64 / completed as f64)
+}
+
+/// An account, with what is odd about it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Account {
+    /// What is shown.
+    pub shown: CpuAccount,
+    /// The components say they used more than the machine was busy, by more than the kernel's
+    /// step can explain: one of the two clocks is wrong.
+    pub exceeded: bool,
+    /// Cores × wall time in nanoseconds.
+    pub capacity_ns: u64,
+}
+
+/// Sums over trials, each with its completed requests. `None` if there are none.
+#[must_use]
+pub fn account(trials: &[(&ResourceSample, u64)]) -> Option<Account> {
+    if trials.is_empty() {
+        return None;
+    }
+    let sum = |figure: &dyn Fn(&ResourceSample) -> u64| {
+        trials
+            .iter()
+            .fold(0_u64, |sum, (sample, _)| sum.saturating_add(figure(sample)))
+    };
+    let busy_ns = trials.iter().fold(0_i64, |sum, (sample, _)| {
+        sum.saturating_add(busy_ns(&sample.machine))
+    });
+    let attributed_ns = sum(&|sample| {
+        let cpu = sample.components.iter().map(|c| c.cpu_ns);
+        cpu.fold(0, u64::saturating_add)
+    });
+    let requests = trials
+        .iter()
+        .fold(0_u64, |sum, (_, completed)| sum.saturating_add(*completed));
+    let resolution_ns = resolution_ns(trials.iter().map(|(sample, _)| &sample.machine));
+    let rest = i128::from(busy_ns) - i128::from(attributed_ns);
+    let resolved = rest.unsigned_abs() > u128::from(resolution_ns);
+    Some(Account {
+        shown: CpuAccount {
+            busy_ns,
+            attributed_ns,
+            unattributed_ns: u64::try_from(rest).ok().filter(|_| resolved),
+            resolution_ns,
+            steal_ns: sum(&|sample| sample.machine.steal_ns),
+            requests,
+            components: components(trials, busy_ns, requests),
+        },
+        exceeded: resolved && rest < 0,
+        capacity_ns: sum(&|sample| {
+            let machine = &sample.machine;
+            machine.wall_ns.saturating_mul(u64::from(machine.cores))
+        }),
+    })
+}
+
+/// [`MachineUsage::busy_ns`], for readings that make no sense too.
+fn busy_ns(machine: &MachineUsage) -> i64 {
+    let total = i128::from(machine.wall_ns) * i128::from(machine.cores);
+    let free = [machine.idle_ns, machine.iowait_ns, machine.steal_ns];
+    let busy = total - free.iter().map(|ns| i128::from(*ns)).sum::<i128>();
+    busy.clamp(i128::from(i64::MIN), i128::from(i64::MAX)) as i64
+}
+
+/// What the busy time can be wrong by: two standard deviations of the sum over the trials.
+///
+/// The kernel keeps the idle time exactly and prints it in whole steps, per core: a reading
+/// is short by something between zero and one step, evenly spread, with variance step²/12. A
+/// trial has two readings of each core, and as many columns as moved (one that stands still is
+/// short by the same in both). The errors are independent, so variances add up over cores,
+/// columns and trials.
+fn resolution_ns<'a>(machines: impl Iterator<Item = &'a MachineUsage>) -> u64 {
+    let variance: f64 = machines
+        .map(|machine| {
+            let others = [machine.iowait_ns, machine.steal_ns];
+            let columns = 1 + others.iter().filter(|ns| **ns > 0).count();
+            let readings = 2.0 * f64::from(machine.cores) * columns as f64;
+            readings * (machine.resolution_ns as f64).powi(2) / 12.0
+        })
+        .sum();
+    // The cast saturates.
+    (2.0 * variance.sqrt()).round() as u64
+}
+
+fn components(trials: &[(&ResourceSample, u64)], busy_ns: i64, requests: u64) -> Vec<ComponentCpu> {
+    if requests == 0 {
+        return Vec::new();
+    }
+    let mut by_role: BTreeMap<ComponentRole, u64> = BTreeMap::new();
+    for component in trials.iter().flat_map(|(sample, _)| &sample.components) {
+        let sum = by_role.entry(component.role).or_default();
+        *sum = sum.saturating_add(component.cpu_ns);
+    }
+    by_role
+        .into_iter()
+        .map(|(role, cpu_ns)| ComponentCpu {
+            role,
+            cpu_per_request_ns: cpu_ns as f64 / requests as f64,
+            share_of_busy: (busy_ns > 0).then(|| cpu_ns as f64 / busy_ns as f64),
+        })
+        .collect()
+}
+
+/// The median over the trials of what each role in the path holds, several processes of one
+/// role added up.
+#[must_use]
+pub fn memory(samples: &[&ResourceSample]) -> Vec<ComponentMemory> {
+    IN_PATH
+        .iter()
+        .filter_map(|role| {
+            let held: Vec<Memory> = samples.iter().filter_map(|s| held(s, *role)).collect();
+            let middle = |field: fn(&Memory) -> u64| median(held.iter().map(field).collect());
+            Some(ComponentMemory {
+                role: *role,
+                anonymous_bytes: middle(|memory| memory.anonymous_bytes)?,
+                file_bytes: middle(|memory| memory.file_bytes)?,
+                pss_bytes: middle(|memory| memory.pss_bytes)?,
+            })
+        })
+        .collect()
+}
+
+fn held(sample: &ResourceSample, role: ComponentRole) -> Option<Memory> {
+    let mut of_role = sample.components.iter().filter(|c| c.role == role);
+    // A role with a process whose memory is not known has no sum.
+    let first = of_role.next()?.memory?;
+    of_role.try_fold(first, |sum, component| {
+        let more = component.memory?;
+        Some(Memory {
+            anonymous_bytes: sum.anonymous_bytes.saturating_add(more.anonymous_bytes),
+            file_bytes: sum.file_bytes.saturating_add(more.file_bytes),
+            pss_bytes: sum.pss_bytes.saturating_add(more.pss_bytes),
+        })
+    })
+}
+
+/// The lower median; `None` if there is nothing.
+#[must_use]
+pub fn median<T: Ord + Copy>(mut values: Vec<T>) -> Option<T> {
+    values.sort_unstable();
+    let middle = values.len().checked_sub(1)? / 2;
+    values.get(middle).copied()
+}
+
+#[cfg(test)]
+mod tests {
+    use meshtax_model::plan::TrialId;
+    use meshtax_model::trial::ComponentUsage;
+
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+
+    fn component(role: ComponentRole, cpu_ms: u64, anonymous: u64) -> ComponentUsage {
+        ComponentUsage {
+            name: String::new(),
+            role,
+            cpu_ns: cpu_ms * MS,
+            memory: (anonymous > 0).then_some(Memory {
+                anonymous_bytes: anonymous,
+                file_bytes: 10,
+                pss_bytes: 20,
+            }),
+        }
+    }
+
+    fn sample(idle_ms: u64, components: Vec<ComponentUsage>) -> ResourceSample {
+        ResourceSample {
+            trial: TrialId::new(1, 1, 1),
+            components,
+            machine: MachineUsage {
+                wall_ns: 500 * MS,
+                cores: 2,
+                idle_ns: idle_ms * MS,
+                iowait_ns: 0,
+                steal_ns: 0,
+                resolution_ns: 10 * MS,
+            },
+            speed_probe_ns: None,
+        }
+    }
+
+    #[test]
+    fn the_path_is_the_app_and_the_proxies() {
+        let s = sample(
+            0,
+            vec![
+                component(ComponentRole::Generator, 400, 0),
+                component(ComponentRole::App, 100, 0),
+                component(ComponentRole::ClientProxy, 20, 0),
+                component(ComponentRole::ServerProxy, 30, 0),
+                component(ComponentRole::Idle, 7, 0),
+                component(ComponentRole::Harness, 3, 0),
+            ],
+        );
+        assert_eq!(cpu_per_request_ns(&s, 1000), Some(150_000.0));
+        assert_eq!(cpu_per_request_ns(&s, 0), None);
+        assert_eq!(cpu_per_request_ns(&sample(0, Vec::new()), 10), None);
+    }
+
+    #[test]
+    fn the_rest_is_shown_where_the_clock_can_tell() {
+        let parts = || vec![component(ComponentRole::App, 600, 0)];
+        // 1000 ms of capacity, 300 idle: 700 busy, 100 not attributed. Two readings of two
+        // cores: 2 sqrt(4 x 100 / 12) = 11.5 ms.
+        let s = sample(300, parts());
+        let account = account(&[(&s, 500)]).unwrap();
+        assert_eq!(account.shown.busy_ns, 700 * MS as i64);
+        assert_eq!(account.shown.resolution_ns, 11_547_005);
+        assert_eq!(account.shown.unattributed_ns, Some(100 * MS));
+        assert_eq!(account.shown.components[0].cpu_per_request_ns, 1_200_000.0);
+        let share = account.shown.components[0].share_of_busy.unwrap();
+        assert!((share - 6.0 / 7.0).abs() < 1e-12);
+        assert!(!account.exceeded);
+
+        let near = sample(395, parts());
+        let near = super::account(&[(&near, 500)]).unwrap();
+        assert_eq!((near.shown.unattributed_ns, near.exceeded), (None, false));
+        let below = sample(405, parts());
+        let below = super::account(&[(&below, 500)]).unwrap();
+        assert_eq!((below.shown.unattributed_ns, below.exceeded), (None, false));
+        let wrong = sample(450, parts());
+        let wrong = super::account(&[(&wrong, 500)]).unwrap();
+        assert_eq!((wrong.shown.unattributed_ns, wrong.exceeded), (None, true));
+    }
+
+    #[test]
+    fn the_resolution_grows_with_the_root_of_the_trials() {
+        let s = sample(300, Vec::new());
+        let one = account(&[(&s, 1)]).unwrap().shown.resolution_ns as f64;
+        let many = account(&[(&s, 1); 100]).unwrap().shown.resolution_ns as f64;
+        assert!((many / one - 10.0).abs() < 1e-6);
+    }
+
+    #[test]
+    fn nonsense_saturates() {
+        let mut s = sample(0, vec![component(ComponentRole::App, 1, 1)]);
+        s.machine.wall_ns = u64::MAX;
+        s.machine.cores = u32::MAX;
+        s.machine.resolution_ns = u64::MAX;
+        s.components[0].cpu_ns = u64::MAX;
+        let account = account(&[(&s, u64::MAX), (&s, u64::MAX)]).unwrap();
+        assert_eq!(account.shown.busy_ns, i64::MAX);
+        assert_eq!(super::account(&[]), None);
+    }
+
+    #[test]
+    fn memory_is_a_median_of_sums_by_role() {
+        let proxies = |a, b| {
+            sample(
+                0,
+                vec![
+                    component(ComponentRole::ServerProxy, 0, a),
+                    component(ComponentRole::ServerProxy, 0, b),
+                    component(ComponentRole::Idle, 0, 999),
+                ],
+            )
+        };
+        let samples = [proxies(1, 2), proxies(100, 1), proxies(5, 5)];
+        let memory = memory(&samples.iter().collect::<Vec<_>>());
+        assert_eq!(memory.len(), 1);
+        assert_eq!(memory[0].anonymous_bytes, 10);
+        assert_eq!(memory[0].file_bytes, 20);
+        // One process whose memory is not known: no sum from that trial.
+        let unknown = proxies(1, 0);
+        assert!(super::memory(&[&unknown]).is_empty());
+    }
+}

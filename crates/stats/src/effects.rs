@@ -1,0 +1,294 @@
+//! The effects of the variants, and what may be said of them.
+
+use meshtax_model::analysis::{Effect, Interval, Metric, NoiseFloor, Verdict};
+use meshtax_model::experiment::{LoadPoint, Role, Variant};
+
+use crate::account::cpu_per_request_ns;
+use crate::family::{ALPHA, holm};
+use crate::interval::{CONFIDENCE_TOST, Inference, UNITS_MIN, relative};
+use crate::pairing::{BlockKey, ByBlock, Paired, infer, pairs};
+use crate::tails::{Counts, compare, resolved};
+use crate::trials::{Cell, Trial, Trials, too_many_invalid};
+
+/// What is compared at a load point. The rate of an open loop is given, so its throughput is
+/// no effect; the latency of a closed loop is connections / throughput by identity.
+pub(crate) fn metrics(point: &LoadPoint) -> &'static [Metric] {
+    if point.is_steady() {
+        &[
+            Metric::ResponseP50,
+            Metric::ResponseP90,
+            Metric::ResponseP99,
+            Metric::ResponseP999,
+            Metric::CpuPerRequest,
+        ]
+    } else {
+        &[Metric::Throughput, Metric::CpuPerRequest]
+    }
+}
+
+/// The primary family: what is adjusted for being looked at together.
+fn is_primary(point: &LoadPoint, metric: Metric) -> bool {
+    if point.is_steady() {
+        matches!(metric, Metric::ResponseP50 | Metric::ResponseP99)
+    } else {
+        matches!(metric, Metric::Throughput | Metric::CpuPerRequest)
+    }
+}
+
+/// The tails' names, for reasons.
+pub(crate) fn tail_name(metric: Metric) -> Option<&'static str> {
+    match metric {
+        Metric::ResponseP99 => Some("p99"),
+        Metric::ResponseP999 => Some("p99.9"),
+        _ => None,
+    }
+}
+
+/// A trial's own figure; `None` for tails, which a trial cannot have, and without a sample.
+pub(crate) fn figure(metric: Metric, trial: &Trial<'_>) -> Option<f64> {
+    match metric {
+        Metric::ResponseP50 | Metric::ResponseP90 => trial.response.quantile(metric.quantile()?),
+        Metric::ResponseP99 | Metric::ResponseP999 => None,
+        Metric::Throughput => Some(trial.load.goodput_per_s()),
+        Metric::CpuPerRequest => cpu_per_request_ns(trial.sample?, trial.load.completed),
+    }
+}
+
+/// An effect before the family is known.
+struct Draft {
+    effect: Effect,
+    log_ratio: Option<Inference>,
+    role: Role,
+}
+
+/// All effects, the control's first, and the noise floor.
+pub(crate) fn effects(trials: &Trials<'_>) -> (Vec<Effect>, Vec<NoiseFloor>) {
+    let compared = trials
+        .by_role(Role::Control)
+        .chain(trials.by_role(Role::Candidate));
+    let mut drafts: Vec<Draft> = compared
+        .flat_map(|variant| {
+            trials.points().iter().flat_map(move |point| {
+                let of = move |metric| draft(trials, variant, point, metric);
+                metrics(point).iter().copied().filter_map(of)
+            })
+        })
+        .collect();
+    adjust(&mut drafts);
+    let floors = noise_floors(trials, &drafts);
+    for draft in &mut drafts {
+        judge(draft, &floors);
+    }
+    (drafts.into_iter().map(|d| d.effect).collect(), floors)
+}
+
+/// The variants that one is compared with: both baselines, or for the control the first.
+fn references<'t, 'a>(
+    trials: &'t Trials<'a>,
+    variant: &Variant,
+    point: &LoadPoint,
+) -> Vec<&'t Cell<'a>> {
+    let mut roles = vec![Role::Baseline];
+    if variant.role == Role::Candidate {
+        roles.push(Role::Control);
+    }
+    roles
+        .into_iter()
+        .flat_map(|role| trials.by_role(role))
+        .map(|reference| trials.cell(&reference.id, &point.id))
+        .collect()
+}
+
+/// `None`: not worth a line (p99.9 where the baseline itself does not resolve it).
+fn draft(
+    trials: &Trials<'_>,
+    variant: &Variant,
+    point: &LoadPoint,
+    metric: Metric,
+) -> Option<Draft> {
+    let references = references(trials, variant, point);
+    if metric == Metric::ResponseP999 {
+        resolved("p99.9", 0.999, &arm(references.iter().copied())).ok()?;
+    }
+    let estimated = estimate(trials, variant, point, metric, &references);
+    let (paired, reason) = match estimated {
+        Ok(paired) => (Some(paired), None),
+        Err(reason) => (None, Some(reason)),
+    };
+    let reason = reason.or_else(|| {
+        paired.and_then(|p| {
+            p.log_ratio
+                .spread
+                .is_none()
+                .then(|| format!("fewer than six blocks with a valid pair ({})", p.blocks))
+        })
+    });
+    Some(Draft {
+        effect: Effect {
+            variant: variant.id.clone(),
+            load_point: point.id.clone(),
+            metric,
+            difference: paired.map(|p| p.difference.estimate_plain()),
+            relative: paired.map(|p| p.log_ratio.estimate_relative()),
+            p_value: paired.and_then(|p| p.log_ratio.p_value()),
+            p_adjusted: None,
+            primary: variant.role == Role::Candidate && is_primary(point, metric),
+            verdict: reason.map_or(Verdict::NotDistinguishable, |reason| {
+                Verdict::NotEstimable { reason }
+            }),
+            rounds: paired.map_or(0, |p| p.rounds),
+            blocks: paired.map_or(0, |p| p.blocks),
+        },
+        log_ratio: paired.map(|p| p.log_ratio),
+        role: variant.role,
+    })
+}
+
+/// The effect over the run, or why there is none.
+fn estimate(
+    trials: &Trials<'_>,
+    variant: &Variant,
+    point: &LoadPoint,
+    metric: Metric,
+    references: &[&Cell<'_>],
+) -> Result<Paired, String> {
+    if let Some(reason) = trials.left_out(&variant.id) {
+        return Err(format!("left out: {reason}"));
+    }
+    let cell = trials.cell(&variant.id, &point.id);
+    if let Some(reason) = too_many_invalid("its", [cell])
+        .or_else(|| too_many_invalid("the baselines'", references.iter().copied()))
+    {
+        return Err(reason);
+    }
+    if cell.valid.is_empty() {
+        return Err("no trial of it at this load point".to_owned());
+    }
+    if references
+        .iter()
+        .all(|reference| reference.valid.is_empty())
+    {
+        return Err("no valid trial of the baseline".to_owned());
+    }
+    let paired = match tail_name(metric).zip(metric.quantile()) {
+        Some((name, quantile)) => {
+            let (own, base) = (arm([cell]), arm(references.iter().copied()));
+            resolved(name, quantile, &own)?;
+            resolved(name, quantile, &base).map_err(|why| format!("in the baseline: {why}"))?;
+            compare(quantile, &own, &base)
+        }
+        None => compare_cells(metric, cell, references),
+    };
+    paired.ok_or_else(|| match metric {
+        Metric::CpuPerRequest => "no block with resource samples of both".to_owned(),
+        _ => "no block with a valid trial of both".to_owned(),
+    })
+}
+
+/// Paired by block; for metrics that a trial has by itself.
+pub(crate) fn compare_cells(
+    metric: Metric,
+    cell: &Cell<'_>,
+    references: &[&Cell<'_>],
+) -> Option<Paired> {
+    let by_block = |cell: &Cell<'_>| -> ByBlock {
+        let figures = cell.valid.iter();
+        figures
+            .filter_map(|trial| Some((trial.key, figure(metric, trial)?)))
+            .collect()
+    };
+    let levels: Vec<ByBlock> = references.iter().map(|cell| by_block(cell)).collect();
+    infer(&pairs(&by_block(cell), &levels.iter().collect::<Vec<_>>()))
+}
+
+/// The histograms of some cells.
+pub(crate) fn arm<'c>(
+    cells: impl IntoIterator<Item = &'c Cell<'c>>,
+) -> Vec<(BlockKey, &'c Counts)> {
+    let valid = cells.into_iter().flat_map(|cell| &cell.valid);
+    valid.map(|trial| (trial.key, &trial.response)).collect()
+}
+
+/// Holm over the primary effects that have a p-value. Which ones have none (left out, too few
+/// trials, not resolved) does not depend on how they came out.
+fn adjust(drafts: &mut [Draft]) {
+    let mut family: Vec<&mut Effect> = drafts
+        .iter_mut()
+        .map(|draft| &mut draft.effect)
+        .filter(|effect| effect.primary && effect.p_value.is_some())
+        .collect();
+    let p_values: Vec<f64> = family.iter().filter_map(|effect| effect.p_value).collect();
+    for (effect, adjusted) in family.iter_mut().zip(holm(&p_values)) {
+        effect.p_adjusted = Some(adjusted);
+    }
+}
+
+fn noise_floors(trials: &Trials<'_>, drafts: &[Draft]) -> Vec<NoiseFloor> {
+    let control = |point: &LoadPoint, metric| {
+        drafts
+            .iter()
+            .map(|draft| (draft.role, &draft.effect))
+            .find(|(role, effect)| {
+                *role == Role::Control && effect.load_point == point.id && effect.metric == metric
+            })
+    };
+    let largest = |interval: Option<Interval>| interval.map(|i| i.largest_absolute_end());
+    let mut floors = Vec::new();
+    for point in trials.points() {
+        for metric in metrics(point) {
+            let effect = control(point, *metric).map(|(_, effect)| effect);
+            if effect.is_none() && *metric == Metric::ResponseP999 {
+                continue;
+            }
+            floors.push(NoiseFloor {
+                load_point: point.id.clone(),
+                metric: *metric,
+                absolute: effect.and_then(|e| largest(e.difference?.interval)),
+                relative: effect.and_then(|e| largest(e.relative?.interval)),
+            });
+        }
+    }
+    floors
+}
+
+/// Gives the verdict. The relative effect decides: a round in which the whole machine was slow
+/// scales every difference in it, and leaves the ratios as they are.
+fn judge(draft: &mut Draft, floors: &[NoiseFloor]) {
+    let effect = &mut draft.effect;
+    let (Some(fit), Some(p_value)) = (draft.log_ratio, effect.p_value) else {
+        return;
+    };
+    let excludes_zero = effect.p_adjusted.unwrap_or(p_value) < ALPHA;
+    if draft.role == Role::Control {
+        // It makes the noise floor, so it cannot be held against it, nor be inside it.
+        effect.verdict = if excludes_zero {
+            Verdict::Different
+        } else {
+            Verdict::NotDistinguishable
+        };
+        return;
+    }
+    let floor = floors
+        .iter()
+        .find(|f| f.load_point == effect.load_point && f.metric == effect.metric)
+        .and_then(|f| f.relative);
+    let Some(floor) = floor else {
+        effect.verdict = Verdict::NotEstimable {
+            reason: "no noise floor: the A/A pair has no interval here".to_owned(),
+        };
+        return;
+    };
+    let inside = fit.interval(CONFIDENCE_TOST).map(relative);
+    effect.verdict = if excludes_zero && fit.estimate.exp_m1().abs() > floor {
+        Verdict::Different
+    } else if inside.is_some_and(|interval| interval.largest_absolute_end() < floor) {
+        Verdict::Equivalent
+    } else {
+        Verdict::NotDistinguishable
+    };
+}
+
+/// Whether an effect's unit is the block although the run has enough rounds.
+pub(crate) fn few_rounds(effect: &Effect) -> bool {
+    effect.blocks > 0 && (effect.rounds as usize) < UNITS_MIN
+}

@@ -1,0 +1,221 @@
+//! Point estimates with Student's t intervals.
+//!
+//! # Why t and not Wilcoxon
+//!
+//! One rule was fixed before any data: choosing per effect what comes out narrower does not
+//! keep its confidence. Simulated with `examples/coverage.rs` (40,000 runs per line): round
+//! means with a standard deviation of 1, "contaminated" meaning five times that in one round
+//! of ten; power against an effect of 1.5, "Holm" as the first step of a family of four.
+//!
+//! | rounds | noise        | t covers | width | power | Holm | Wilcoxon covers | width | power |
+//! |--------|--------------|----------|-------|-------|------|-----------------|-------|-------|
+//! | 6      | normal       | 0.952    | 2.00  | 0.83  | 0.52 | 0.970           | 2.53  | 0.66  |
+//! | 6      | contaminated | 0.962    | 3.18  | 0.62  | 0.36 | 0.969           | 4.10  | 0.54  |
+//! | 8      | normal       | 0.950    | 1.61  | 0.95  | 0.78 | 0.961           | 1.77  | 0.92  |
+//! | 8      | contaminated | 0.962    | 2.62  | 0.72  | 0.52 | 0.960           | 2.76  | 0.72  |
+//! | 10     | normal       | 0.951    | 1.39  | 0.99  | 0.92 | 0.951           | 1.43  | 0.98  |
+//! | 10     | contaminated | 0.965    | 2.29  | 0.77  | 0.61 | 0.951           | 2.37  | 0.78  |
+//! | 15     | normal       | 0.949    | 1.09  | 1.00  | 1.00 | 0.952           | 1.12  | 1.00  |
+//! | 15     | contaminated | 0.964    | 1.84  | 0.84  | 0.73 | 0.952           | 1.48  | 0.94  |
+//!
+//! Outlying rounds make t wide, never too narrow. The exact Wilcoxon interval (ends of the
+//! Hodges-Lehmann estimate) is better only from about fifteen rounds on. With six rounds, what
+//! most runs have, it can only be the full range of the data, and its smallest p-value, 1/32,
+//! does not survive Holm's adjustment for even two tests: nothing could ever be found.
+//!
+//! Stopping on width after ten rounds at the least leaves t with a coverage of 0.937 to 0.950.
+
+use meshtax_model::analysis::{Estimate, Interval};
+use statrs::distribution::{ContinuousCDF, StudentsT};
+
+/// The confidence of every interval.
+pub const CONFIDENCE: f64 = 0.95;
+
+/// Two one-sided tests at 5 % are one 90 % interval (Schuirmann 1987).
+pub const CONFIDENCE_TOST: f64 = 0.90;
+
+/// With fewer units (rounds, or blocks as a fallback) no interval is given.
+pub const UNITS_MIN: usize = 6;
+
+/// An estimate with its standard error.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Inference {
+    /// The point estimate.
+    pub estimate: f64,
+    /// `None`: too few units for an interval.
+    pub spread: Option<Spread>,
+}
+
+/// How uncertain an estimate is.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Spread {
+    /// Of the estimate.
+    pub standard_error: f64,
+    /// Of the t distribution: units − 1.
+    pub degrees_of_freedom: f64,
+}
+
+impl Inference {
+    /// The mean of the units' values, with Student's t (Kalibera and Jones 2013, with the
+    /// round as the highest level). `None` if there are no values.
+    #[must_use]
+    pub fn of_mean(units: &[f64]) -> Option<Self> {
+        let estimate = mean(units)?;
+        Some(Self {
+            estimate,
+            spread: Spread::of(units, estimate),
+        })
+    }
+
+    /// The two-sided interval.
+    #[must_use]
+    pub fn interval(&self, confidence: f64) -> Option<Interval> {
+        let spread = self.spread?;
+        let t = critical_t(spread.degrees_of_freedom, confidence)?;
+        let half = t * spread.standard_error;
+        Some(Interval {
+            low: self.estimate - half,
+            high: self.estimate + half,
+        })
+    }
+
+    /// The two-sided p-value of "it is zero".
+    #[must_use]
+    pub fn p_value(&self) -> Option<f64> {
+        let spread = self.spread?;
+        if spread.standard_error <= 0.0 {
+            // Every unit says the same: certain, whatever it says.
+            return Some(if self.estimate == 0.0 { 1.0 } else { 0.0 });
+        }
+        let t = (self.estimate / spread.standard_error).abs();
+        let student = StudentsT::new(0.0, 1.0, spread.degrees_of_freedom).ok()?;
+        Some((2.0 * student.sf(t)).clamp(0.0, 1.0))
+    }
+
+    /// In the unit of the values.
+    #[must_use]
+    pub fn estimate_plain(&self) -> Estimate {
+        Estimate {
+            value: self.estimate,
+            interval: self.interval(CONFIDENCE),
+        }
+    }
+
+    /// Of a log ratio: the relative change, `exp(x) − 1`, its interval's ends likewise.
+    #[must_use]
+    pub fn estimate_relative(&self) -> Estimate {
+        Estimate {
+            value: self.estimate.exp_m1(),
+            interval: self.interval(CONFIDENCE).map(relative),
+        }
+    }
+}
+
+impl Spread {
+    /// Of the mean of `units`; `None` below [`UNITS_MIN`].
+    #[must_use]
+    pub fn of(units: &[f64], mean: f64) -> Option<Self> {
+        if units.len() < UNITS_MIN {
+            return None;
+        }
+        let n = units.len() as f64;
+        let squares: f64 = units.iter().map(|x| (x - mean).powi(2)).sum();
+        let standard_error = (squares / (n - 1.0) / n).sqrt();
+        standard_error.is_finite().then_some(Self {
+            standard_error,
+            degrees_of_freedom: n - 1.0,
+        })
+    }
+}
+
+/// An interval of log ratios as relative changes.
+#[must_use]
+pub fn relative(logs: Interval) -> Interval {
+    Interval {
+        low: logs.low.exp_m1(),
+        high: logs.high.exp_m1(),
+    }
+}
+
+/// The arithmetic mean; `None` if there is nothing, or something that is not finite.
+#[must_use]
+pub fn mean(values: &[f64]) -> Option<f64> {
+    if values.is_empty() {
+        return None;
+    }
+    let mean = values.iter().sum::<f64>() / values.len() as f64;
+    mean.is_finite().then_some(mean)
+}
+
+/// The two-sided critical value of Student's t.
+#[must_use]
+pub fn critical_t(degrees_of_freedom: f64, confidence: f64) -> Option<f64> {
+    let student = StudentsT::new(0.0, 1.0, degrees_of_freedom).ok()?;
+    (0.0..1.0)
+        .contains(&confidence)
+        .then(|| student.inverse_cdf(0.5 + confidence / 2.0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn critical_values_are_those_of_the_tables() {
+        for (df, confidence, expected) in [
+            (5.0, 0.95, 2.5706),
+            (5.0, 0.90, 2.0150),
+            (9.0, 0.95, 2.2622),
+            (14.0, 0.95, 2.1448),
+            (5.0, 0.9875, 3.8100),
+        ] {
+            let t = critical_t(df, confidence).unwrap();
+            assert!((t - expected).abs() < 2e-3, "{df} {confidence}: {t}");
+        }
+        assert_eq!(critical_t(0.0, 0.95), None);
+        assert_eq!(critical_t(5.0, 1.0), None);
+    }
+
+    #[test]
+    fn a_worked_example() {
+        let fit = Inference::of_mean(&[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]).unwrap();
+        let interval = fit.interval(CONFIDENCE).unwrap();
+        // R: t.test(1:6)
+        assert!((interval.low - 1.5367).abs() < 1e-3, "{interval:?}");
+        assert!((interval.high - 5.4633).abs() < 1e-3, "{interval:?}");
+        assert!((fit.p_value().unwrap() - 0.005_9).abs() < 1e-3);
+    }
+
+    #[test]
+    fn the_p_value_and_the_interval_agree_at_the_edge() {
+        let units = [0.5, 1.5, -0.7, 2.2, 0.9, -0.1];
+        let fit = Inference::of_mean(&units).unwrap();
+        let p = fit.p_value().unwrap();
+        assert!(fit.interval(1.0 - p - 1e-4).unwrap().excludes_zero());
+        assert!(!fit.interval(1.0 - p + 1e-4).unwrap().excludes_zero());
+    }
+
+    #[test]
+    fn five_units_have_a_value_and_no_interval() {
+        let fit = Inference::of_mean(&[1.0; 5]).unwrap();
+        assert_eq!(fit.estimate_plain().value, 1.0);
+        assert_eq!(fit.estimate_plain().interval, None);
+        assert_eq!(fit.p_value(), None);
+        assert_eq!(Inference::of_mean(&[]), None);
+        assert_eq!(Inference::of_mean(&[f64::NAN; 9]), None);
+    }
+
+    #[test]
+    fn identical_units_are_certain() {
+        let fit = Inference::of_mean(&[0.25; 6]).unwrap();
+        assert_eq!(fit.p_value(), Some(0.0));
+        let none = Inference::of_mean(&[0.0; 6]).unwrap();
+        assert_eq!(none.p_value(), Some(1.0));
+    }
+
+    #[test]
+    fn relative_changes_come_from_log_ratios() {
+        let fit = Inference::of_mean(&[2.0_f64.ln(); 6]).unwrap();
+        assert!((fit.estimate_relative().value - 1.0).abs() < 1e-12);
+    }
+}

@@ -1,0 +1,148 @@
+//! Levels and counts of one variant at one load point.
+
+use meshtax_model::LatencyHistogram;
+use meshtax_model::analysis::{Level, Metric, Point, VariantAnalysis};
+use meshtax_model::experiment::{LoadPoint, Variant};
+use meshtax_model::trial::ResourceSample;
+
+use crate::account::{IN_PATH, account, median, memory};
+use crate::effects::{arm, metrics, tail_name};
+use crate::tails::{Counts, resolved};
+use crate::trials::{Cell, Trials};
+
+/// All about one variant.
+pub(crate) fn variant(trials: &Trials<'_>, variant: &Variant) -> VariantAnalysis {
+    let mut evidence: Vec<_> = trials.evidence_of(&variant.id).collect();
+    evidence.sort_by_key(|seen| seen.round);
+    let failing = evidence.iter().find(|seen| !seen.passed());
+    let proven = evidence.iter().filter(|seen| seen.passed()).count();
+    let mut tried = trials.rounds_measured(&variant.id);
+    tried.extend(evidence.iter().map(|seen| seen.round));
+    tried.extend(trials.failures_of(&variant.id).map(|f| f.round));
+    let cells = || {
+        let points = trials.points().iter();
+        points.map(|point| (point, trials.cell(&variant.id, &point.id)))
+    };
+    let samples: Vec<&ResourceSample> = cells()
+        .flat_map(|(_, cell)| &cell.valid)
+        .filter_map(|trial| trial.sample)
+        .collect();
+    VariantAnalysis {
+        variant: variant.id.clone(),
+        left_out: trials.left_out(&variant.id),
+        evidence: failing.or(evidence.last()).map(|seen| (*seen).clone()),
+        rounds_proven: u32::try_from(proven).unwrap_or(u32::MAX),
+        rounds_tried: u32::try_from(tried.len()).unwrap_or(u32::MAX),
+        points: cells().map(|(at, cell)| point(at, cell)).collect(),
+        memory: memory(&samples),
+    }
+}
+
+fn point(point: &LoadPoint, cell: &Cell<'_>) -> Point {
+    let merged = Counts::merged(cell.valid.iter().map(|trial| &trial.response));
+    let per_s = |count: &dyn Fn(&Cell<'_>) -> f64| {
+        let window_ns: f64 = cell.valid.iter().map(|t| t.load.window_ns as f64).sum();
+        if window_ns > 0.0 {
+            count(cell) * 1e9 / window_ns
+        } else {
+            0.0
+        }
+    };
+    let achieved_per_s = per_s(&|cell| cell.valid.iter().map(|t| t.load.completed as f64).sum());
+    let offered_per_s = if point.is_steady() {
+        per_s(&|cell| cell.valid.iter().map(|t| t.load.offered as f64).sum())
+    } else {
+        achieved_per_s
+    };
+    let connections = cell.valid.iter().filter_map(|t| t.proxy_connections);
+    Point {
+        load_point: point.id.clone(),
+        valid: cell.valid_count(),
+        invalid: cell.invalid.clone(),
+        requests: merged.total(),
+        offered_per_s,
+        achieved_per_s,
+        levels: metrics(point)
+            .iter()
+            .map(|metric| level(*metric, cell, &merged))
+            .collect(),
+        send_lag_p99_ns: send_lag_p99_ns(point, cell),
+        proxy_connections: median(connections.collect()),
+        injected_ns: injected_ns(cell),
+        cpu: account(&sampled(cell)).map(|account| account.shown),
+    }
+}
+
+/// The valid trials that have a resource sample, with their completed requests.
+pub(crate) fn sampled<'a>(cell: &Cell<'a>) -> Vec<(&'a ResourceSample, u64)> {
+    let valid = cell.valid.iter();
+    valid
+        .filter_map(|trial| Some((trial.sample?, trial.load.completed)))
+        .collect()
+}
+
+fn level(metric: Metric, cell: &Cell<'_>, merged: &Counts) -> Level {
+    let value = match metric {
+        _ if cell.valid.is_empty() => Err("no valid trial".to_owned()),
+        Metric::Throughput => Ok(goodput_per_s(cell)),
+        Metric::CpuPerRequest => {
+            cpu_per_request(cell).ok_or_else(|| "no resource sample".to_owned())
+        }
+        _ => percentile(metric, cell, merged),
+    };
+    Level {
+        metric,
+        value: value.as_ref().ok().copied(),
+        reason: value.err(),
+    }
+}
+
+fn percentile(metric: Metric, cell: &Cell<'_>, merged: &Counts) -> Result<f64, String> {
+    let none = || "no requests".to_owned();
+    let quantile = metric.quantile().ok_or_else(none)?;
+    if let Some(name) = tail_name(metric) {
+        resolved(name, quantile, &arm([cell]))?;
+    }
+    merged.quantile(quantile).ok_or_else(none)
+}
+
+fn goodput_per_s(cell: &Cell<'_>) -> f64 {
+    let window_ns: f64 = cell.valid.iter().map(|t| t.load.window_ns as f64).sum();
+    let succeeded: f64 = cell.valid.iter().map(|t| t.load.succeeded as f64).sum();
+    // A window without a length is no valid trial.
+    succeeded * 1e9 / window_ns.max(1.0)
+}
+
+fn cpu_per_request(cell: &Cell<'_>) -> Option<f64> {
+    let account = account(&sampled(cell))?.shown;
+    let in_path = account
+        .components
+        .iter()
+        .filter(|component| IN_PATH.contains(&component.role));
+    let sum: f64 = in_path.map(|component| component.cpu_per_request_ns).sum();
+    (sum > 0.0).then_some(sum)
+}
+
+/// In a closed loop a request is intended when it is sent: there is no lag to speak of.
+fn send_lag_p99_ns(point: &LoadPoint, cell: &Cell<'_>) -> Option<u64> {
+    if !point.is_steady() {
+        return None;
+    }
+    let mut merged = LatencyHistogram::new();
+    for trial in &cell.valid {
+        merged.merge(&trial.load.send_lag);
+    }
+    merged.quantile_ns(0.99)
+}
+
+fn injected_ns(cell: &Cell<'_>) -> Option<f64> {
+    let (mut sum, mut count) = (0.0, 0.0);
+    for injected in cell.valid.iter().filter_map(|trial| trial.injected) {
+        if injected.mean_ns.is_finite() {
+            sum += injected.mean_ns * injected.count as f64;
+            count += injected.count as f64;
+        }
+    }
+    let mean: f64 = sum / count;
+    (count > 0.0 && mean.is_finite()).then_some(mean)
+}

@@ -1,0 +1,221 @@
+//! The records, judged and sorted by variant and load point.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use meshtax_model::experiment::{LoadPoint, LoadPointId, Role, Variant, VariantId};
+use meshtax_model::trial::{InjectedDelay, LoadResult, ResourceSample, TrialOutcome, TrialRecord};
+use meshtax_model::{evidence::Evidence, plan::TrialId};
+
+use crate::pairing::BlockKey;
+use crate::tails::Counts;
+use crate::validity::{self, INVALID_SHARE_MAX, reason};
+use crate::{RunData, VariantFailure};
+
+/// A valid trial.
+pub(crate) struct Trial<'a> {
+    pub(crate) key: BlockKey,
+    pub(crate) load: &'a LoadResult,
+    pub(crate) response: Counts,
+    pub(crate) sample: Option<&'a ResourceSample>,
+    pub(crate) proxy_connections: Option<u32>,
+    pub(crate) injected: Option<InjectedDelay>,
+}
+
+/// The trials of one variant at one load point.
+#[derive(Default)]
+pub(crate) struct Cell<'a> {
+    pub(crate) valid: Vec<Trial<'a>>,
+    pub(crate) invalid: BTreeMap<String, u32>,
+}
+
+impl Cell<'_> {
+    pub(crate) fn valid_count(&self) -> u32 {
+        u32::try_from(self.valid.len()).unwrap_or(u32::MAX)
+    }
+
+    pub(crate) fn invalid_count(&self) -> u32 {
+        self.invalid.values().sum()
+    }
+}
+
+/// `Some`: why a share of invalid trials this large leaves nothing to say.
+pub(crate) fn too_many_invalid<'a>(
+    whose: &str,
+    cells: impl IntoIterator<Item = &'a Cell<'a>>,
+) -> Option<String> {
+    let (mut invalid, mut all) = (0_u32, 0_u32);
+    for cell in cells {
+        invalid = invalid.saturating_add(cell.invalid_count());
+        all = all
+            .saturating_add(cell.invalid_count())
+            .saturating_add(cell.valid_count());
+    }
+    (f64::from(invalid) > INVALID_SHARE_MAX * f64::from(all))
+        .then(|| format!("above 10 % of {whose} trials are invalid ({invalid} of {all})"))
+}
+
+/// The run's records, indexed.
+pub(crate) struct Trials<'a> {
+    pub(crate) data: &'a RunData<'a>,
+    cells: BTreeMap<&'a VariantId, BTreeMap<&'a LoadPointId, Cell<'a>>>,
+    empty: Cell<'a>,
+    evidence: BTreeMap<(&'a VariantId, u32), &'a Evidence>,
+    /// Records of variants or load points that the experiment does not have.
+    pub(crate) unknown: u32,
+}
+
+impl<'a> Trials<'a> {
+    pub(crate) fn new(data: &'a RunData<'a>) -> Self {
+        let mut trials = Self {
+            data,
+            cells: BTreeMap::new(),
+            empty: Cell::default(),
+            // Of two probings in one round the later one is kept: the variant was tried again.
+            evidence: data
+                .evidence
+                .iter()
+                .map(|seen| ((&seen.variant, seen.round), seen))
+                .collect(),
+            unknown: 0,
+        };
+        let samples: BTreeMap<&TrialId, &ResourceSample> = data
+            .samples
+            .iter()
+            .map(|sample| (&sample.trial, sample))
+            .collect();
+        let mut taken = BTreeSet::new();
+        for record in data.trials {
+            trials.add(record, &samples, &mut taken);
+        }
+        trials
+    }
+
+    fn add(
+        &mut self,
+        record: &'a TrialRecord,
+        samples: &BTreeMap<&TrialId, &'a ResourceSample>,
+        taken: &mut BTreeSet<(&'a VariantId, &'a LoadPointId, BlockKey)>,
+    ) {
+        let planned = &record.trial;
+        let experiment = self.data.experiment;
+        let (Some(_), Some(point)) = (
+            experiment.variant(&planned.variant),
+            experiment.load_point(&planned.load_point),
+        ) else {
+            self.unknown = self.unknown.saturating_add(1);
+            return;
+        };
+        let key = BlockKey {
+            round: planned.round,
+            block: planned.block,
+        };
+        let failed_probe = self
+            .evidence
+            .get(&(&planned.variant, planned.round))
+            .is_some_and(|seen| !seen.passed());
+        let why = if !taken.insert((&planned.variant, &planned.load_point, key)) {
+            Some(reason::REPEATED)
+        } else if failed_probe {
+            Some(reason::NOT_PROVEN)
+        } else {
+            validity::check(record, point)
+        };
+        let cell = self
+            .cells
+            .entry(&planned.variant)
+            .or_default()
+            .entry(&planned.load_point)
+            .or_default();
+        match (why, &record.outcome) {
+            (
+                None,
+                TrialOutcome::Measured {
+                    load,
+                    proxy_connections,
+                    injected,
+                    ..
+                },
+            ) => cell.valid.push(Trial {
+                key,
+                load,
+                response: Counts::from(&load.response),
+                sample: samples.get(&planned.id).copied(),
+                proxy_connections: *proxy_connections,
+                injected: *injected,
+            }),
+            (why, _) => {
+                let why = why.unwrap_or(reason::FAILED);
+                *cell.invalid.entry(why.to_owned()).or_default() += 1;
+            }
+        }
+    }
+
+    pub(crate) fn cell(&self, variant: &VariantId, point: &LoadPointId) -> &Cell<'a> {
+        self.cells
+            .get(variant)
+            .and_then(|points| points.get(point))
+            .unwrap_or(&self.empty)
+    }
+
+    pub(crate) fn variants(&self) -> &'a [Variant] {
+        &self.data.experiment.variants
+    }
+
+    pub(crate) fn points(&self) -> &'a [LoadPoint] {
+        &self.data.experiment.load_points
+    }
+
+    pub(crate) fn by_role(&self, role: Role) -> impl Iterator<Item = &'a Variant> {
+        self.variants().iter().filter(move |v| v.role == role)
+    }
+
+    pub(crate) fn evidence_of(&self, variant: &VariantId) -> impl Iterator<Item = &'a Evidence> {
+        self.evidence
+            .iter()
+            .filter(move |((of, _), _)| *of == variant)
+            .map(|(_, seen)| *seen)
+    }
+
+    pub(crate) fn failures_of(
+        &self,
+        variant: &VariantId,
+    ) -> impl Iterator<Item = &'a VariantFailure> {
+        self.data
+            .failures
+            .iter()
+            .filter(move |failure| failure.variant == *variant)
+    }
+
+    /// Rounds in which a variant was measured at all, validly or not.
+    pub(crate) fn rounds_measured(&self, variant: &VariantId) -> BTreeSet<u32> {
+        self.data
+            .trials
+            .iter()
+            .filter(|record| record.trial.variant == *variant)
+            .map(|record| record.trial.round)
+            .collect()
+    }
+
+    /// Why there is no trial of a variant, if there is none.
+    pub(crate) fn left_out(&self, variant: &VariantId) -> Option<String> {
+        if !self.rounds_measured(variant).is_empty() {
+            return None;
+        }
+        let last = self.failures_of(variant).max_by_key(|f| f.round);
+        Some(last.map_or_else(
+            || "no trial of it is on record".to_owned(),
+            |failure| failure.reason.clone(),
+        ))
+    }
+
+    /// Blocks with at least one valid trial.
+    pub(crate) fn blocks(&self) -> BTreeSet<BlockKey> {
+        self.all_valid().map(|trial| trial.key).collect()
+    }
+
+    /// Every valid trial of the run.
+    pub(crate) fn all_valid(&self) -> impl Iterator<Item = &Trial<'a>> {
+        let cells = self.cells.values().flat_map(BTreeMap::values);
+        cells.flat_map(|cell| &cell.valid)
+    }
+}

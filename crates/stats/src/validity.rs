@@ -1,0 +1,259 @@
+//! Which trials count. Each rule looks at whether the trial did what was planned, never at
+//! how fast it was: leaving out what came out badly is how published comparisons went wrong.
+//!
+//! A reason is a short fixed sentence, so that trials can be counted by it.
+
+use meshtax_model::experiment::LoadPoint;
+use meshtax_model::trial::{LoadResult, TrialOutcome, TrialRecord};
+
+/// Open loop: with fewer answers in the window than this share of the requests, the load was
+/// not the one that was planned.
+pub const COMPLETED_SHARE_MIN: f64 = 0.98;
+
+/// Errors, bad statuses and requests without an answer, each as a share of the requests.
+pub const FAULTY_SHARE_MAX: f64 = 0.001;
+
+/// With a larger share of invalid trials, what is left may not stand for the variant.
+pub const INVALID_SHARE_MAX: f64 = 0.10;
+
+/// The reasons, as they are counted and shown.
+pub mod reason {
+    /// There is no figure at all.
+    pub const FAILED: &str = "the trial failed";
+    /// Another record of the same variant and load point in the same block came first.
+    pub const REPEATED: &str = "recorded twice";
+    /// The variant was not what its name says when it was measured.
+    pub const NOT_PROVEN: &str = "a probe failed in this round";
+    /// A process died or was restarted.
+    pub const COMPONENT: &str = "a component died or was restarted";
+    /// No request was answered, or the window has no length.
+    pub const NO_REQUESTS: &str = "no requests";
+    /// More errors than [`super::FAULTY_SHARE_MAX`].
+    pub const ERRORS: &str = "errors above 0.1 %";
+    /// More answers outside 200-399 than [`super::FAULTY_SHARE_MAX`].
+    pub const STATUS: &str = "bad status codes above 0.1 %";
+    /// More requests without an answer than [`super::FAULTY_SHARE_MAX`].
+    pub const UNANSWERED: &str = "unanswered above 0.1 %";
+    /// Fewer answers than [`super::COMPLETED_SHARE_MAX`].
+    pub const ACHIEVED: &str = "achieved below 98 % of offered";
+    /// Open loop only. In a closed loop it makes throughput a lower bound, which is a caveat:
+    /// were it a reason, a fast baseline on a small machine would have no trials left, and the
+    /// slow variants would be all that remains.
+    pub const GENERATOR_BOUND: &str = "the generator was the limit";
+}
+
+/// `None`: valid as far as the record alone can say. Otherwise the first reason why not.
+///
+/// What only the other records can say ([`reason::REPEATED`], [`reason::NOT_PROVEN`]) is
+/// looked at in [`crate::analyse`].
+#[must_use]
+pub fn check(record: &TrialRecord, point: &LoadPoint) -> Option<&'static str> {
+    let TrialOutcome::Measured {
+        load,
+        component_failures,
+        ..
+    } = &record.outcome
+    else {
+        return Some(reason::FAILED);
+    };
+    if !component_failures.is_empty() {
+        return Some(reason::COMPONENT);
+    }
+    let both = [no_requests, errors, status];
+    let open_loop = [unanswered, achieved, generator_bound];
+    let fired = |rule: &fn(&LoadResult) -> Option<&'static str>| rule(load);
+    let both = both.map(|rule| rule as fn(&LoadResult) -> Option<&'static str>);
+    let open_loop = open_loop.map(|rule| rule as fn(&LoadResult) -> Option<&'static str>);
+    both.iter().find_map(fired).or_else(|| {
+        point
+            .is_steady()
+            .then(|| open_loop.iter().find_map(fired))
+            .flatten()
+    })
+}
+
+fn no_requests(load: &LoadResult) -> Option<&'static str> {
+    let nothing = load.window_ns == 0 || load.offered == 0 || load.completed == 0;
+    (nothing || load.response.count() == 0).then_some(reason::NO_REQUESTS)
+}
+
+fn errors(load: &LoadResult) -> Option<&'static str> {
+    let kinds = load.errors.by_kind();
+    let total = kinds
+        .iter()
+        .fold(0_u64, |sum, (_, n)| sum.saturating_add(*n));
+    exceeds(total, load.offered, FAULTY_SHARE_MAX).then_some(reason::ERRORS)
+}
+
+fn status(load: &LoadResult) -> Option<&'static str> {
+    let (mut bad, mut all) = (0_u64, 0_u64);
+    for (code, count) in &load.status {
+        all = all.saturating_add(*count);
+        if !(200..400).contains(code) {
+            bad = bad.saturating_add(*count);
+        }
+    }
+    exceeds(bad, all, FAULTY_SHARE_MAX).then_some(reason::STATUS)
+}
+
+fn unanswered(load: &LoadResult) -> Option<&'static str> {
+    exceeds(load.unanswered, load.offered, FAULTY_SHARE_MAX).then_some(reason::UNANSWERED)
+}
+
+/// Answers to requests from before the window make up, on average, for those that come after
+/// it; a single one either way says nothing, however few there are.
+fn achieved(load: &LoadResult) -> Option<&'static str> {
+    let missing = load.offered.saturating_sub(load.completed);
+    (missing > 1 && exceeds(missing, load.offered, 1.0 - COMPLETED_SHARE_MIN))
+        .then_some(reason::ACHIEVED)
+}
+
+fn generator_bound(load: &LoadResult) -> Option<&'static str> {
+    let bound = load.audit.generator_bound.is_some();
+    bound.then_some(reason::GENERATOR_BOUND)
+}
+
+fn exceeds(part: u64, whole: u64, share: f64) -> bool {
+    // A hair of slack: 2 of 100 are not "above 2 %" because 1 − 0.98 is not quite 0.02.
+    part as f64 > whole as f64 * (share + 1e-9)
+}
+
+#[cfg(test)]
+mod tests {
+    use meshtax_model::LatencyHistogram;
+    use meshtax_model::experiment::{Arrivals, LoadPointId, Regime, VariantId};
+    use meshtax_model::plan::{PlannedTrial, TrialId};
+
+    use super::*;
+
+    fn steady() -> LoadPoint {
+        LoadPoint {
+            id: LoadPointId("steady".into()),
+            load: Regime::Steady {
+                rate_per_s: 1000.0,
+                arrivals: Arrivals::Poisson,
+            },
+        }
+    }
+
+    fn saturated() -> LoadPoint {
+        LoadPoint {
+            id: LoadPointId("saturated".into()),
+            load: Regime::Saturated,
+        }
+    }
+
+    fn good() -> LoadResult {
+        let mut response = LatencyHistogram::new();
+        response.record(100_000);
+        LoadResult {
+            window_ns: 1_000_000_000,
+            offered: 1000,
+            completed: 1000,
+            succeeded: 1000,
+            status: [(200, 1000)].into(),
+            response,
+            ..LoadResult::default()
+        }
+    }
+
+    fn record(load: LoadResult) -> TrialRecord {
+        TrialRecord {
+            trial: PlannedTrial {
+                id: TrialId::new(1, 1, 1),
+                round: 1,
+                block: 1,
+                variant: VariantId("none".into()),
+                load_point: LoadPointId("steady".into()),
+                arrival_seed: 1,
+            },
+            started_unix_ms: 0,
+            outcome: TrialOutcome::Measured {
+                load: Box::new(load),
+                proxy_connections: None,
+                injected: None,
+                component_failures: Vec::new(),
+            },
+        }
+    }
+
+    /// The verdicts of a changed trial in the open and in the closed loop.
+    fn both(change: impl Fn(&mut LoadResult)) -> [Option<&'static str>; 2] {
+        let mut load = good();
+        change(&mut load);
+        let record = record(load);
+        [check(&record, &steady()), check(&record, &saturated())]
+    }
+
+    #[test]
+    fn a_good_trial_is_valid() {
+        assert_eq!(both(|_| {}), [None, None]);
+    }
+
+    #[test]
+    fn faults_in_both_loops() {
+        assert_eq!(both(|l| l.window_ns = 0), [Some(reason::NO_REQUESTS); 2]);
+        assert_eq!(both(|l| l.completed = 0), [Some(reason::NO_REQUESTS); 2]);
+        assert_eq!(
+            both(|l| l.response = LatencyHistogram::new()),
+            [Some(reason::NO_REQUESTS); 2]
+        );
+        assert_eq!(both(|l| l.errors.reset = 1), [None; 2]);
+        assert_eq!(both(|l| l.errors.reset = 2), [Some(reason::ERRORS); 2]);
+        assert_eq!(
+            both(|l| l.status = [(200, 990), (503, 10)].into()),
+            [Some(reason::STATUS); 2]
+        );
+        assert_eq!(both(|l| l.status = [(302, 1000)].into()), [None; 2]);
+        assert_eq!(
+            both(|l| l.errors.timeout = u64::MAX)[0],
+            Some(reason::ERRORS)
+        );
+    }
+
+    #[test]
+    fn faults_of_an_open_loop_only() {
+        assert_eq!(both(|l| l.completed = 980), [None; 2]);
+        assert_eq!(both(|l| l.completed = 979), [Some(reason::ACHIEVED), None]);
+        assert_eq!(both(|l| l.unanswered = 2), [Some(reason::UNANSWERED), None]);
+        assert_eq!(
+            both(|l| l.audit.generator_bound = Some("lag".into())),
+            [Some(reason::GENERATOR_BOUND), None]
+        );
+    }
+
+    #[test]
+    fn one_answer_past_the_window_is_no_shortfall() {
+        let few = |completed| {
+            both(move |l| {
+                l.offered = 20;
+                l.completed = completed;
+            })[0]
+        };
+        assert_eq!(few(19), None);
+        assert_eq!(few(18), Some(reason::ACHIEVED));
+    }
+
+    #[test]
+    fn failures_of_the_trial_itself() {
+        let mut failed = record(good());
+        failed.outcome = TrialOutcome::Failed {
+            reason: "no route".into(),
+        };
+        assert_eq!(check(&failed, &steady()), Some(reason::FAILED));
+        let mut restarted = record(good());
+        if let TrialOutcome::Measured {
+            component_failures, ..
+        } = &mut restarted.outcome
+        {
+            component_failures.push("server-proxy: killed".into());
+        }
+        assert_eq!(check(&restarted, &saturated()), Some(reason::COMPONENT));
+    }
+
+    #[test]
+    fn how_slow_it_was_does_not_matter() {
+        let slow = |l: &mut LoadResult| l.response.record(60_000_000_000);
+        assert_eq!(both(slow), [None; 2]);
+    }
+}
