@@ -1,0 +1,226 @@
+//! A page that needs nothing but itself.
+
+use crate::chart;
+use crate::layout::clean;
+use crate::view::{Align, Cell, Content, EvidenceLine, Proof, Table, Tone, View};
+
+const STYLE: &str = include_str!("style.css");
+
+/// Lays a view out as a page.
+pub(crate) fn render(view: &View) -> String {
+    let mut out = format!(
+        "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<meta \
+         name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
+         <meta name=\"color-scheme\" content=\"light dark\">\n<title>{}</title>\n<style>\n{STYLE}\
+         </style>\n</head>\n<body>\n<main>\n",
+        escaped(&view.title)
+    );
+    out.push_str(&format!("<h1>{}</h1>\n", escaped(&view.title)));
+    if let Some(partial) = &view.partial {
+        out.push_str(&format!(
+            "<p class=\"partial\" role=\"alert\">{}</p>\n",
+            escaped(partial)
+        ));
+    }
+    out.push_str(&headlines(view));
+    for text in &view.meaning {
+        out.push_str(&format!("<p class=\"meaning\">{}</p>\n", escaped(text)));
+    }
+    out.push_str(&chart_text(view));
+    for table in &view.tables {
+        out.push_str(&table_text(table));
+    }
+    out.push_str(&evidence(view));
+    out.push_str(&notes(view));
+    out.push_str("</main>\n</body>\n</html>\n");
+    out
+}
+
+fn headlines(view: &View) -> String {
+    let mut out = format!("<p class=\"lead\">{}:</p>\n<ul class=\"answers\">\n", escaped(&view.lead));
+    for headline in &view.headlines {
+        out.push_str(&format!(
+            "<li{}><b>{}</b> {}</li>\n",
+            class(headline.tone),
+            escaped(&headline.variant),
+            escaped(&headline.clauses.join("; "))
+        ));
+    }
+    out.push_str("</ul>\n");
+    out
+}
+
+fn chart_text(view: &View) -> String {
+    if view.panels.is_empty() {
+        return String::new();
+    }
+    let mut caption = "Points are estimates, whiskers their intervals.".to_owned();
+    if view.panels.iter().any(|p| p.noise_floor.is_some()) {
+        caption.push_str(" The shaded band is the noise floor: what the baseline shows against itself.");
+    }
+    format!(
+        "<figure>\n{}<figcaption>{caption}</figcaption>\n</figure>\n",
+        chart::forest(&view.panels)
+    )
+}
+
+fn table_text(table: &Table) -> String {
+    let mut out = format!("<section>\n<h2>{}</h2>\n", escaped(&table.title));
+    if !table.detail.is_empty() {
+        out.push_str(&format!("<p class=\"detail\">{}</p>\n", escaped(&table.detail)));
+    }
+    out.push_str("<div class=\"scroll\"><table>\n<thead><tr>");
+    for column in &table.columns {
+        out.push_str(&format!(
+            "<th scope=\"col\"{}>{}</th>",
+            align_class(column.align),
+            escaped(&column.head)
+        ));
+    }
+    out.push_str("</tr></thead>\n<tbody>\n");
+    for row in &table.rows {
+        out.push_str("<tr>");
+        for (i, (cell, column)) in row.iter().zip(&table.columns).enumerate() {
+            out.push_str(&cell_text(cell, column.align, i == 0));
+        }
+        out.push_str("</tr>\n");
+    }
+    out.push_str("</tbody>\n</table></div>\n");
+    for (mark, text) in &table.footnotes {
+        out.push_str(&format!(
+            "<p class=\"footnote\">{mark} {}</p>\n",
+            escaped(text)
+        ));
+    }
+    out.push_str("</section>\n");
+    out
+}
+
+fn cell_text(cell: &Cell, align: Align, is_head: bool) -> String {
+    let content = match &cell.content {
+        Content::Text(text) => escaped(text),
+        Content::Figure { value, beside } => format!(
+            "{} <span class=\"beside\">{}</span>",
+            escaped(value),
+            escaped(beside)
+        ),
+    };
+    let tone = tone_name(cell.tone);
+    let side = if align == Align::Right { "number" } else { "" };
+    let classes = format!("{side} {tone}");
+    let class = match classes.trim() {
+        "" => String::new(),
+        classes => format!(" class=\"{classes}\""),
+    };
+    let (open, close) = if is_head {
+        ("th scope=\"row\"", "th")
+    } else {
+        ("td", "td")
+    };
+    format!("<{open}{class}>{content}{}</{close}>", escaped(&cell.mark))
+}
+
+fn evidence(view: &View) -> String {
+    if view.evidence.is_empty() {
+        return String::new();
+    }
+    let mut out = format!(
+        "<section>\n<h2>{}</h2>\n<ul class=\"evidence\">\n",
+        escaped(&view.evidence_title)
+    );
+    for line in &view.evidence {
+        out.push_str(&evidence_line(line));
+    }
+    out.push_str("</ul>\n</section>\n");
+    out
+}
+
+fn evidence_line(line: &EvidenceLine) -> String {
+    let (sign, tone, word) = match line.proof {
+        Proof::Proven => ("✓", Tone::Good, "proven"),
+        Proof::Failed => ("✗", Tone::Bad, "failed"),
+        Proof::Unknown => ("?", Tone::Bad, "unknown"),
+    };
+    let mut out = format!(
+        "<li><span{} role=\"img\" aria-label=\"{word}\">{sign}</span> <b>{}</b> {}",
+        class(tone),
+        escaped(&line.variants.join(", ")),
+        escaped(&line.text)
+    );
+    if !line.probes.is_empty() {
+        let passed = line.probes.iter().filter(|p| p.passed).count();
+        out.push_str(&format!(
+            "\n<details><summary>{passed} of {} probes passed</summary>\n<dl>\n",
+            line.probes.len()
+        ));
+        for probe in &line.probes {
+            let (sign, tone) = if probe.passed {
+                ("✓", Tone::Good)
+            } else {
+                ("✗", Tone::Bad)
+            };
+            out.push_str(&format!(
+                "<dt><span{}>{sign}</span> {}</dt><dd>{}</dd>\n",
+                class(tone),
+                escaped(&probe.name),
+                escaped(&probe.seen)
+            ));
+        }
+        out.push_str("</dl></details>");
+    }
+    out.push_str("</li>\n");
+    out
+}
+
+fn notes(view: &View) -> String {
+    let mut out = "<section>\n<h2>How to read this</h2>\n<ul>\n".to_owned();
+    for note in &view.notes {
+        out.push_str(&format!("<li>{}</li>\n", escaped(note)));
+    }
+    out.push_str("</ul>\n<dl class=\"facts\">\n");
+    for (name, text) in &view.facts {
+        out.push_str(&format!("<dt>{name}</dt><dd>{}</dd>\n", escaped(text)));
+    }
+    out.push_str("</dl>\n</section>\n");
+    out
+}
+
+fn tone_name(tone: Tone) -> &'static str {
+    match tone {
+        Tone::Plain => "",
+        Tone::Strong => "strong",
+        Tone::Muted => "muted",
+        Tone::Good => "good",
+        Tone::Bad => "bad",
+    }
+}
+
+fn class(tone: Tone) -> String {
+    match tone_name(tone) {
+        "" => String::new(),
+        name => format!(" class=\"{name}\""),
+    }
+}
+
+fn align_class(align: Align) -> &'static str {
+    match align {
+        Align::Left => "",
+        Align::Right => " class=\"number\"",
+    }
+}
+
+/// Text that a browser leaves as it is, in elements and in quoted attributes.
+pub(crate) fn escaped(text: &str) -> String {
+    let mut out = String::new();
+    for c in clean(text).chars() {
+        match c {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '"' => out.push_str("&quot;"),
+            '\'' => out.push_str("&#39;"),
+            c => out.push(c),
+        }
+    }
+    out
+}

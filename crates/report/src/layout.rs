@@ -1,0 +1,295 @@
+//! Text in columns: what fits is aligned, what does not is wrapped, left out with a word, or
+//! stacked.
+
+use unicode_width::UnicodeWidthStr;
+
+use crate::view::{Align, Cell, Column, Content, Keep, Table, Tone};
+
+/// Between two columns.
+const GAP: usize = 2;
+
+/// The width on a terminal.
+pub(crate) fn width(text: &str) -> usize {
+    UnicodeWidthStr::width(text)
+}
+
+/// Text from outside (a probe's words, an error's) without anything a terminal would obey:
+/// control characters and those that turn the direction of writing.
+pub(crate) fn clean(text: &str) -> String {
+    text.chars()
+        .map(|c| match c {
+            c if c.is_control() => ' ',
+            '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => ' ',
+            c => c,
+        })
+        .collect()
+}
+
+/// Words in lines of at most `limit` columns; a longer word has a line to itself.
+pub(crate) fn wrap(text: &str, limit: usize) -> Vec<String> {
+    let text = clean(text);
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split_whitespace() {
+        match lines.last_mut() {
+            Some(line) if width(line) + 1 + width(word) <= limit => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            _ => lines.push(word.to_owned()),
+        }
+    }
+    if lines.is_empty() {
+        lines.push(String::new());
+    }
+    lines
+}
+
+/// A line's part with its tone, already padded.
+pub(crate) type Piece = (String, Tone);
+
+/// How cells may be broken to make a table narrower.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Squeeze {
+    /// Not at all.
+    None,
+    /// Words may wrap.
+    Words,
+    /// Intervals may stand under their figure.
+    Figures,
+}
+
+/// A table as lines of pieces, and the heads of the columns that were left out.
+pub(crate) struct Laid {
+    pub(crate) lines: Vec<Vec<Piece>>,
+    pub(crate) left_out: Vec<String>,
+}
+
+/// Lays a table out in at most `limit` columns.
+pub(crate) fn table(table: &Table, limit: usize) -> Laid {
+    let mut visible: Vec<usize> = (0..table.columns.len()).collect();
+    let mut left_out = Vec::new();
+    loop {
+        for squeeze in [Squeeze::None, Squeeze::Words] {
+            let is_roomy = !visible.iter().any(|i| keep(table, *i) == Keep::IfItFits);
+            // Columns that may go without a word go before anything is wrapped.
+            if squeeze > Squeeze::None && !is_roomy {
+                continue;
+            }
+            if let Some(lines) = in_columns(table, &visible, limit, squeeze) {
+                return Laid { lines, left_out };
+            }
+        }
+        let Some(next) = next_to_go(table, &visible) else {
+            break;
+        };
+        visible.retain(|i| *i != next);
+        if keep(table, next) != Keep::IfItFits {
+            left_out.extend(table.columns.get(next).map(|c| c.head.clone()));
+        }
+    }
+    let lines = in_columns(table, &visible, limit, Squeeze::Figures);
+    Laid {
+        lines: lines.unwrap_or_else(|| stacked(table, &visible, limit)),
+        left_out,
+    }
+}
+
+fn keep(table: &Table, column: usize) -> Keep {
+    table.columns.get(column).map_or(Keep::Always, |c| c.keep)
+}
+
+/// The last of those that fit or not, then the columns by their order.
+fn next_to_go(table: &Table, visible: &[usize]) -> Option<usize> {
+    visible
+        .iter()
+        .copied()
+        .filter(|i| keep(table, *i) != Keep::Always)
+        .min_by_key(|i| match keep(table, *i) {
+            Keep::IfItFits => (0, usize::MAX - *i),
+            Keep::Until(order) => (usize::from(order), usize::MAX - *i),
+            Keep::Always => (usize::MAX, *i),
+        })
+}
+
+/// A column with its cells and how wide it may be.
+struct Measured<'a> {
+    column: &'a Column,
+    cells: Vec<&'a Cell>,
+    /// Of the numbers in the column's figures, so that they can be aligned.
+    value_width: usize,
+    least: usize,
+    natural: usize,
+}
+
+fn measure(table: &Table, index: usize, squeeze: Squeeze) -> Option<Measured<'_>> {
+    let column = table.columns.get(index)?;
+    let cells: Vec<&Cell> = table.rows.iter().filter_map(|r| r.get(index)).collect();
+    let value_width = cells
+        .iter()
+        .map(|c| match &c.content {
+            Content::Figure { value, .. } => width(&clean(value)),
+            Content::Text(_) => 0,
+        })
+        .max()
+        .unwrap_or(0);
+    let mut natural = width(&column.head);
+    let mut least = longest_word(&column.head);
+    for cell in &cells {
+        let (cell_least, cell_natural) = cell_widths(cell, value_width, squeeze);
+        natural = natural.max(cell_natural);
+        least = least.max(cell_least);
+    }
+    Some(Measured {
+        column,
+        cells,
+        value_width,
+        least: if squeeze == Squeeze::None {
+            natural
+        } else {
+            least
+        },
+        natural,
+    })
+}
+
+fn cell_widths(cell: &Cell, value_width: usize, squeeze: Squeeze) -> (usize, usize) {
+    match &cell.content {
+        Content::Text(text) => {
+            let text = format!("{}{}", clean(text), cell.mark);
+            (longest_word(&text), width(&text))
+        }
+        Content::Figure { beside, .. } => {
+            let beside = width(beside) + width(&cell.mark);
+            let gap = usize::from(beside > 0);
+            let natural = value_width + gap + beside;
+            if squeeze == Squeeze::Figures {
+                (value_width.max(beside), natural)
+            } else {
+                (natural, natural)
+            }
+        }
+    }
+}
+
+fn longest_word(text: &str) -> usize {
+    text.split_whitespace().map(width).max().unwrap_or(0)
+}
+
+fn in_columns(
+    table: &Table,
+    visible: &[usize],
+    limit: usize,
+    squeeze: Squeeze,
+) -> Option<Vec<Vec<Piece>>> {
+    let columns: Vec<Measured<'_>> = visible
+        .iter()
+        .filter_map(|i| measure(table, *i, squeeze))
+        .collect();
+    let gaps = GAP * columns.len().saturating_sub(1);
+    let least: usize = columns.iter().map(|c| c.least).sum::<usize>() + gaps;
+    if least > limit {
+        return None;
+    }
+    let mut spare = limit - least;
+    let widths: Vec<usize> = columns
+        .iter()
+        .map(|c| {
+            let given = spare.min(c.natural - c.least);
+            spare -= given;
+            c.least + given
+        })
+        .collect();
+    let heads: Vec<Cell> = columns
+        .iter()
+        .map(|c| Cell::text(c.column.head.clone()).toned(Tone::Muted))
+        .collect();
+    let mut lines = row_lines(&columns, &widths, &heads.iter().collect::<Vec<_>>());
+    for row in 0..table.rows.len() {
+        let cells: Vec<&Cell> = columns
+            .iter()
+            .filter_map(|c| c.cells.get(row).copied())
+            .collect();
+        lines.extend(row_lines(&columns, &widths, &cells));
+    }
+    Some(lines)
+}
+
+fn row_lines(columns: &[Measured<'_>], widths: &[usize], cells: &[&Cell]) -> Vec<Vec<Piece>> {
+    let broken: Vec<Vec<String>> = columns
+        .iter()
+        .zip(widths)
+        .zip(cells)
+        .map(|((column, width), cell)| cell_lines(cell, column.value_width, *width))
+        .collect();
+    let height = broken.iter().map(Vec::len).max().unwrap_or(0);
+    (0..height)
+        .map(|at| {
+            let mut line = Vec::new();
+            for (i, ((column, size), cell)) in columns.iter().zip(widths).zip(cells).enumerate() {
+                let text = broken.get(i).and_then(|l| l.get(at));
+                let text = text.map_or("", String::as_str);
+                let padding = " ".repeat(size.saturating_sub(width(text)));
+                let (before, after) = match column.column.align {
+                    Align::Left => (String::new(), padding),
+                    Align::Right => (padding, String::new()),
+                };
+                let gap = if i == 0 { 0 } else { GAP };
+                line.push((" ".repeat(gap) + &before, Tone::Plain));
+                line.push((text.to_owned(), cell.tone));
+                line.push((after, Tone::Plain));
+            }
+            line
+        })
+        .collect()
+}
+
+fn cell_lines(cell: &Cell, value_width: usize, limit: usize) -> Vec<String> {
+    match &cell.content {
+        Content::Text(text) => wrap(&format!("{text}{}", cell.mark), limit),
+        Content::Figure { value, beside } => {
+            let value = clean(value);
+            let padding = " ".repeat(value_width.saturating_sub(width(&value)));
+            let beside = format!("{beside}{}", cell.mark);
+            let line = format!("{padding}{value} {beside}");
+            if width(line.trim_end()) <= limit {
+                vec![line.trim_end().to_owned()]
+            } else {
+                vec![format!("{padding}{value}"), beside]
+            }
+        }
+    }
+}
+
+/// For a very narrow terminal: each row on lines of its own, each cell with its column's head.
+fn stacked(table: &Table, visible: &[usize], limit: usize) -> Vec<Vec<Piece>> {
+    let mut lines = Vec::new();
+    for row in &table.rows {
+        for (at, index) in visible.iter().enumerate() {
+            let (Some(column), Some(cell)) = (table.columns.get(*index), row.get(*index)) else {
+                continue;
+            };
+            let text = plain_cell(cell);
+            if at == 0 {
+                lines.push(vec![(text, cell.tone)]);
+            } else if !text.is_empty() {
+                let wrapped = wrap(&format!("{}: {text}", column.head), limit.saturating_sub(2));
+                lines.extend(
+                    wrapped
+                        .into_iter()
+                        .map(|l| vec![("  ".to_owned(), Tone::Plain), (l, cell.tone)]),
+                );
+            }
+        }
+    }
+    lines
+}
+
+/// A cell on one line.
+pub(crate) fn plain_cell(cell: &Cell) -> String {
+    let text = match &cell.content {
+        Content::Text(text) => text.clone(),
+        Content::Figure { value, beside } if beside.is_empty() => value.clone(),
+        Content::Figure { value, beside } => format!("{value} {beside}"),
+    };
+    clean(&format!("{text}{}", cell.mark))
+}

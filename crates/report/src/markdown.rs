@@ -1,0 +1,138 @@
+//! Markdown as code hosts render it in comments.
+
+use crate::layout::{clean, plain_cell};
+use crate::view::{Align, Cell, EvidenceLine, Proof, Table, Tone, View};
+
+/// Lays a view out as Markdown.
+pub(crate) fn render(view: &View) -> String {
+    let mut out = format!("### {}\n\n", escaped(&view.title));
+    if let Some(partial) = &view.partial {
+        out.push_str(&format!("> **{}**\n\n", escaped(partial)));
+    }
+    out.push_str(&format!("{}:\n\n", escaped(&view.lead)));
+    for headline in &view.headlines {
+        let clauses = escaped(&headline.clauses.join("; "));
+        let name = escaped(&headline.variant);
+        out.push_str(&format!("- **{name}**: {clauses}\n"));
+    }
+    if !view.headlines.is_empty() {
+        out.push('\n');
+    }
+    for text in &view.meaning {
+        out.push_str(&format!("{}\n\n", escaped(text)));
+    }
+    for table in &view.tables {
+        out.push_str(&table_text(table));
+    }
+    out.push_str(&evidence(view));
+    out.push_str("<details><summary>How to read this</summary>\n\n");
+    for note in &view.notes {
+        out.push_str(&format!("- {}\n", escaped(note)));
+    }
+    for (name, text) in &view.facts {
+        out.push_str(&format!("- {name}: {}\n", escaped(text)));
+    }
+    out.push_str("\n</details>\n");
+    out
+}
+
+fn table_text(table: &Table) -> String {
+    let mut out = format!("**{}**", escaped(&table.title));
+    if !table.detail.is_empty() {
+        out.push_str(&format!(" ({})", escaped(&table.detail)));
+    }
+    out.push_str("\n\n|");
+    for column in &table.columns {
+        out.push_str(&format!(" {} |", escaped(&column.head)));
+    }
+    out.push_str("\n|");
+    for column in &table.columns {
+        out.push_str(match column.align {
+            Align::Left => " :-- |",
+            Align::Right => " --: |",
+        });
+    }
+    out.push('\n');
+    for row in &table.rows {
+        out.push('|');
+        for cell in row {
+            out.push_str(&format!(" {} |", cell_text(cell)));
+        }
+        out.push('\n');
+    }
+    out.push('\n');
+    for (mark, text) in &table.footnotes {
+        out.push_str(&format!("{mark} {}  \n", escaped(text)));
+    }
+    if !table.footnotes.is_empty() {
+        out.push('\n');
+    }
+    out
+}
+
+fn cell_text(cell: &Cell) -> String {
+    let text = escaped(&plain_cell(cell));
+    if cell.tone == Tone::Strong {
+        format!("**{text}**")
+    } else {
+        text
+    }
+}
+
+fn evidence(view: &View) -> String {
+    if view.evidence.is_empty() {
+        return String::new();
+    }
+    let mut out = format!("**{}**\n\n", escaped(&view.evidence_title));
+    for EvidenceLine {
+        variants,
+        proof,
+        text,
+        ..
+    } in &view.evidence
+    {
+        let sign = match proof {
+            Proof::Proven => "✅",
+            Proof::Failed => "❌",
+            Proof::Unknown => "❔",
+        };
+        let names = escaped(&variants.join(", "));
+        out.push_str(&format!("- {sign} **{names}**: {}\n", escaped(text)));
+    }
+    out.push('\n');
+    out
+}
+
+/// Text that Markdown leaves as it is. Words from outside may hold anything.
+fn escaped(text: &str) -> String {
+    let mut out = String::new();
+    for c in clean(text).chars() {
+        match c {
+            '\\' | '`' | '*' | '_' | '|' | '~' | '#' => {
+                out.push('\\');
+                out.push(c);
+            }
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '&' => out.push_str("&amp;"),
+            // A bracket that begins a link's address or a mention of a person.
+            '(' if out.ends_with(']') => out.push_str("\\("),
+            '@' => out.push_str("&#64;"),
+            c => out.push(c),
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::escaped;
+
+    #[test]
+    fn words_from_outside_stay_words() {
+        assert_eq!(escaped("a|b\nc"), "a\\|b c");
+        assert_eq!(escaped("[x](http://y)"), "[x]\\(http://y)");
+        assert_eq!(escaped("<img> @all"), "&lt;img&gt; &#64;all");
+        assert_eq!(escaped("+495 [480, 510]"), "+495 [480, 510]");
+    }
+}

@@ -1,0 +1,190 @@
+//! One screen of text.
+
+use crate::TerminalOptions;
+use crate::layout::{self, wrap};
+use crate::view::{Headline, Proof, Table, Tone, View};
+
+/// Lays a view out for a terminal.
+pub(crate) fn render(view: &View, options: TerminalOptions) -> String {
+    let mut screen = Screen {
+        width: options.width.max(TerminalOptions::MIN_WIDTH),
+        color: options.color,
+        out: String::new(),
+    };
+    screen.paragraph("", &view.title, Tone::Strong);
+    if let Some(partial) = &view.partial {
+        screen.paragraph("", partial, Tone::Bad);
+    }
+    screen.blank();
+    screen.headlines(view);
+    for text in &view.meaning {
+        screen.paragraph("", text, Tone::Plain);
+    }
+    for table in &view.tables {
+        screen.blank();
+        screen.table(table);
+    }
+    screen.blank();
+    screen.evidence(view);
+    screen.blank();
+    for note in &view.notes {
+        screen.paragraph("- ", note, Tone::Plain);
+    }
+    for (name, text) in &view.facts {
+        screen.paragraph("", &format!("{name}: {text}"), Tone::Muted);
+    }
+    screen.out
+}
+
+struct Screen {
+    width: usize,
+    color: bool,
+    out: String,
+}
+
+impl Screen {
+    fn blank(&mut self) {
+        if !self.out.ends_with("\n\n") {
+            self.out.push('\n');
+        }
+    }
+
+    fn piece(&mut self, text: &str, tone: Tone) {
+        let code = match tone {
+            _ if !self.color || text.trim().is_empty() => None,
+            Tone::Plain => None,
+            Tone::Strong => Some("1"),
+            Tone::Muted => Some("2"),
+            Tone::Good => Some("32"),
+            Tone::Bad => Some("31"),
+        };
+        match code {
+            Some(code) => self.out.push_str(&format!("\u{1b}[{code}m{text}\u{1b}[0m")),
+            None => self.out.push_str(text),
+        }
+    }
+
+    fn end_line(&mut self) {
+        let kept = self.out.trim_end_matches(' ').len();
+        self.out.truncate(kept);
+        self.out.push('\n');
+    }
+
+    /// Wrapped text; later lines are indented as far as `start` is long.
+    fn paragraph(&mut self, start: &str, text: &str, tone: Tone) {
+        let indent = layout::width(start);
+        for (i, line) in wrap(text, self.width.saturating_sub(indent))
+            .iter()
+            .enumerate()
+        {
+            if i == 0 {
+                self.piece(start, Tone::Plain);
+            } else {
+                self.piece(&" ".repeat(indent), Tone::Plain);
+            }
+            self.piece(line, tone);
+            self.end_line();
+        }
+    }
+
+    fn headlines(&mut self, view: &View) {
+        self.paragraph("", &format!("{}:", view.lead), Tone::Plain);
+        let names = view.headlines.iter().map(|h| layout::width(&h.variant));
+        let column = names.max().unwrap_or(0);
+        // Beside long names no room would be left for what is said of them.
+        let beside = column + 4 <= self.width / 2;
+        for Headline {
+            variant,
+            clauses,
+            tone,
+        } in &view.headlines
+        {
+            let text = clauses.join("; ");
+            let name = layout::clean(variant);
+            if beside {
+                let padding = column.saturating_sub(layout::width(&name));
+                let indent = " ".repeat(column + 4);
+                let lines = wrap(&text, self.width.saturating_sub(column + 4));
+                for (i, line) in lines.iter().enumerate() {
+                    if i == 0 {
+                        self.piece("  ", Tone::Plain);
+                        self.piece(&name, Tone::Strong);
+                        self.piece(&" ".repeat(padding + 2), Tone::Plain);
+                    } else {
+                        self.piece(&indent, Tone::Plain);
+                    }
+                    self.piece(line, *tone);
+                    self.end_line();
+                }
+            } else {
+                self.paragraph("  ", &name, Tone::Strong);
+                self.paragraph("    ", &text, *tone);
+            }
+        }
+    }
+
+    fn table(&mut self, table: &Table) {
+        let title = layout::clean(&table.title);
+        let detail = format!("({})", table.detail);
+        if table.detail.is_empty() {
+            self.paragraph("", &title, Tone::Strong);
+        } else if layout::width(&title) + 1 + layout::width(&detail) <= self.width {
+            self.piece(&title, Tone::Strong);
+            self.piece(&format!(" {detail}"), Tone::Muted);
+            self.end_line();
+        } else {
+            self.paragraph("", &title, Tone::Strong);
+            self.paragraph("", &detail, Tone::Muted);
+        }
+        let laid = layout::table(table, self.width.saturating_sub(2));
+        for line in laid.lines {
+            self.piece("  ", Tone::Plain);
+            for (text, tone) in line {
+                self.piece(&text, tone);
+            }
+            self.end_line();
+        }
+        for (mark, text) in &table.footnotes {
+            self.paragraph("  ", &format!("{mark} {text}"), Tone::Muted);
+        }
+        if !laid.left_out.is_empty() {
+            let text = format!("Too narrow here for: {}", laid.left_out.join(", "));
+            self.paragraph("  ", &text, Tone::Muted);
+        }
+    }
+
+    fn evidence(&mut self, view: &View) {
+        if view.evidence.is_empty() {
+            return;
+        }
+        self.paragraph("", &view.evidence_title, Tone::Strong);
+        let names: Vec<String> = view
+            .evidence
+            .iter()
+            .map(|l| layout::clean(&l.variants.join(", ")))
+            .collect();
+        let column = names.iter().map(|n| layout::width(n)).max().unwrap_or(0);
+        let column = column.min(self.width / 3);
+        for (line, name) in view.evidence.iter().zip(names) {
+            let (sign, tone) = match line.proof {
+                Proof::Proven => ("✓", Tone::Good),
+                Proof::Failed => ("✗", Tone::Bad),
+                Proof::Unknown => ("?", Tone::Bad),
+            };
+            let padding = column.saturating_sub(layout::width(&name));
+            let start = layout::width(&name) + padding + 6;
+            let texts = wrap(&line.text, self.width.saturating_sub(start).max(20));
+            for (i, text) in texts.iter().enumerate() {
+                if i == 0 {
+                    self.piece("  ", Tone::Plain);
+                    self.piece(sign, tone);
+                    self.piece(&format!(" {name}{}  ", " ".repeat(padding)), Tone::Plain);
+                } else {
+                    self.piece(&" ".repeat(start), Tone::Plain);
+                }
+                self.piece(text, Tone::Plain);
+                self.end_line();
+            }
+        }
+    }
+}

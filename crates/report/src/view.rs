@@ -1,0 +1,293 @@
+//! What a report says, before it is laid out: the one place for wording and digits.
+
+mod evidence;
+mod figures;
+mod headline;
+mod memory;
+mod notes;
+
+use meshtax_model::analysis::{Analysis, Effect, Metric, Point, VariantAnalysis};
+use meshtax_model::experiment::{LoadPoint, LoadPointId, Regime, Role, Variant, VariantId};
+
+use crate::format;
+
+/// How something is to be felt. Each format finds its own means.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Tone {
+    #[default]
+    Plain,
+    Strong,
+    Muted,
+    Good,
+    Bad,
+}
+
+/// What stands in a cell.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Content {
+    /// Words, or one number.
+    Text(String),
+    /// A number and what belongs to it (its interval); the numbers of a column are aligned.
+    Figure { value: String, beside: String },
+}
+
+/// One cell of a table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Cell {
+    pub(crate) content: Content,
+    pub(crate) tone: Tone,
+    /// A footnote's mark, or empty.
+    pub(crate) mark: String,
+}
+
+impl Cell {
+    pub(crate) fn text(text: impl Into<String>) -> Self {
+        Self {
+            content: Content::Text(text.into()),
+            tone: Tone::Plain,
+            mark: String::new(),
+        }
+    }
+
+    pub(crate) fn figure(value: impl Into<String>, beside: impl Into<String>) -> Self {
+        Self {
+            content: Content::Figure {
+                value: value.into(),
+                beside: beside.into(),
+            },
+            tone: Tone::Plain,
+            mark: String::new(),
+        }
+    }
+
+    /// Nothing applies here.
+    pub(crate) fn empty() -> Self {
+        Self::text("")
+    }
+
+    /// Something belongs here and is not there.
+    pub(crate) fn missing() -> Self {
+        Self::text(format::MISSING).toned(Tone::Muted)
+    }
+
+    pub(crate) fn toned(mut self, tone: Tone) -> Self {
+        self.tone = tone;
+        self
+    }
+
+    pub(crate) fn marked(mut self, mark: &str) -> Self {
+        self.mark.push_str(mark);
+        self
+    }
+}
+
+/// On which side a column's text stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Align {
+    Left,
+    Right,
+}
+
+/// What may happen to a column that does not fit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Keep {
+    /// It is what the table is for.
+    Always,
+    /// It is said elsewhere too and goes without a word.
+    IfItFits,
+    /// It goes in this order (1 first), and the reader is told.
+    Until(u8),
+}
+
+/// One column of a table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Column {
+    pub(crate) head: String,
+    pub(crate) align: Align,
+    pub(crate) keep: Keep,
+}
+
+impl Column {
+    pub(crate) fn new(head: impl Into<String>, align: Align, keep: Keep) -> Self {
+        Self {
+            head: head.into(),
+            align,
+            keep,
+        }
+    }
+}
+
+/// A table with its footnotes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Table {
+    pub(crate) title: String,
+    /// What the title leaves open: units, how it was loaded.
+    pub(crate) detail: String,
+    pub(crate) columns: Vec<Column>,
+    pub(crate) rows: Vec<Vec<Cell>>,
+    /// Mark and text.
+    pub(crate) footnotes: Vec<(String, String)>,
+}
+
+/// One variant's answer in a sentence.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Headline {
+    pub(crate) variant: String,
+    pub(crate) clauses: Vec<String>,
+    pub(crate) tone: Tone,
+}
+
+/// Whether a variant is what its name says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Proof {
+    Proven,
+    Failed,
+    Unknown,
+}
+
+/// One probe, for the formats that have room.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Probe {
+    pub(crate) name: String,
+    pub(crate) passed: bool,
+    pub(crate) seen: String,
+}
+
+/// One line of evidence.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct EvidenceLine {
+    pub(crate) variants: Vec<String>,
+    pub(crate) proof: Proof,
+    pub(crate) text: String,
+    pub(crate) probes: Vec<Probe>,
+}
+
+/// A row of a forest plot, in its panel's unit.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Mark {
+    pub(crate) label: String,
+    pub(crate) figure: String,
+    pub(crate) value: f64,
+    pub(crate) interval: Option<(f64, f64)>,
+    pub(crate) tone: Tone,
+}
+
+/// One metric of the forest plot.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Panel {
+    pub(crate) title: String,
+    pub(crate) unit: &'static str,
+    pub(crate) noise_floor: Option<f64>,
+    pub(crate) marks: Vec<Mark>,
+}
+
+/// Everything that a report says.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct View {
+    pub(crate) title: String,
+    /// That the run is not whole.
+    pub(crate) partial: Option<String>,
+    /// What the headlines compare.
+    pub(crate) lead: String,
+    pub(crate) headlines: Vec<Headline>,
+    /// What the figures mean on this machine.
+    pub(crate) meaning: Vec<String>,
+    pub(crate) panels: Vec<Panel>,
+    pub(crate) tables: Vec<Table>,
+    pub(crate) evidence_title: String,
+    pub(crate) evidence: Vec<EvidenceLine>,
+    pub(crate) notes: Vec<String>,
+    /// Name and text.
+    pub(crate) facts: Vec<(&'static str, String)>,
+}
+
+impl View {
+    pub(crate) fn of(analysis: &Analysis) -> Self {
+        let source = Source { analysis };
+        let mut tables: Vec<Table> = source
+            .points()
+            .map(|point| figures::table(source, point))
+            .collect();
+        tables.extend(memory::table(source));
+        Self {
+            title: notes::title(analysis),
+            partial: notes::partial(analysis),
+            lead: headline::lead(source),
+            headlines: headline::headlines(source),
+            meaning: notes::meaning(&analysis.environment.layout),
+            panels: figures::panels(source),
+            tables,
+            evidence_title: evidence::title(analysis),
+            evidence: evidence::lines(source),
+            notes: notes::notes(source),
+            facts: notes::facts(analysis),
+        }
+    }
+}
+
+/// An analysis with the look-ups that every part of the view needs.
+#[derive(Clone, Copy)]
+pub(crate) struct Source<'a> {
+    pub(crate) analysis: &'a Analysis,
+}
+
+impl<'a> Source<'a> {
+    pub(crate) fn points(self) -> impl Iterator<Item = &'a LoadPoint> {
+        self.analysis.experiment.load_points.iter()
+    }
+
+    pub(crate) fn first_steady(self) -> Option<&'a LoadPoint> {
+        self.points().find(|p| p.is_steady())
+    }
+
+    pub(crate) fn first_saturated(self) -> Option<&'a LoadPoint> {
+        self.points().find(|p| !p.is_steady())
+    }
+
+    /// Variants that were measured, in the experiment's order, with what was asked of them.
+    pub(crate) fn measured(self) -> impl Iterator<Item = (&'a Variant, &'a VariantAnalysis)> {
+        self.variants().filter(|(_, v)| v.left_out.is_none())
+    }
+
+    pub(crate) fn variants(self) -> impl Iterator<Item = (&'a Variant, &'a VariantAnalysis)> {
+        self.analysis
+            .variants
+            .iter()
+            .filter_map(move |v| Some((self.analysis.experiment.variant(&v.variant)?, v)))
+    }
+
+    pub(crate) fn effect(
+        self,
+        variant: &VariantId,
+        point: &LoadPointId,
+        metric: Metric,
+    ) -> Option<&'a Effect> {
+        self.analysis.effect(variant, point, metric)
+    }
+
+    /// `no mesh` for the data plane `none`, else the baseline's name.
+    pub(crate) fn baseline_name(self) -> String {
+        match self.analysis.experiment.by_role(Role::Baseline) {
+            Some(v) if v.data_plane != "none" => v.id.0.clone(),
+            _ => "no mesh".to_owned(),
+        }
+    }
+}
+
+/// What was found for a variant at a load point.
+pub(crate) fn point_of<'a>(variant: &'a VariantAnalysis, id: &LoadPointId) -> Option<&'a Point> {
+    variant.points.iter().find(|p| p.load_point == *id)
+}
+
+/// `1,000 requests/s` or `saturated`.
+pub(crate) fn load_in_words(point: &LoadPoint) -> String {
+    match point.load {
+        Regime::Steady { rate_per_s, .. } => format!("{} requests/s", format::trimmed(rate_per_s)),
+        Regime::Saturated => "saturated".to_owned(),
+    }
+}
+
+/// `95 %`.
+pub(crate) fn confidence_in_words(analysis: &Analysis) -> String {
+    format!("{} %", format::trimmed(analysis.confidence * 100.0))
+}

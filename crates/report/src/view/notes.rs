@@ -1,0 +1,316 @@
+//! How to read the figures, and where they come from.
+
+use std::collections::BTreeMap;
+
+use meshtax_model::analysis::{Analysis, Metric, NoiseFloor, Verdict};
+use meshtax_model::environment::CpuLayout;
+use meshtax_model::event::Ending;
+use meshtax_model::experiment::{Inject, LoadPoint, Role};
+
+use super::figures::UNADJUSTED;
+use super::{Source, confidence_in_words, point_of};
+use crate::format::{self, CPU_MS_PER_1K, PERCENT, grouped, plural};
+
+/// Which experiment, where.
+pub(crate) fn title(analysis: &Analysis) -> String {
+    format!(
+        "meshtax {}: what the mesh costs ({} engine)",
+        analysis.experiment.name, analysis.environment.engine
+    )
+}
+
+/// That the run is not whole, and why.
+pub(crate) fn partial(analysis: &Analysis) -> Option<String> {
+    let least = analysis.experiment.design.min_rounds;
+    let how_far = format!(
+        "{} of at least {least} rounds have valid trials",
+        analysis.rounds
+    );
+    match &analysis.run.ending {
+        Some(Ending::TimeUsed | Ending::PrecisionReached) => None,
+        Some(Ending::Interrupted) => Some(format!("Partial: interrupted; {how_far}.")),
+        Some(Ending::Failed { reason }) => Some(format!(
+            "Partial: the environment broke: {reason}; {how_far}."
+        )),
+        None => Some(format!(
+            "Partial: killed or still running, the manifest names no end; {how_far}."
+        )),
+    }
+}
+
+/// What the layout of the cores does to the figures.
+pub(crate) fn meaning(layout: &CpuLayout) -> Vec<String> {
+    let mut texts = Vec::new();
+    if layout.ends_share_cores() {
+        let mut shared = layout.client_node.clone();
+        shared.extend(&layout.server_node);
+        shared.sort_unstable();
+        shared.dedup();
+        let (named, whose) = match shared.len() {
+            1 => ("core", "one shared core".to_owned()),
+            n => ("cores", format!("{n} shared cores")),
+        };
+        texts.push(format!(
+            "Client, server and proxies share {named} {}: added latency and throughput are those of \
+             {whose}, not of two machines; CPU per request is what carries over.",
+            format::cores(&shared)
+        ));
+    }
+    if layout.generator_shares_core() {
+        texts.push(
+            "The generator shares a core with what it measures: its own work is in the latency."
+                .to_owned(),
+        );
+    }
+    texts
+}
+
+/// Everything else that a reader must know, most important first.
+pub(crate) fn notes(source: Source<'_>) -> Vec<String> {
+    let mut notes = analysis_caveats(source);
+    notes.extend(noise_floor(source));
+    notes.extend(injected(source));
+    notes.extend(invalid(source));
+    notes.extend(marks(source));
+    notes
+}
+
+fn analysis_caveats(source: Source<'_>) -> Vec<String> {
+    source.analysis.caveats.clone()
+}
+
+fn marks(source: Source<'_>) -> Option<String> {
+    let shown = source
+        .analysis
+        .effects
+        .iter()
+        .filter(|e| !matches!(e.verdict, Verdict::NotEstimable { .. }));
+    let candidates = shown.filter(|e| {
+        let asked = source.analysis.experiment.variant(&e.variant);
+        asked.is_some_and(|v| v.role == Role::Candidate)
+    });
+    let (mut adjusted, mut unadjusted) = (false, false);
+    for effect in candidates {
+        adjusted |= effect.primary;
+        unadjusted |= !effect.primary;
+    }
+    match (adjusted, unadjusted) {
+        (true, true) => Some(format!(
+            "Adjusted for several comparisons (Holm), except {UNADJUSTED}: looked at one by one."
+        )),
+        (true, false) => Some("Adjusted for several comparisons (Holm).".to_owned()),
+        (false, true) => Some(format!("{UNADJUSTED} Not adjusted for several comparisons.")),
+        (false, false) => None,
+    }
+}
+
+fn noise_floor(source: Source<'_>) -> Option<String> {
+    let mut parts = Vec::new();
+    for point in source.points() {
+        let metrics: &[Metric] = if point.is_steady() {
+            &[
+                Metric::ResponseP50,
+                Metric::ResponseP99,
+                Metric::CpuPerRequest,
+            ]
+        } else {
+            &[Metric::Throughput, Metric::CpuPerRequest]
+        };
+        let figures: Vec<String> = metrics
+            .iter()
+            .filter_map(|m| floor_text(source, point, *m))
+            .collect();
+        if !figures.is_empty() {
+            parts.push(format!("{} {}", point.id, figures.join(", ")));
+        }
+    }
+    (!parts.is_empty()).then(|| {
+        format!(
+            "Noise floor (the baseline against itself): {}.",
+            parts.join("; ")
+        )
+    })
+}
+
+fn floor_text(source: Source<'_>, point: &LoadPoint, metric: Metric) -> Option<String> {
+    let floor: &NoiseFloor = source
+        .analysis
+        .noise_floor
+        .iter()
+        .find(|f| f.load_point == point.id && f.metric == metric)?;
+    let two_digits = |value: f64| grouped(value, usize::from(value.abs() < 10.0));
+    Some(match metric {
+        Metric::Throughput => {
+            format!("throughput ±{} %", two_digits(floor.relative? * PERCENT.factor))
+        }
+        Metric::CpuPerRequest => {
+            let value = two_digits(floor.absolute? * CPU_MS_PER_1K.factor);
+            format!("CPU ±{value} {}", CPU_MS_PER_1K.name)
+        }
+        latency => {
+            let value = floor.absolute?;
+            let unit = format::time_unit(value);
+            let decimals = format::decimals_by_size(value * unit.factor).min(1);
+            let name = metric_name(latency);
+            format!("{name} ±{} {}", grouped(value * unit.factor, decimals), unit.name)
+        }
+    })
+}
+
+/// A metric in a sentence.
+fn metric_name(metric: Metric) -> &'static str {
+    match metric {
+        Metric::ResponseP50 => "p50",
+        Metric::ResponseP90 => "p90",
+        Metric::ResponseP99 => "p99",
+        Metric::ResponseP999 => "p99.9",
+        Metric::Throughput => "throughput",
+        Metric::CpuPerRequest => "CPU",
+    }
+}
+
+fn injected(source: Source<'_>) -> Vec<String> {
+    let mut texts = Vec::new();
+    for (asked, found) in source.measured() {
+        let Some(inject) = asked.inject else { continue };
+        let asked_for = match inject {
+            Inject::DelayNs(ns) => format!("{} µs", format::trimmed(ns as f64 / 1e3)),
+            Inject::DelayShareOfP50(share) => {
+                let percent = format::trimmed(share * 100.0);
+                format!("{percent} % of the baseline's p50")
+            }
+        };
+        let steady = source.first_steady().and_then(|p| point_of(found, &p.id));
+        let seen = steady.and_then(|p| p.injected_ns).map_or_else(
+            || "the server's clock has no figure".to_owned(),
+            |ns| format!("{} µs by the server's clock", format::trimmed(ns / 1e3)),
+        );
+        texts.push(format!(
+            "{} carries a known delay: {asked_for} asked for, {seen}.",
+            asked.id
+        ));
+    }
+    texts
+}
+
+fn invalid(source: Source<'_>) -> Option<String> {
+    let mut parts = Vec::new();
+    for variant in &source.analysis.variants {
+        let mut by_reason: BTreeMap<&str, u32> = BTreeMap::new();
+        for (reason, count) in variant.points.iter().flat_map(|p| &p.invalid) {
+            *by_reason.entry(reason).or_default() += count;
+        }
+        for (reason, count) in by_reason {
+            parts.push(format!("{count} of {} ({reason})", variant.variant));
+        }
+    }
+    (!parts.is_empty()).then(|| format!("Invalid trials, left out: {}.", parts.join(", ")))
+}
+
+/// What was run, on what, by what.
+pub(crate) fn facts(analysis: &Analysis) -> Vec<(&'static str, String)> {
+    vec![
+        ("Run", run(analysis)),
+        ("Design", design(analysis)),
+        ("Machine", machine(analysis)),
+        ("Programs", programs(analysis)),
+    ]
+    .into_iter()
+    .filter(|(_, text)| !text.is_empty())
+    .collect()
+}
+
+fn run(analysis: &Analysis) -> String {
+    let run = &analysis.run;
+    let ending = match &run.ending {
+        Some(Ending::TimeUsed) => "ended when its time was used",
+        Some(Ending::PrecisionReached) => "ended at the precision asked for",
+        Some(Ending::Interrupted) => "interrupted",
+        Some(Ending::Failed { .. }) => "broke off",
+        None => "end unknown",
+    };
+    format!(
+        "{}, {}, took {}, {ending}; seed {}, meshtax {}",
+        run.id,
+        format::date_utc(run.started_unix_ms),
+        format::duration(run.took_ns),
+        run.seed,
+        run.meshtax_version
+    )
+}
+
+fn design(analysis: &Analysis) -> String {
+    let points = || analysis.variants.iter().flat_map(|v| &v.points);
+    let valid: u64 = points().map(|p| u64::from(p.valid)).sum();
+    let invalid: u64 = points()
+        .flat_map(|p| p.invalid.values())
+        .map(|n| u64::from(*n))
+        .sum();
+    let experiment = &analysis.experiment;
+    format!(
+        "{} {}, {} {}; trials of {}: {} valid, {} invalid; {} confidence; {} connections, {} \
+         answers, {} {} per proxy",
+        analysis.rounds,
+        plural(analysis.rounds as usize, "round", "rounds"),
+        analysis.blocks,
+        plural(analysis.blocks as usize, "block", "blocks"),
+        format::duration(experiment.design.trial_ns),
+        grouped(valid as f64, 0),
+        grouped(invalid as f64, 0),
+        confidence_in_words(analysis),
+        experiment.workload.connections,
+        format::bytes(u64::from(experiment.workload.response_bytes)),
+        experiment.equal_work.workers,
+        plural(experiment.equal_work.workers as usize, "worker", "workers"),
+    )
+}
+
+fn machine(analysis: &Analysis) -> String {
+    let environment = &analysis.environment;
+    let host = &environment.host;
+    let mut parts = vec![
+        format!(
+            "{} {}",
+            host.cores,
+            plural(host.cores as usize, "core", "cores")
+        ),
+        host.cpu_model.clone(),
+        format!("Linux {}", host.kernel),
+    ];
+    if host.virtual_machine {
+        parts.push("virtual machine".to_owned());
+    }
+    if environment.rootless {
+        parts.push("rootless".to_owned());
+    }
+    let layout = &environment.layout;
+    if !layout.generator.is_empty() {
+        let cores = format::cores(&layout.generator);
+        let named = plural(layout.generator.len(), "core", "cores");
+        let alone = if layout.generator_shares_core() {
+            ""
+        } else {
+            " to itself"
+        };
+        parts.push(format!("generator on {named} {cores}{alone}"));
+    }
+    if !layout.ends_share_cores() && !layout.client_node.is_empty() {
+        parts.push(format!(
+            "client's node on {}, server's on {}",
+            format::cores(&layout.client_node),
+            format::cores(&layout.server_node)
+        ));
+    }
+    parts.join(", ")
+}
+
+fn programs(analysis: &Analysis) -> String {
+    let artifacts = analysis.environment.artifacts.iter();
+    let texts: Vec<String> = artifacts
+        .map(|a| match &a.note {
+            Some(note) => format!("{} {} ({note})", a.data_plane, a.version),
+            None => format!("{} {}", a.data_plane, a.version),
+        })
+        .collect();
+    texts.join("; ")
+}
