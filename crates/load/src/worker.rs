@@ -33,29 +33,79 @@ impl WorkerRequest {
 
 /// What the worker writes: one JSON object per line. The last one is a result or an error.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(tag = "event", rename_all = "snake_case")]
+#[serde(try_from = "Line", into = "Line")]
 pub enum WorkerMessage {
     /// All connections are open; the warm-up is about to begin.
-    Window {
-        /// [`WORKER_PROTOCOL`].
-        v: u32,
-        /// When the measured part begins and ends.
-        window: Window,
-    },
-    /// The load has ended.
-    Result {
-        /// [`WORKER_PROTOCOL`].
-        v: u32,
-        /// Its figures.
-        result: Box<LoadResult>,
-    },
-    /// There is no result.
-    Error {
-        /// [`WORKER_PROTOCOL`].
-        v: u32,
-        /// What failed, and the fix.
-        reason: String,
-    },
+    Window(Window),
+    /// The load has ended: its figures.
+    Result(Box<LoadResult>),
+    /// There is no result: what failed, and the fix.
+    Error(String),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Event {
+    Window,
+    Result,
+    Error,
+}
+
+/// A message as it is written. Not an enum with a tag in it: serde buffers what stands in
+/// such an enum, and the numbers that are a map's keys in JSON do not survive that.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Line {
+    v: u32,
+    event: Event,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    window: Option<Window>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    result: Option<Box<LoadResult>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    reason: Option<String>,
+}
+
+impl From<WorkerMessage> for Line {
+    fn from(message: WorkerMessage) -> Self {
+        let mut line = Self {
+            v: WORKER_PROTOCOL,
+            event: Event::Error,
+            window: None,
+            result: None,
+            reason: None,
+        };
+        match message {
+            WorkerMessage::Window(window) => {
+                line.event = Event::Window;
+                line.window = Some(window);
+            }
+            WorkerMessage::Result(result) => {
+                line.event = Event::Result;
+                line.result = Some(result);
+            }
+            WorkerMessage::Error(reason) => line.reason = Some(reason),
+        }
+        line
+    }
+}
+
+impl TryFrom<Line> for WorkerMessage {
+    type Error = String;
+
+    fn try_from(line: Line) -> Result<Self, String> {
+        if line.v != WORKER_PROTOCOL {
+            return Err(format!(
+                "a message of protocol {}, this reader speaks {WORKER_PROTOCOL}: use one version of meshtax",
+                line.v
+            ));
+        }
+        match line.event {
+            Event::Window => line.window.map(Self::Window),
+            Event::Result => line.result.map(Self::Result),
+            Event::Error => line.reason.map(Self::Error),
+        }
+        .ok_or_else(|| format!("a {:?} message without its content", line.event))
+    }
 }
 
 /// Why a worker could not even report.
@@ -82,23 +132,19 @@ pub fn worker_main(input: impl Read, mut output: impl Write) -> Result<(), Worke
     let outcome = read_request(input).and_then(|spec| {
         let mut written = Ok(());
         let result = run(&spec, &mut |window| {
-            let v = WORKER_PROTOCOL;
-            written = write_line(&mut output, &WorkerMessage::Window { v, window });
+            written = write_line(&mut output, &WorkerMessage::Window(window));
         });
         result
             .map(|result| (result, written))
             .map_err(|e| e.to_string())
     });
-    let v = WORKER_PROTOCOL;
     match outcome {
         Ok((result, written)) => {
             written?;
-            let result = Box::new(result);
-            write_line(&mut output, &WorkerMessage::Result { v, result })
+            write_line(&mut output, &WorkerMessage::Result(Box::new(result)))
         }
         Err(reason) => {
-            let told = reason.clone();
-            write_line(&mut output, &WorkerMessage::Error { v, reason: told })?;
+            write_line(&mut output, &WorkerMessage::Error(reason.clone()))?;
             Err(WorkerError::Failed(reason))
         }
     }
@@ -137,7 +183,7 @@ mod tests {
         let mut output = Vec::new();
         assert!(worker_main(input.as_bytes(), &mut output).is_err());
         match serde_json::from_slice(&output).unwrap() {
-            WorkerMessage::Error { v: 1, reason } => reason,
+            WorkerMessage::Error(reason) => reason,
             other => panic!("{other:?}"),
         }
     }
@@ -152,5 +198,30 @@ mod tests {
         spec.connections = 0;
         let text = serde_json::to_string(&WorkerRequest::new(spec)).unwrap();
         assert_eq!(answer_to(&text), "connections is 0: use 1 to 1000000");
+    }
+
+    #[test]
+    fn messages_survive_json_and_a_later_version_is_refused() {
+        let mut result = LoadResult::default();
+        result.status.insert(200, 7);
+        for message in [
+            WorkerMessage::Window(Window {
+                start_monotonic_ns: 1,
+                end_monotonic_ns: 2,
+            }),
+            WorkerMessage::Result(Box::new(result)),
+            WorkerMessage::Error("why".into()),
+        ] {
+            let text = serde_json::to_string(&message).unwrap();
+            assert!(text.starts_with(r#"{"v":1,"event":""#), "{text}");
+            assert_eq!(
+                serde_json::from_str::<WorkerMessage>(&text).unwrap(),
+                message
+            );
+            let later = text.replace(r#""v":1"#, r#""v":2"#);
+            assert!(serde_json::from_str::<WorkerMessage>(&later).is_err());
+        }
+        let empty = r#"{"v":1,"event":"result"}"#;
+        assert!(serde_json::from_str::<WorkerMessage>(empty).is_err());
     }
 }

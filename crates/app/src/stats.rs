@@ -1,0 +1,84 @@
+//! What the application counts, and what it says of a request.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use serde::{Deserialize, Serialize};
+
+/// Counts since the application's start. A window's figures are the difference of two.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AppStats {
+    /// Requests answered with the body.
+    pub requests: u64,
+    /// Those of them that were delayed.
+    pub delayed: u64,
+    /// The delay that each is to have, in nanoseconds.
+    pub delay_asked_ns: u64,
+    /// The delays that there were, by the application's own clock, in nanoseconds.
+    pub delay_sum_ns: u64,
+    /// Connections that are open now.
+    pub connections: u64,
+}
+
+/// A request as it arrived.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Echo {
+    /// Its method.
+    pub method: String,
+    /// Its target.
+    pub path: String,
+    /// Its headers in their order; what is not UTF-8 is replaced.
+    pub headers: Vec<(String, String)>,
+    /// Who sent it: `ip:port`.
+    pub peer: String,
+}
+
+/// One thread's counters. Only that thread writes them, so that a plain load and store do,
+/// and a cache line of their own keeps the threads apart.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub(crate) struct Counters {
+    requests: AtomicU64,
+    delayed: AtomicU64,
+    delay_sum_ns: AtomicU64,
+    connections: AtomicU64,
+}
+
+fn add(counter: &AtomicU64, by: u64) {
+    counter.store(
+        counter.load(Ordering::Relaxed).wrapping_add(by),
+        Ordering::Relaxed,
+    );
+}
+
+impl Counters {
+    pub(crate) fn request(&self) {
+        add(&self.requests, 1);
+    }
+
+    pub(crate) fn delay(&self, spun_ns: u64) {
+        add(&self.delayed, 1);
+        add(&self.delay_sum_ns, spun_ns);
+    }
+
+    pub(crate) fn opened(&self) {
+        add(&self.connections, 1);
+    }
+
+    pub(crate) fn closed(&self) {
+        add(&self.connections, 1_u64.wrapping_neg());
+    }
+
+    /// The sum over all threads.
+    pub(crate) fn sum(all: &[Self], delay_asked_ns: u64) -> AppStats {
+        let total = |of: fn(&Self) -> &AtomicU64| {
+            all.iter().map(|one| of(one).load(Ordering::Relaxed)).sum()
+        };
+        AppStats {
+            requests: total(|c| &c.requests),
+            delayed: total(|c| &c.delayed),
+            delay_asked_ns,
+            delay_sum_ns: total(|c| &c.delay_sum_ns),
+            connections: total(|c| &c.connections),
+        }
+    }
+}

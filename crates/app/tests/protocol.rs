@@ -1,0 +1,230 @@
+//! The application over real sockets, byte for byte.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use meshtax_app::{AppConfig, AppError, AppStats, Echo, serve};
+
+struct App {
+    address: SocketAddr,
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<Result<(), AppError>>>,
+}
+
+impl App {
+    fn start(change: impl FnOnce(&mut AppConfig)) -> Self {
+        let mut config = AppConfig::new("127.0.0.1:0".parse().unwrap());
+        config.response_bytes = 5;
+        change(&mut config);
+        let stop = Arc::new(AtomicBool::new(false));
+        let (sender, receiver) = mpsc::channel();
+        let seen = Arc::clone(&stop);
+        let thread = std::thread::spawn(move || serve(&config, |a| sender.send(a).unwrap(), &seen));
+        Self {
+            address: receiver.recv().unwrap(),
+            stop,
+            thread: Some(thread),
+        }
+    }
+
+    fn connect(&self) -> TcpStream {
+        let stream = TcpStream::connect(self.address).unwrap();
+        stream
+            .set_read_timeout(Some(Duration::from_secs(5)))
+            .unwrap();
+        stream
+    }
+
+    /// Sends the bytes, says that no more come, returns all that is answered.
+    fn exchange(&self, bytes: &[u8]) -> String {
+        let mut stream = self.connect();
+        stream.write_all(bytes).unwrap();
+        stream.shutdown(std::net::Shutdown::Write).unwrap();
+        let mut text = String::new();
+        stream.read_to_string(&mut text).unwrap();
+        text
+    }
+
+    fn stats(&self) -> AppStats {
+        let text = self.exchange(b"GET /_meshtax/stats HTTP/1.1\r\n\r\n");
+        serde_json::from_str(text.split_once("\r\n\r\n").unwrap().1).unwrap()
+    }
+}
+
+impl Drop for App {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        let outcome = self.thread.take().unwrap().join().unwrap();
+        assert!(outcome.is_ok(), "{outcome:?}");
+    }
+}
+
+const PLAIN: &str = "HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\ncontent-length: 5\r\n\r\n01234";
+
+#[test]
+fn any_request_gets_the_body() {
+    let app = App::start(|_| {});
+    assert_eq!(app.exchange(b"GET /a HTTP/1.1\r\nhost: x\r\n\r\n"), PLAIN);
+    assert_eq!(app.exchange(b"DELETE /b?c HTTP/1.1\r\n\r\n"), PLAIN);
+    let head = app.exchange(b"HEAD / HTTP/1.1\r\n\r\n");
+    assert_eq!(head, PLAIN.strip_suffix("01234").unwrap());
+    assert_eq!(app.stats().requests, 3);
+}
+
+#[test]
+fn pipelined_requests_and_bodies_in_any_pieces() {
+    let app = App::start(|_| {});
+    let requests = "POST / HTTP/1.1\r\ncontent-length: 3\r\n\r\nabcGET / HTTP/1.1\r\n\r\n\
+                    PUT / HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n2\r\nab\r\n0\r\n\r\n\
+                    GET / HTTP/1.1\r\n\r\n";
+    assert_eq!(app.exchange(requests.as_bytes()), PLAIN.repeat(4));
+    for piece in [1, 7, 30] {
+        let mut stream = app.connect();
+        stream.set_nodelay(true).unwrap();
+        for part in requests.as_bytes().chunks(piece) {
+            stream.write_all(part).unwrap();
+        }
+        let mut answers = vec![0; PLAIN.len() * 4];
+        stream.read_exact(&mut answers).unwrap();
+        assert_eq!(String::from_utf8(answers).unwrap(), PLAIN.repeat(4));
+    }
+}
+
+#[test]
+fn the_connection_ends_when_it_should() {
+    let app = App::start(|_| {});
+    for (request, header) in [
+        (
+            "GET / HTTP/1.1\r\nConnection: close\r\n\r\n",
+            "connection: close\r\n",
+        ),
+        ("GET / HTTP/1.0\r\n\r\n", "connection: close\r\n"),
+    ] {
+        let mut stream = app.connect();
+        // The second request must not be answered any more.
+        stream.write_all(request.repeat(2).as_bytes()).unwrap();
+        let mut text = String::new();
+        stream.read_to_string(&mut text).unwrap();
+        assert!(
+            text.contains(header) && text.matches("200 OK").count() == 1,
+            "{text}"
+        );
+    }
+    let kept =
+        app.exchange(b"GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\nGET / HTTP/1.0\r\n\r\n");
+    assert_eq!(kept.matches("200 OK").count(), 2);
+    assert!(kept.contains("connection: keep-alive\r\n"));
+}
+
+#[test]
+fn what_is_no_request_is_refused() {
+    let app = App::start(|_| {});
+    assert!(
+        app.exchange(b"\x16\x03\x01 hello")
+            .starts_with("HTTP/1.1 400 ")
+    );
+    let large = format!("GET / HTTP/1.1\r\na: {}\r\n\r\n", "x".repeat(100_000));
+    assert!(app.exchange(large.as_bytes()).starts_with("HTTP/1.1 431 "));
+    assert_eq!(app.stats().requests, 0);
+}
+
+#[test]
+fn leave_to_send_a_body() {
+    let app = App::start(|_| {});
+    let mut stream = app.connect();
+    stream
+        .write_all(b"POST / HTTP/1.1\r\nexpect: 100-continue\r\ncontent-length: 2\r\n\r\n")
+        .unwrap();
+    let mut interim = [0; 25];
+    stream.read_exact(&mut interim).unwrap();
+    assert_eq!(&interim, b"HTTP/1.1 100 Continue\r\n\r\n");
+    stream.write_all(b"ab").unwrap();
+    let mut answer = vec![0; PLAIN.len()];
+    stream.read_exact(&mut answer).unwrap();
+    assert_eq!(answer, PLAIN.as_bytes());
+}
+
+#[test]
+fn echo_and_canary() {
+    let app = App::start(|_| {});
+    let mut stream = app.connect();
+    let request = b"GET /_meshtax/echo?q HTTP/1.1\r\nHost: h\r\nX-Meshtax-Canary: c4\r\nConnection: close\r\n\r\n";
+    stream.write_all(request).unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).unwrap();
+    let (head, body) = text.split_once("\r\n\r\n").unwrap();
+    assert!(head.contains("x-meshtax-canary: c4"), "{head}");
+    let echo: Echo = serde_json::from_str(body).unwrap();
+    assert_eq!(
+        (echo.method.as_str(), echo.path.as_str()),
+        ("GET", "/_meshtax/echo?q")
+    );
+    assert_eq!(echo.headers[0], ("Host".to_owned(), "h".to_owned()));
+    assert_eq!(echo.peer, stream.local_addr().unwrap().to_string());
+    let plain = app.exchange(b"GET / HTTP/1.1\r\nx-meshtax-canary: c5\r\n\r\n");
+    assert!(plain.contains("x-meshtax-canary: c5\r\n") && plain.ends_with("\r\n\r\n01234"));
+    assert_eq!(app.stats().requests, 1);
+}
+
+#[test]
+fn a_delay_is_spun_and_told() {
+    let app = App::start(|config| config.delay_ns = 3_000_000);
+    let begin = Instant::now();
+    let three = app.exchange("GET / HTTP/1.1\r\n\r\n".repeat(3).as_bytes());
+    assert!(begin.elapsed() >= Duration::from_millis(9));
+    assert_eq!(three, PLAIN.repeat(3));
+    let stats = app.stats();
+    assert_eq!((stats.requests, stats.delayed), (3, 3));
+    assert_eq!(stats.delay_asked_ns, 3_000_000);
+    assert!(stats.delay_sum_ns >= 9_000_000, "{stats:?}");
+}
+
+#[test]
+fn a_peer_that_does_not_read_is_not_read_from() {
+    let app = App::start(|config| config.response_bytes = 1_000_000);
+    let mut stream = app.connect();
+    let count = 100;
+    stream
+        .write_all("GET / HTTP/1.1\r\n\r\n".repeat(count).as_bytes())
+        .unwrap();
+    std::thread::sleep(Duration::from_millis(100));
+    assert!(app.stats().requests < 50, "{:?}", app.stats());
+    stream.shutdown(std::net::Shutdown::Write).unwrap();
+    let mut all = Vec::new();
+    stream.read_to_end(&mut all).unwrap();
+    assert!(all.len() > 100_000_000);
+    assert_eq!(app.stats().requests, 100);
+}
+
+#[test]
+fn several_threads_share_a_port_and_count_together() {
+    let app = App::start(|config| config.threads = 3);
+    for _ in 0..30 {
+        assert_eq!(app.exchange(b"GET / HTTP/1.1\r\n\r\n"), PLAIN);
+    }
+    assert_eq!(app.stats().requests, 30);
+}
+
+#[test]
+fn errors_name_the_address_and_the_fix() {
+    let app = App::start(|_| {});
+    let config = AppConfig::new(app.address);
+    let text = serve(&config, |_| {}, &AtomicBool::new(true))
+        .unwrap_err()
+        .to_string();
+    assert!(text.contains(&app.address.to_string()), "{text}");
+    assert!(text.contains("choose another"), "{text}");
+    let none = AppConfig {
+        threads: 0,
+        ..config
+    };
+    let text = serve(&none, |_| {}, &AtomicBool::new(true))
+        .unwrap_err()
+        .to_string();
+    assert_eq!(text, "threads is 0: use 1 to 1024");
+}

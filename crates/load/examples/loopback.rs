@@ -1,0 +1,78 @@
+//! Measures generator and application against each other on loopback: the application on
+//! core 1, the generator on core 0.
+//!
+//! `cargo run --release -p meshtax-load --example loopback`
+#![expect(clippy::print_stdout, reason = "an example that prints its figures")]
+
+use std::sync::atomic::AtomicBool;
+use std::sync::mpsc;
+
+use meshtax_app::{AppConfig, serve};
+use meshtax_load::{Hooks, LoadModel, LoadSpec, run_with};
+use meshtax_model::LatencyHistogram;
+use meshtax_model::experiment::Arrivals;
+
+fn main() {
+    let (sender, receiver) = mpsc::channel();
+    std::thread::spawn(move || {
+        let mut config = AppConfig::new("127.0.0.1:0".parse().unwrap());
+        config.cores = Some(vec![1]);
+        let ready = |address| sender.send(address).unwrap();
+        serve(&config, ready, &AtomicBool::new(false)).unwrap();
+    });
+    let mut spec = LoadSpec::new(receiver.recv().unwrap());
+    spec.core = Some(0);
+    spec.warmup_ns = 200_000_000;
+    spec.window_ns = 2_000_000_000;
+    let open = |rate_per_s, arrivals| LoadModel::Open {
+        rate_per_s,
+        arrivals,
+        seed: 1,
+    };
+    for round in 0..3 {
+        for (name, connections, model, spin) in [
+            ("closed, 64", 64, LoadModel::Closed, true),
+            ("closed, 1", 1, LoadModel::Closed, true),
+            ("poisson 1,000/s", 8, open(1e3, Arrivals::Poisson), true),
+            (
+                "poisson 1,000/s, no spin",
+                8,
+                open(1e3, Arrivals::Poisson),
+                false,
+            ),
+            ("constant 10,000/s", 64, open(1e4, Arrivals::Constant), true),
+            ("poisson 10,000/s", 64, open(1e4, Arrivals::Poisson), true),
+        ] {
+            spec.connections = connections;
+            spec.model = model;
+            spec.spin = spin;
+            print!("{round} {name:<25} ");
+            measure(&spec);
+        }
+    }
+}
+
+fn measure(spec: &LoadSpec) {
+    let hooks = Hooks {
+        on_window: &mut |_| {},
+        on_progress: None,
+        abort: None,
+    };
+    let outcome = run_with(spec, hooks).unwrap();
+    let r = &outcome.result;
+    let us = |h: &LatencyHistogram, q| h.quantile_ns(q).unwrap_or(0) as f64 / 1e3;
+    println!(
+        "{:>7.0}/s  response p50 {:>6.1} p99 {:>7.1} us  lag p50 {:>5.1} p99 {:>6.1} us  queued {}  \
+         cpu {:.2} us/req  busy {:.2}  longest {:.0} us  {}",
+        r.achieved_per_s(),
+        us(&r.response, 0.5),
+        us(&r.response, 0.99),
+        us(&outcome.generator_lag, 0.5),
+        us(&outcome.generator_lag, 0.99),
+        outcome.queued,
+        r.audit.cpu_ns as f64 / 1e3 / r.completed as f64,
+        r.audit.busy_share,
+        r.audit.longest_loop_ns as f64 / 1e3,
+        r.audit.generator_bound.as_deref().unwrap_or("")
+    );
+}
