@@ -3,6 +3,18 @@
 //! ends in time.
 //!
 //! The runner knows no mesh, no namespace and no cluster. Engines know no plan and no store.
+#![forbid(unsafe_code)]
+
+mod clock;
+pub mod fake;
+mod pace;
+mod pilot;
+mod runner;
+mod sink;
+
+pub use clock::{Clock, SystemClock};
+pub use runner::{Counts, RunError, RunOptions, RunOutcome, Watch, run};
+pub use sink::{Sink, SinkError};
 
 use meshtax_model::environment::Environment;
 use meshtax_model::evidence::Evidence;
@@ -57,6 +69,10 @@ pub trait Engine {
 
     /// Recreates the processes of these variants and proves each. All stay up until
     /// [`Engine::end_round`]. A variant's failure is in its [`VariantStart`].
+    ///
+    /// Rounds count from 1. Round 0 is the pilot, with the baseline only; it comes before the
+    /// first round, and only if an injected delay is a share of the baseline's latency. What
+    /// [`Engine::prepare`] was given still has that share; the variants given here do not.
     ///
     /// # Errors
     /// If the environment itself broke.

@@ -1,0 +1,276 @@
+//! How many blocks and rounds the time allows, from what things took so far. Pure.
+
+use meshtax_model::experiment::Design;
+
+/// What a trial takes beyond its warm-up and window, until the first one has been seen.
+const OVERHEAD_GUESS_NS: u64 = 100_000_000;
+
+/// A running mean.
+#[derive(Clone, Copy, Debug, Default)]
+struct Mean {
+    sum: u64,
+    count: u64,
+}
+
+impl Mean {
+    fn add(&mut self, value: u64) {
+        self.sum = self.sum.saturating_add(value);
+        self.count += 1;
+    }
+
+    fn or(&self, guess: u64) -> u64 {
+        self.sum.checked_div(self.count).unwrap_or(guess)
+    }
+}
+
+/// What is still to come, as far as can be told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Forecast {
+    /// Trials, the one that begins now included.
+    pub(crate) trials: u64,
+    /// Time until the last of them has ended.
+    pub(crate) left_ns: u64,
+}
+
+/// Where a run stands inside a round.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Position {
+    /// Counts from 1.
+    pub(crate) round: u32,
+    /// Blocks that are complete in this round.
+    pub(crate) blocks_done: u32,
+    /// Trials in a block of this round.
+    pub(crate) block_trials: u64,
+    /// Trials done in the block that is under way.
+    pub(crate) trials_done: u64,
+}
+
+/// Running means of set-up, trials and ends of rounds, and the time allowed.
+#[derive(Clone, Debug)]
+pub(crate) struct Pace {
+    limit_ns: u64,
+    min_rounds: u32,
+    most_blocks: u32,
+    trial_guess_ns: u64,
+    setup: Mean,
+    trial: Mean,
+    end: Mean,
+}
+
+impl Pace {
+    pub(crate) fn new(design: &Design) -> Self {
+        Self {
+            limit_ns: design.time_limit_ns,
+            min_rounds: design.min_rounds.max(1),
+            most_blocks: design.blocks_per_round.max(1),
+            trial_guess_ns: design
+                .trial_ns
+                .saturating_add(design.warmup_ns)
+                .saturating_add(OVERHEAD_GUESS_NS),
+            setup: Mean::default(),
+            trial: Mean::default(),
+            end: Mean::default(),
+        }
+    }
+
+    pub(crate) fn setup_took(&mut self, ns: u64) {
+        self.setup.add(ns);
+    }
+
+    pub(crate) fn trial_took(&mut self, ns: u64) {
+        self.trial.add(ns);
+    }
+
+    pub(crate) fn end_took(&mut self, ns: u64) {
+        self.end.add(ns);
+    }
+
+    fn trial_ns(&self) -> u64 {
+        self.trial.or(self.trial_guess_ns)
+    }
+
+    fn block_ns(&self, trials: u64) -> u64 {
+        self.trial_ns().saturating_mul(trials).max(1)
+    }
+
+    /// What a round costs besides its blocks.
+    fn round_ns(&self) -> u64 {
+        self.setup.or(0).saturating_add(self.end.or(0))
+    }
+
+    fn left_ns(&self, elapsed_ns: u64) -> u64 {
+        self.limit_ns.saturating_sub(elapsed_ns)
+    }
+
+    /// Whether one more block, and the end of its round, fit into the time.
+    pub(crate) fn block_fits(&self, elapsed_ns: u64, trials: u64) -> bool {
+        self.block_ns(trials).saturating_add(self.end.or(0)) <= self.left_ns(elapsed_ns)
+    }
+
+    /// Whether one more round with at least one block fits into the time.
+    pub(crate) fn round_fits(&self, elapsed_ns: u64, trials: u64) -> bool {
+        self.round_ns().saturating_add(self.block_ns(trials)) <= self.left_ns(elapsed_ns)
+    }
+
+    /// Blocks for the round that is under way, from 1 to the design's number.
+    ///
+    /// Rounds are what inference clusters on, so a round gets only as many blocks as keep
+    /// set-up under a quarter of the time, and fewer if the least number of rounds would
+    /// not fit otherwise.
+    pub(crate) fn blocks(&self, elapsed_ns: u64, at: Position) -> u32 {
+        let block = self.block_ns(at.block_trials);
+        let wanted = self.round_ns().saturating_mul(3).div_ceil(block);
+        let wanted = wanted.clamp(1, u64::from(self.most_blocks));
+        let rounds_after = u64::from(self.min_rounds.saturating_sub(at.round));
+        let done = u64::from(at.blocks_done);
+        let needed = |blocks: u64| {
+            let here = blocks.saturating_sub(done).saturating_mul(block);
+            let each = self.round_ns().saturating_add(blocks.saturating_mul(block));
+            here.saturating_add(self.end.or(0))
+                .saturating_add(each.saturating_mul(rounds_after))
+        };
+        let left = self.left_ns(elapsed_ns);
+        let fitting = (1..=wanted).rev().find(|blocks| needed(*blocks) <= left);
+        u32::try_from(fitting.unwrap_or(1)).unwrap_or(1)
+    }
+
+    /// How many rounds there will be in all when `round` is about to start.
+    pub(crate) fn rounds(&self, elapsed_ns: u64, round: u32, block_trials: u64) -> u32 {
+        if self.setup.count == 0 {
+            return self.min_rounds;
+        }
+        let at = Position {
+            round,
+            blocks_done: 0,
+            block_trials,
+            trials_done: 0,
+        };
+        let blocks = u64::from(self.blocks(elapsed_ns.saturating_add(self.setup.or(0)), at));
+        let (full, partial) = self.rounds_in(self.left_ns(elapsed_ns), blocks, block_trials);
+        let more = full + u64::from(partial > 0);
+        (round - 1).saturating_add(u32::try_from(more.max(1)).unwrap_or(u32::MAX))
+    }
+
+    /// Full rounds that fit into a time, and the blocks of a shorter last one.
+    fn rounds_in(&self, ns: u64, blocks: u64, block_trials: u64) -> (u64, u64) {
+        let block = self.block_ns(block_trials);
+        let each = self.round_ns().saturating_add(blocks.saturating_mul(block));
+        let full = ns / each;
+        let partial = (ns % each).saturating_sub(self.round_ns()) / block;
+        (full, partial)
+    }
+
+    /// What is still to come when a trial begins.
+    pub(crate) fn forecast(&self, elapsed_ns: u64, at: Position) -> Forecast {
+        let block = self.block_ns(at.block_trials);
+        let trials_here = at.block_trials.saturating_sub(at.trials_done);
+        let here_ns = trials_here.saturating_mul(self.trial_ns());
+        let after_block = elapsed_ns.saturating_add(here_ns);
+        let blocks = self.blocks(elapsed_ns, at);
+        let more = u64::from(blocks.saturating_sub(at.blocks_done.saturating_add(1)));
+        let more = more.min(self.left_ns(after_block.saturating_add(self.end.or(0))) / block);
+        let round_ns = here_ns
+            .saturating_add(more.saturating_mul(block))
+            .saturating_add(self.end.or(0));
+        let left = self.left_ns(elapsed_ns.saturating_add(round_ns));
+        let (full, partial) = self.rounds_in(left, u64::from(blocks), at.block_trials);
+        let rounds = full + u64::from(partial > 0);
+        let all_blocks = more
+            .saturating_add(full.saturating_mul(u64::from(blocks)))
+            .saturating_add(partial);
+        let later_blocks = all_blocks - more;
+        Forecast {
+            trials: trials_here.saturating_add(all_blocks.saturating_mul(at.block_trials)),
+            left_ns: round_ns
+                .saturating_add(rounds.saturating_mul(self.round_ns()))
+                .saturating_add(later_blocks.saturating_mul(block)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const SECOND: u64 = 1_000_000_000;
+
+    fn design(time_s: u64, min_rounds: u32, blocks: u32) -> Design {
+        Design {
+            min_rounds,
+            blocks_per_round: blocks,
+            trial_ns: SECOND / 2,
+            warmup_ns: SECOND / 10,
+            time_limit_ns: time_s * SECOND,
+            precision: None,
+        }
+    }
+
+    fn seen(design: &Design, setup_ns: u64, trial_ns: u64) -> Pace {
+        let mut pace = Pace::new(design);
+        pace.setup_took(setup_ns);
+        pace.trial_took(trial_ns);
+        pace
+    }
+
+    fn at(round: u32, blocks_done: u32) -> Position {
+        Position {
+            round,
+            blocks_done,
+            block_trials: 10,
+            trials_done: 0,
+        }
+    }
+
+    #[test]
+    fn a_quick_set_up_gives_one_block_per_round() {
+        let pace = seen(&design(1000, 6, 4), SECOND, SECOND);
+        assert_eq!(pace.blocks(11 * SECOND, at(1, 1)), 1);
+    }
+
+    #[test]
+    fn a_slow_set_up_gives_more_blocks() {
+        let pace = seen(&design(1000, 6, 4), 8 * SECOND, SECOND);
+        assert_eq!(pace.blocks(18 * SECOND, at(1, 1)), 3);
+        let pace = seen(&design(10_000, 6, 4), 80 * SECOND, SECOND);
+        assert_eq!(pace.blocks(90 * SECOND, at(1, 1)), 4);
+    }
+
+    #[test]
+    fn the_least_number_of_rounds_comes_before_blocks() {
+        // Six rounds of 8 + 3 x 10 s are 228 s, of 8 + 2 x 10 s 168 s.
+        let pace = seen(&design(170, 6, 4), 8 * SECOND, SECOND);
+        assert_eq!(pace.blocks(18 * SECOND, at(1, 1)), 2);
+        let pace = seen(&design(20, 6, 4), 8 * SECOND, SECOND);
+        assert_eq!(pace.blocks(18 * SECOND, at(1, 1)), 1);
+    }
+
+    #[test]
+    fn the_first_estimate_is_sensible() {
+        let mut pace = Pace::new(&design(120, 6, 2));
+        pace.setup_took(2 * SECOND);
+        let forecast = pace.forecast(2 * SECOND, at(1, 0));
+        assert_eq!(forecast.trials, 130);
+        assert_eq!(forecast.left_ns, 115 * SECOND);
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_overflows_and_the_forecast_stays_in_time(
+            time_s in 1_u64..100_000, rounds in 1_u32..20, blocks in 1_u32..9,
+            setup in 0_u64..200 * SECOND, trial in 0_u64..60 * SECOND,
+            elapsed in 0_u64..200_000 * SECOND, round in 1_u32..50, done in 0_u32..9,
+        ) {
+            let pace = seen(&design(time_s, rounds, blocks), setup, trial);
+            let k = pace.blocks(elapsed, at(round, done));
+            prop_assert!((1..=blocks).contains(&k));
+            prop_assert!(pace.rounds(elapsed, round, 10) >= round);
+            let forecast = pace.forecast(elapsed, at(round, done));
+            prop_assert!(forecast.trials >= 10);
+            let limit = time_s * SECOND;
+            let this_block = 10 * pace.trial_ns();
+            prop_assert!(forecast.left_ns <= limit.saturating_sub(elapsed).max(this_block));
+        }
+    }
+}
