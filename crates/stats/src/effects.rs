@@ -54,7 +54,8 @@ pub(crate) fn figure(metric: Metric, trial: &Trial<'_>) -> Option<f64> {
     }
 }
 
-/// An effect before the family is known.
+/// An effect before the family is known. Until then its verdict is not estimable, or not
+/// distinguishable.
 struct Draft {
     effect: Effect,
     log_ratio: Option<Inference>,
@@ -74,8 +75,11 @@ pub(crate) fn effects(trials: &Trials<'_>) -> (Vec<Effect>, Vec<NoiseFloor>) {
             })
         })
         .collect();
-    adjust(&mut drafts);
     let floors = noise_floors(trials, &drafts);
+    for draft in &mut drafts {
+        require_floor(draft, &floors);
+    }
+    adjust(&mut drafts);
     for draft in &mut drafts {
         judge(draft, &floors);
     }
@@ -209,13 +213,34 @@ pub(crate) fn arm<'c>(
     valid.map(|trial| (trial.key, &trial.response)).collect()
 }
 
-/// Holm over the primary effects that have a p-value. Which ones have none (left out, too few
+/// Without a noise floor nothing can be said to exceed it.
+fn require_floor(draft: &mut Draft, floors: &[NoiseFloor]) {
+    let effect = &mut draft.effect;
+    if draft.role != Role::Control
+        && effect.verdict == Verdict::NotDistinguishable
+        && floor_of(effect, floors).is_none()
+    {
+        effect.verdict = Verdict::NotEstimable {
+            reason: "no noise floor: the A/A pair has no interval here".to_owned(),
+        };
+    }
+}
+
+fn floor_of(effect: &Effect, floors: &[NoiseFloor]) -> Option<f64> {
+    floors
+        .iter()
+        .find(|f| f.load_point == effect.load_point && f.metric == effect.metric)
+        .and_then(|f| f.relative)
+}
+
+/// Holm over the primary effects that can be judged. Which ones cannot (left out, too few
 /// trials, not resolved) does not depend on how they came out.
 fn adjust(drafts: &mut [Draft]) {
     let mut family: Vec<&mut Effect> = drafts
         .iter_mut()
         .map(|draft| &mut draft.effect)
         .filter(|effect| effect.primary && effect.p_value.is_some())
+        .filter(|effect| effect.verdict == Verdict::NotDistinguishable)
         .collect();
     let p_values: Vec<f64> = family.iter().filter_map(|effect| effect.p_value).collect();
     for (effect, adjusted) in family.iter_mut().zip(holm(&p_values)) {
@@ -258,24 +283,18 @@ fn judge(draft: &mut Draft, floors: &[NoiseFloor]) {
     let (Some(fit), Some(p_value)) = (draft.log_ratio, effect.p_value) else {
         return;
     };
+    if effect.verdict != Verdict::NotDistinguishable {
+        return;
+    }
     let excludes_zero = effect.p_adjusted.unwrap_or(p_value) < ALPHA;
     if draft.role == Role::Control {
         // It makes the noise floor, so it cannot be held against it, nor be inside it.
-        effect.verdict = if excludes_zero {
-            Verdict::Different
-        } else {
-            Verdict::NotDistinguishable
-        };
+        if excludes_zero {
+            effect.verdict = Verdict::Different;
+        }
         return;
     }
-    let floor = floors
-        .iter()
-        .find(|f| f.load_point == effect.load_point && f.metric == effect.metric)
-        .and_then(|f| f.relative);
-    let Some(floor) = floor else {
-        effect.verdict = Verdict::NotEstimable {
-            reason: "no noise floor: the A/A pair has no interval here".to_owned(),
-        };
+    let Some(floor) = floor_of(effect, floors) else {
         return;
     };
     let inside = fit.interval(CONFIDENCE_TOST).map(relative);

@@ -1,0 +1,318 @@
+//! Made-up runs with known effects.
+
+use meshtax_model::LatencyHistogram;
+use meshtax_model::analysis::{Analysis, Effect, Metric, RunFacts};
+use meshtax_model::environment::{CpuLayout, Environment, Host};
+use meshtax_model::event::Ending;
+use meshtax_model::evidence::{Evidence, ProbeResult, WireEvidence, probe};
+use meshtax_model::experiment::{
+    Arrivals, Design, EqualWork, Experiment, LoadPoint, LoadPointId, Placement, PolicyLevel,
+    Regime, Role, Variant, VariantId, Workload,
+};
+use meshtax_model::plan::{PlannedTrial, TrialId};
+use meshtax_model::trial::{
+    ComponentRole, ComponentUsage, LoadResult, MachineUsage, Memory, ResourceSample, TrialOutcome,
+    TrialRecord,
+};
+use meshtax_stats::{RunData, VariantFailure, analyse, precision_reached};
+use rand::Rng;
+use rand_pcg::Pcg64Mcg;
+
+/// Normal numbers from a generator with a fixed seed.
+pub(crate) struct Noise(Pcg64Mcg);
+
+impl Noise {
+    pub(crate) fn new(seed: u128) -> Self {
+        Self(Pcg64Mcg::new(seed))
+    }
+
+    /// Even in (0, 1).
+    pub(crate) fn uniform(&mut self) -> f64 {
+        ((self.0.next_u64() >> 11) as f64 + 0.5) / (1_u64 << 53) as f64
+    }
+
+    pub(crate) fn normal(&mut self) -> f64 {
+        let radius = (-2.0 * self.uniform().ln()).sqrt();
+        radius * (std::f64::consts::TAU * self.uniform()).cos()
+    }
+}
+
+/// What a candidate adds to the baseline's 200 µs and 20 µs of CPU.
+#[derive(Clone, Copy)]
+pub(crate) struct Cost {
+    pub(crate) name: &'static str,
+    pub(crate) level: PolicyLevel,
+    pub(crate) delay_ns: f64,
+    pub(crate) cpu_ns: f64,
+}
+
+/// All records of a run, to be changed at will before they are analysed.
+pub(crate) struct Run {
+    pub(crate) experiment: Experiment,
+    pub(crate) environment: Environment,
+    pub(crate) trials: Vec<TrialRecord>,
+    pub(crate) samples: Vec<ResourceSample>,
+    pub(crate) evidence: Vec<Evidence>,
+    pub(crate) failures: Vec<VariantFailure>,
+    pub(crate) ending: Option<Ending>,
+}
+
+impl Run {
+    pub(crate) fn data(&self) -> RunData<'_> {
+        RunData {
+            run: RunFacts {
+                id: "run".into(),
+                meshtax_version: "0.0.0".into(),
+                started_unix_ms: 0,
+                took_ns: 1,
+                seed: 1,
+                ending: self.ending.clone(),
+            },
+            experiment: &self.experiment,
+            environment: &self.environment,
+            trials: &self.trials,
+            samples: &self.samples,
+            evidence: &self.evidence,
+            failures: &self.failures,
+        }
+    }
+
+    pub(crate) fn analyse(&self) -> Analysis {
+        analyse(&self.data())
+    }
+
+    pub(crate) fn precise(&self, half_width: f64) -> bool {
+        precision_reached(&self.data(), half_width)
+    }
+
+    /// The measured trials of a variant at a load point, to change.
+    pub(crate) fn loads<'r>(
+        &'r mut self,
+        variant: &'r str,
+        point: &'r str,
+    ) -> impl Iterator<Item = &'r mut LoadResult> {
+        self.trials.iter_mut().filter_map(move |record| {
+            let of = record.trial.variant.0 == variant && record.trial.load_point.0 == point;
+            match &mut record.outcome {
+                TrialOutcome::Measured { load, .. } if of => Some(&mut **load),
+                _ => None,
+            }
+        })
+    }
+}
+
+pub(crate) fn effect<'a>(
+    analysis: &'a Analysis,
+    variant: &str,
+    point: &str,
+    metric: Metric,
+) -> &'a Effect {
+    analysis
+        .effect(
+            &VariantId(variant.into()),
+            &LoadPointId(point.into()),
+            metric,
+        )
+        .unwrap_or_else(|| panic!("no effect of {variant} at {point} on {metric:?}"))
+}
+
+pub(crate) fn experiment(candidates: &[Cost]) -> Experiment {
+    let none = |id: &str, role| Variant {
+        id: VariantId(id.into()),
+        data_plane: "none".into(),
+        level: None,
+        role,
+        inject: None,
+    };
+    let mut variants = vec![
+        none("none", Role::Baseline),
+        none("none-again", Role::Control),
+    ];
+    variants.extend(candidates.iter().map(|cost| Variant {
+        id: VariantId(cost.name.into()),
+        data_plane: "mesh".into(),
+        level: Some(cost.level),
+        role: Role::Candidate,
+        inject: None,
+    }));
+    Experiment {
+        name: "test".into(),
+        placement: Placement::TwoNodes,
+        workload: Workload {
+            response_bytes: 1024,
+            connections: 16,
+        },
+        equal_work: EqualWork { workers: 1 },
+        variants,
+        load_points: vec![
+            LoadPoint {
+                id: LoadPointId("steady".into()),
+                load: Regime::Steady {
+                    rate_per_s: 400.0,
+                    arrivals: Arrivals::Poisson,
+                },
+            },
+            LoadPoint {
+                id: LoadPointId("saturated".into()),
+                load: Regime::Saturated,
+            },
+        ],
+        design: Design {
+            min_rounds: 6,
+            blocks_per_round: 2,
+            trial_ns: 500_000_000,
+            warmup_ns: 100_000_000,
+            time_limit_ns: 30_000_000_000,
+            precision: None,
+        },
+    }
+}
+
+fn environment() -> Environment {
+    Environment {
+        engine: "local".into(),
+        host: Host {
+            kernel: "6.0".into(),
+            cpu_model: "test".into(),
+            cores: 2,
+            memory_bytes: 1 << 33,
+            clock_source: "tsc".into(),
+            virtual_machine: true,
+        },
+        layout: CpuLayout {
+            generator: vec![0],
+            client_node: vec![1],
+            server_node: vec![1],
+        },
+        rootless: true,
+        artifacts: Vec::new(),
+    }
+}
+
+/// A run in which trials differ by `trial_sd` (relative) and every block is faster or slower.
+pub(crate) fn run(seed: u128, rounds: u32, blocks: u32, trial_sd: f64, candidates: &[Cost]) -> Run {
+    let experiment = experiment(candidates);
+    let mut noise = Noise::new(seed);
+    let mut run = Run {
+        environment: environment(),
+        trials: Vec::new(),
+        samples: Vec::new(),
+        evidence: Vec::new(),
+        failures: Vec::new(),
+        ending: Some(Ending::TimeUsed),
+        experiment: experiment.clone(),
+    };
+    for round in 1..=rounds {
+        for variant in &experiment.variants {
+            run.evidence.push(passed(&variant.id, round));
+        }
+        for block in 1..=blocks {
+            let machine = (0.1 * noise.normal()).exp();
+            let mut position = 0;
+            for variant in &experiment.variants {
+                for point in &experiment.load_points {
+                    position += 1;
+                    let planned = PlannedTrial {
+                        id: TrialId::new(round, block, position),
+                        round,
+                        block,
+                        variant: variant.id.clone(),
+                        load_point: point.id.clone(),
+                        arrival_seed: u64::from(round),
+                    };
+                    let cost = candidates.iter().find(|c| c.name == variant.id.0);
+                    let speed = machine * (trial_sd * noise.normal()).exp();
+                    measure(&mut run, &mut noise, planned, point, cost, speed);
+                }
+            }
+        }
+    }
+    run
+}
+
+pub(crate) fn passed(variant: &VariantId, round: u32) -> Evidence {
+    Evidence {
+        variant: variant.clone(),
+        round,
+        probes: vec![ProbeResult {
+            probe: probe::PERMITTED.into(),
+            passed: true,
+            seen: "200".into(),
+        }],
+        wire: WireEvidence::default(),
+    }
+}
+
+fn measure(
+    run: &mut Run,
+    noise: &mut Noise,
+    planned: PlannedTrial,
+    point: &LoadPoint,
+    cost: Option<&Cost>,
+    speed: f64,
+) {
+    let delay = cost.map_or(0.0, |c| c.delay_ns);
+    let cpu = (20_000.0 + cost.map_or(0.0, |c| c.cpu_ns)) * speed;
+    let mut response = LatencyHistogram::new();
+    for _ in 0..200 {
+        let latency = 200_000.0 * speed * (0.3 * noise.normal()).exp() + delay;
+        response.record(latency as u64);
+    }
+    let completed = if point.is_steady() {
+        200
+    } else {
+        (5e8 / cpu) as u64
+    };
+    let used = |name: &str, role, cpu_ns: f64| ComponentUsage {
+        name: name.into(),
+        role,
+        cpu_ns: cpu_ns as u64,
+        memory: Some(Memory {
+            anonymous_bytes: 4 << 20,
+            file_bytes: 1 << 20,
+            pss_bytes: 5 << 20,
+        }),
+    };
+    let path_ns = cpu * completed as f64;
+    let mut components = vec![
+        used("generator", ComponentRole::Generator, 1e8),
+        used("app", ComponentRole::App, path_ns / 2.0),
+    ];
+    if cost.is_some() {
+        components.push(used("p", ComponentRole::ServerProxy, path_ns / 2.0));
+    } else {
+        components[1].cpu_ns *= 2;
+    }
+    let busy_ns = 1e8 + path_ns + 2e7;
+    run.samples.push(ResourceSample {
+        trial: planned.id.clone(),
+        components,
+        machine: MachineUsage {
+            wall_ns: 500_000_000,
+            cores: 2,
+            idle_ns: (1e9 - busy_ns).max(0.0) as u64,
+            iowait_ns: 0,
+            steal_ns: 0,
+            resolution_ns: 10_000_000,
+        },
+        speed_probe_ns: None,
+    });
+    run.trials.push(TrialRecord {
+        trial: planned,
+        started_unix_ms: 0,
+        outcome: TrialOutcome::Measured {
+            load: Box::new(LoadResult {
+                window_ns: 500_000_000,
+                offered: completed,
+                completed,
+                succeeded: completed,
+                status: [(200, completed)].into(),
+                response,
+                ..LoadResult::default()
+            }),
+            proxy_connections: cost.map(|_| 4),
+            injected: None,
+            component_failures: Vec::new(),
+        },
+    });
+}

@@ -1,0 +1,6 @@
+//! The crate from outside: whole runs, coverage, and bad input.
+
+mod analysis;
+mod common;
+mod coverage;
+mod robust;
