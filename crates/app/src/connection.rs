@@ -156,7 +156,7 @@ impl Connection {
             };
             at += used;
             if let Some(head) = complete {
-                self.respond(shared, head, &mut read_ns, at == bytes.len());
+                self.respond(shared, &head, &mut read_ns, at == bytes.len());
             } else if used == 0 || at == bytes.len() {
                 return at;
             }
@@ -195,7 +195,7 @@ impl Connection {
 
     /// Answers a request. `last`: there is no other one behind it, so that a prebuilt
     /// answer may go straight to the socket.
-    fn respond(&mut self, shared: &Shared<'_>, head: Head, read_ns: &mut u64, last: bool) {
+    fn respond(&mut self, shared: &Shared<'_>, head: &Head, read_ns: &mut u64, last: bool) {
         self.closing = !head.keep_alive;
         let counters = &shared.counters[shared.thread];
         match head.route {
@@ -207,20 +207,20 @@ impl Connection {
                     counters.delay(end_ns - *read_ns);
                     *read_ns = end_ns;
                 }
-                match shared.answers.prebuilt(&head) {
+                match shared.answers.prebuilt(head) {
                     Some(bytes) if last && !self.has_unsent() => self.send_now(bytes),
                     Some(bytes) => self.out.extend_from_slice(bytes),
-                    None => shared.answers.write_plain(&mut self.out, &head),
+                    None => shared.answers.write_plain(&mut self.out, head),
                 }
             }
             Route::Echo => {
-                let body = self.echo(&head);
-                answer::write_json(&mut self.out, &head, &body);
+                let body = self.echo(head);
+                answer::write_json(&mut self.out, head, &body);
             }
             Route::Stats => {
                 let stats = Counters::sum(shared.counters, shared.delay_ns);
                 let body = serde_json::to_vec(&stats).unwrap_or_default();
-                answer::write_json(&mut self.out, &head, &body);
+                answer::write_json(&mut self.out, head, &body);
             }
         }
     }
@@ -244,11 +244,8 @@ impl Connection {
 
     /// Sends without a copy; keeps what the socket does not take.
     fn send_now(&mut self, bytes: &[u8]) {
-        let sent = match net::send(&self.socket, bytes, SendFlags::NOSIGNAL) {
-            Ok(sent) => sent,
-            // Anything but a full buffer shows again, and is acted on, at the next flush.
-            Err(_) => 0,
-        };
+        // Anything but a full buffer shows again, and is acted on, at the next flush.
+        let sent = net::send(&self.socket, bytes, SendFlags::NOSIGNAL).unwrap_or(0);
         self.out.extend_from_slice(&bytes[sent..]);
     }
 

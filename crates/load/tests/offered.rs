@@ -182,6 +182,44 @@ fn a_stalled_server_shows_in_response_latency() {
 }
 
 #[test]
+fn a_stalled_generator_shows_too_and_is_told() {
+    let mut spec = spec(app(), open(1000.0, Arrivals::Constant));
+    spec.warmup_ns = 10_000_000;
+    spec.window_ns = 2_000_000_000;
+    let mut stalled = false;
+    let hooks = Hooks {
+        on_window: &mut |_| {},
+        on_progress: Some(&mut |_| {
+            if !stalled {
+                std::thread::sleep(Duration::from_millis(300));
+            }
+            stalled = true;
+        }),
+        abort: None,
+    };
+    let result = run_with(&spec, hooks).unwrap().result;
+    assert!(
+        result.response.quantile_ns(0.99).unwrap() >= 200_000_000,
+        "{result:?}"
+    );
+    assert!(result.audit.longest_loop_ns >= 300_000_000, "{result:?}");
+    assert!(result.audit.generator_bound.is_some(), "{result:?}");
+}
+
+#[test]
+fn thousands_of_connections_open_without_an_error() {
+    let mut spec = spec(app(), open(4000.0, Arrivals::Constant));
+    spec.connections = 2000;
+    spec.warmup_ns = 0;
+    spec.window_ns = 1_000_000_000;
+    let result = outcome(&spec).result;
+    assert_eq!(
+        (result.connections_opened, result.errors.total()),
+        (2000, 0)
+    );
+}
+
+#[test]
 fn a_reset_is_counted_once_and_the_connection_reopened() {
     // Each connection answers three requests and dies on the fourth.
     let target = server(|_, stream| {
