@@ -160,7 +160,7 @@ pub struct Design {
     pub trial_ns: u64,
     /// The part before it, left out of every figure, in nanoseconds.
     pub warmup_ns: u64,
-    /// The whole run aims to end within this, in nanoseconds. `min_rounds` goes first.
+    /// The whole run aims to end within this, in nanoseconds; one block is measured in any case.
     pub time_limit_ns: u64,
     /// Stop when the primary intervals are narrower than this half width (0.02 is ±2 %).
     pub precision: Option<f64>,

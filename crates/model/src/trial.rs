@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, de};
 
 use crate::LatencyHistogram;
 use crate::plan::{PlannedTrial, TrialId};
@@ -70,6 +70,7 @@ pub struct LoadResult {
     /// Requests offered in the window that were still without an answer when waiting ended.
     pub unanswered: u64,
     /// Answers to requests offered in the window, by HTTP status.
+    #[serde(deserialize_with = "status_counts")]
     pub status: BTreeMap<u16, u64>,
     /// Bytes received in the window, headers included.
     pub bytes_received: u64,
@@ -99,6 +100,22 @@ impl LoadResult {
     pub fn goodput_per_s(&self) -> f64 {
         per_second(self.succeeded, self.window_ns)
     }
+}
+
+/// JSON's keys are text. Inside [`TrialOutcome`], whose tag makes serde buffer the content,
+/// they are not turned into numbers by themselves.
+fn status_counts<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<BTreeMap<u16, u64>, D::Error> {
+    BTreeMap::<String, u64>::deserialize(deserializer)?
+        .into_iter()
+        .map(|(status, count)| match status.parse() {
+            Ok(status) => Ok((status, count)),
+            Err(_) => Err(de::Error::custom(format!(
+                "`{status}` is not an HTTP status"
+            ))),
+        })
+        .collect()
 }
 
 fn per_second(count: u64, window_ns: u64) -> f64 {
@@ -237,4 +254,25 @@ pub struct TrialRecord {
     pub started_unix_ms: u64,
     /// What came of it.
     pub outcome: TrialOutcome,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn status_codes_survive_json_inside_a_tagged_outcome() {
+        let outcome = TrialOutcome::Measured {
+            load: Box::new(LoadResult {
+                status: BTreeMap::from([(200, 7), (503, 1)]),
+                ..LoadResult::default()
+            }),
+            proxy_connections: None,
+            injected: None,
+            component_failures: Vec::new(),
+        };
+        let text = serde_json::to_string(&outcome).unwrap();
+        let back: TrialOutcome = serde_json::from_str(&text).unwrap();
+        assert_eq!(back, outcome);
+    }
 }

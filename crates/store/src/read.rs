@@ -1,0 +1,186 @@
+//! Reading: everything that was written whole, and a note on what was not.
+
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::io::{self, BufRead as _, BufReader};
+use std::path::{Path, PathBuf};
+
+use meshtax_model::FORMAT_VERSION;
+use meshtax_model::evidence::{Evidence, VariantFailure};
+use meshtax_model::plan::TrialId;
+use meshtax_model::trial::{ResourceSample, TrialRecord};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+
+use crate::{EVIDENCE, FAILURES, MANIFEST, Manifest, SAMPLES, StoreError, TRIALS};
+
+/// A run as its directory has it.
+#[derive(Clone, Debug)]
+pub struct RunOnDisk {
+    /// What it was.
+    pub manifest: Manifest,
+    /// In the order in which they ran.
+    pub trials: Vec<TrialRecord>,
+    /// At most one per trial.
+    pub samples: Vec<ResourceSample>,
+    /// What the probes saw.
+    pub evidence: Vec<Evidence>,
+    /// Variants that could not be measured.
+    pub failures: Vec<VariantFailure>,
+    /// What a reader should know of the files: a torn line, a run that never ended.
+    pub notes: Vec<String>,
+}
+
+/// Reads a run directory, whether its run has ended, was killed, or still goes on.
+///
+/// # Errors
+/// If it is not a run directory, a newer meshtax wrote it, or a line other than a torn last
+/// one cannot be read.
+pub fn read(path: &Path) -> Result<RunOnDisk, StoreError> {
+    let manifest = manifest(path)?;
+    let mut notes = Vec::new();
+    if manifest.ending.is_none() {
+        notes.push("the run has not ended: it was killed, or it still goes on".to_owned());
+    }
+    // Trials before samples: the writer's order is the other way round, so that every trial
+    // seen here has its sample even while the run goes on.
+    let trials: Vec<TrialRecord> = lines(path.join(TRIALS), &mut notes)?;
+    let samples: Vec<ResourceSample> = lines(path.join(SAMPLES), &mut notes)?;
+    only_once(path.join(TRIALS), trials.iter().map(|t| &t.trial.id))?;
+    only_once(path.join(SAMPLES), samples.iter().map(|s| &s.trial))?;
+    let samples = with_trial(samples, &trials, &mut notes);
+    Ok(RunOnDisk {
+        trials,
+        samples,
+        evidence: lines(path.join(EVIDENCE), &mut notes)?,
+        failures: lines(path.join(FAILURES), &mut notes)?,
+        manifest,
+        notes,
+    })
+}
+
+/// The one field that every version of the manifest has.
+#[derive(Deserialize)]
+struct Version {
+    format_version: u32,
+}
+
+fn manifest(directory: &Path) -> Result<Manifest, StoreError> {
+    let path = directory.join(MANIFEST);
+    let bytes = fs::read(&path).map_err(|cause| no_manifest(directory, &path, cause))?;
+    let corrupt = |cause| StoreError::CorruptManifest {
+        path: path.clone(),
+        cause,
+    };
+    let version: Version = serde_json::from_slice(&bytes).map_err(corrupt)?;
+    if version.format_version > FORMAT_VERSION {
+        return Err(StoreError::FutureVersion {
+            path,
+            found: version.format_version,
+            known: FORMAT_VERSION,
+        });
+    }
+    serde_json::from_slice(&bytes).map_err(corrupt)
+}
+
+fn no_manifest(directory: &Path, path: &Path, cause: io::Error) -> StoreError {
+    let not_a_run = |why| StoreError::NotARun {
+        path: directory.to_owned(),
+        why,
+    };
+    match cause.kind() {
+        io::ErrorKind::NotFound if !directory.exists() => StoreError::NotFound {
+            path: directory.to_owned(),
+        },
+        io::ErrorKind::NotFound if directory.join(TRIALS).exists() => {
+            not_a_run("it has no manifest.json; the run ended before anything was measured")
+        }
+        io::ErrorKind::NotFound => not_a_run("it has no manifest.json"),
+        io::ErrorKind::NotADirectory => not_a_run("it is a file"),
+        _ => StoreError::read(path, cause),
+    }
+}
+
+/// The records of a file. A last line without its end is torn: it is left out with a note
+/// unless it is complete all the same.
+fn lines<T: DeserializeOwned>(
+    path: PathBuf,
+    notes: &mut Vec<String>,
+) -> Result<Vec<T>, StoreError> {
+    let file = File::open(&path).map_err(|e| StoreError::read(&path, e))?;
+    let mut reader = BufReader::new(file);
+    let mut records = Vec::new();
+    let mut line = Vec::new();
+    for number in 1_u64.. {
+        line.clear();
+        let read = reader.read_until(b'\n', &mut line);
+        if read.map_err(|e| StoreError::read(&path, e))? == 0 {
+            break;
+        }
+        match serde_json::from_slice(&line) {
+            Ok(record) => records.push(record),
+            Err(_) if line.last() != Some(&b'\n') => notes.push(format!(
+                "{}:{number} was cut off while it was written and is left out",
+                file_name(&path)
+            )),
+            Err(cause) => {
+                return Err(StoreError::CorruptLine {
+                    path,
+                    line: number,
+                    cause: within_line(&cause),
+                });
+            }
+        }
+    }
+    Ok(records)
+}
+
+/// serde_json's message with its "line 1" taken out: the line is the file's.
+fn within_line(cause: &serde_json::Error) -> String {
+    let place = format!(" at line {} column {}", cause.line(), cause.column());
+    let message = cause.to_string().replace(&place, "");
+    format!("{message} (column {})", cause.column())
+}
+
+fn file_name(path: &Path) -> String {
+    path.file_name()
+        .map_or_else(String::new, |n| n.to_string_lossy().into_owned())
+}
+
+/// Two records of one trial would count it twice.
+fn only_once<'a>(
+    path: PathBuf,
+    trials: impl Iterator<Item = &'a TrialId>,
+) -> Result<(), StoreError> {
+    let mut seen = BTreeSet::new();
+    for (trial, line) in trials.zip(1_u64..) {
+        if !seen.insert(trial) {
+            return Err(StoreError::CorruptLine {
+                path,
+                line,
+                cause: format!("a second record of the trial {trial}"),
+            });
+        }
+    }
+    Ok(())
+}
+
+/// A kill between a sample and its trial leaves a sample of nothing.
+fn with_trial(
+    mut samples: Vec<ResourceSample>,
+    trials: &[TrialRecord],
+    notes: &mut Vec<String>,
+) -> Vec<ResourceSample> {
+    let known: BTreeSet<&TrialId> = trials.iter().map(|t| &t.trial.id).collect();
+    samples.retain(|sample| {
+        let has_trial = known.contains(&sample.trial);
+        if !has_trial {
+            notes.push(format!(
+                "{SAMPLES} has a sample of the trial {}, which is not in {TRIALS}: left out",
+                sample.trial
+            ));
+        }
+        has_trial
+    });
+    samples
+}

@@ -1,0 +1,239 @@
+//! Writing: one line, one write, and on the disk before the next trial.
+
+use std::borrow::Cow;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+
+use meshtax_engine::{Sink, SinkError};
+use meshtax_model::FORMAT_VERSION;
+use meshtax_model::environment::Environment;
+use meshtax_model::event::Ending;
+use meshtax_model::evidence::{Evidence, VariantFailure};
+use meshtax_model::experiment::Experiment;
+use meshtax_model::trial::{ResourceSample, TrialOutcome, TrialRecord};
+use serde::Serialize;
+
+use crate::{EVIDENCE, FAILURES, MANIFEST, Manifest, RunStart, SAMPLES, StoreError, TRIALS};
+
+/// Written once to see that there is room at all, then removed.
+const PROBE: &str = ".probe";
+const PROBE_BYTES: usize = 64 * 1024;
+
+/// A run directory that is being written.
+#[derive(Debug)]
+pub struct Store {
+    path: PathBuf,
+    start: RunStart,
+    manifest: Option<Manifest>,
+    trials: Log,
+    samples: Log,
+    evidence: Log,
+    failures: Log,
+    created: bool,
+}
+
+impl Store {
+    /// Makes the directory and its files, and tries whether it can be written.
+    ///
+    /// The manifest comes with [`Sink::prepared`]: until then this is no run directory.
+    ///
+    /// # Errors
+    /// If the path is a file, is a directory with something in it, or cannot be written.
+    pub fn create(path: &Path, start: RunStart) -> Result<Self, StoreError> {
+        let created = !path.exists();
+        make_directory(path)?;
+        probe(path)?;
+        Ok(Self {
+            trials: Log::create(path.join(TRIALS))?,
+            samples: Log::create(path.join(SAMPLES))?,
+            evidence: Log::create(path.join(EVIDENCE))?,
+            failures: Log::create(path.join(FAILURES))?,
+            path: path.to_owned(),
+            manifest: None,
+            start,
+            created,
+        })
+    }
+
+    /// The run directory.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Removes the directory again if the run never came to its manifest. For a run that
+    /// failed before anything could be measured; what cannot be removed stays.
+    pub fn remove_if_unused(self) {
+        if self.manifest.is_some() {
+            return;
+        }
+        for name in [TRIALS, SAMPLES, EVIDENCE, FAILURES] {
+            let _ = fs::remove_file(self.path.join(name));
+        }
+        // A directory that was there before is the user's.
+        if self.created {
+            let _ = fs::remove_dir(&self.path);
+        }
+    }
+
+    fn write_manifest(&mut self, manifest: Manifest) -> Result<(), StoreError> {
+        replace(&self.path, MANIFEST, &manifest)?;
+        self.manifest = Some(manifest);
+        Ok(())
+    }
+}
+
+impl Sink for Store {
+    fn prepared(
+        &mut self,
+        environment: &Environment,
+        experiment: &Experiment,
+    ) -> Result<(), SinkError> {
+        let manifest = Manifest {
+            format_version: FORMAT_VERSION,
+            run_id: self.start.run_id.clone(),
+            meshtax_version: self.start.meshtax_version.clone(),
+            started_unix_ms: self.start.started_unix_ms,
+            seed: self.start.seed,
+            experiment: experiment.clone(),
+            environment: environment.clone(),
+            ending: None,
+        };
+        self.write_manifest(manifest).map_err(SinkError::new)
+    }
+
+    fn evidence(&mut self, evidence: &Evidence) -> Result<(), SinkError> {
+        self.evidence.append(evidence).map_err(SinkError::new)
+    }
+
+    fn variant_failed(&mut self, failure: &VariantFailure) -> Result<(), SinkError> {
+        self.failures.append(failure).map_err(SinkError::new)
+    }
+
+    fn trial(
+        &mut self,
+        record: &TrialRecord,
+        sample: Option<&ResourceSample>,
+    ) -> Result<(), SinkError> {
+        // The sample first: a trial on the disk always has its sample.
+        if let Some(sample) = sample {
+            self.samples.append(sample).map_err(SinkError::new)?;
+            self.samples.sync().map_err(SinkError::new)?;
+        }
+        self.trials
+            .append(&readable(record))
+            .map_err(SinkError::new)?;
+        self.trials.sync().map_err(SinkError::new)
+    }
+
+    fn ended(&mut self, ending: &Ending) -> Result<(), SinkError> {
+        let Some(manifest) = self.manifest.clone() else {
+            return Ok(());
+        };
+        for log in [&self.evidence, &self.failures] {
+            log.sync().map_err(SinkError::new)?;
+        }
+        self.write_manifest(Manifest {
+            ending: Some(ending.clone()),
+            ..manifest
+        })
+        .map_err(SinkError::new)
+    }
+}
+
+/// The record, or a failed trial in its place if it could not be read back.
+///
+/// JSON has no NaN: one bad figure would otherwise make the whole run unreadable.
+fn readable(record: &TrialRecord) -> Cow<'_, TrialRecord> {
+    let text = serde_json::to_vec(record);
+    let back = text.and_then(|bytes| serde_json::from_slice::<TrialRecord>(&bytes));
+    match back {
+        Ok(_) => Cow::Borrowed(record),
+        Err(cause) => Cow::Owned(TrialRecord {
+            outcome: TrialOutcome::Failed {
+                reason: format!("its figures cannot be stored, which is a bug: {cause}"),
+            },
+            ..record.clone()
+        }),
+    }
+}
+
+fn make_directory(path: &Path) -> Result<(), StoreError> {
+    if path.exists() && !path.is_dir() {
+        return Err(StoreError::NotADirectory {
+            path: path.to_owned(),
+        });
+    }
+    fs::create_dir_all(path).map_err(|e| StoreError::write(path, e))?;
+    let mut entries = fs::read_dir(path).map_err(|e| StoreError::write(path, e))?;
+    if entries.next().is_some() {
+        return Err(StoreError::Occupied {
+            path: path.to_owned(),
+        });
+    }
+    Ok(())
+}
+
+fn probe(directory: &Path) -> Result<(), StoreError> {
+    let path = directory.join(PROBE);
+    let written = File::create_new(&path).and_then(|mut file| {
+        file.write_all(&[0; PROBE_BYTES])
+            .and_then(|()| file.sync_data())
+    });
+    let removed = fs::remove_file(&path);
+    written
+        .and(removed)
+        .map_err(|e| StoreError::write(directory, e))
+}
+
+/// Replaces a file as a whole: a reader sees the old content or the new, never a part.
+fn replace(directory: &Path, name: &str, content: &impl Serialize) -> Result<(), StoreError> {
+    let path = directory.join(name);
+    let temporary = directory.join(format!(".{name}.tmp"));
+    let result = (|| {
+        let mut bytes = serde_json::to_vec_pretty(content).map_err(io::Error::other)?;
+        bytes.push(b'\n');
+        let mut file = File::create(&temporary)?;
+        file.write_all(&bytes)?;
+        file.sync_all()?;
+        fs::rename(&temporary, &path)?;
+        // The new name itself is on the disk only once its directory is.
+        File::open(directory)?.sync_all()
+    })();
+    result.map_err(|e| StoreError::write(path, e))
+}
+
+/// A file that grows by whole lines.
+#[derive(Debug)]
+struct Log {
+    path: PathBuf,
+    file: File,
+}
+
+impl Log {
+    fn create(path: PathBuf) -> Result<Self, StoreError> {
+        let file = OpenOptions::new().append(true).create_new(true).open(&path);
+        match file {
+            Ok(file) => Ok(Self { path, file }),
+            Err(e) => Err(StoreError::write(path, e)),
+        }
+    }
+
+    fn append(&mut self, record: &impl Serialize) -> Result<(), StoreError> {
+        let mut line = serde_json::to_vec(record).unwrap_or_else(|e| {
+            unreachable!("records have string keys and no failing serialiser: {e}")
+        });
+        line.push(b'\n');
+        // One write for the whole line: a kill between two writes would tear it.
+        self.file
+            .write_all(&line)
+            .map_err(|e| StoreError::write(&self.path, e))
+    }
+
+    fn sync(&self) -> Result<(), StoreError> {
+        self.file
+            .sync_data()
+            .map_err(|e| StoreError::write(&self.path, e))
+    }
+}

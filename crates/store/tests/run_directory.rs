@@ -1,0 +1,328 @@
+//! A run directory survives being killed, and says what is wrong with it.
+#![forbid(unsafe_code)]
+
+use std::fs::{self, OpenOptions};
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
+
+use meshtax_engine::fake::{FakeClock, FakeEngine, Fault};
+use meshtax_engine::{RunOptions, RunOutcome, Sink as _, Watch, run};
+use meshtax_model::FORMAT_VERSION;
+use meshtax_model::environment::Environment;
+use meshtax_model::event::Ending;
+use meshtax_model::evidence::Evidence;
+use meshtax_model::experiment::{Experiment, PolicyLevel, VariantId};
+use meshtax_model::trial::TrialOutcome;
+use meshtax_spec::{KnownDataPlane, parse};
+use meshtax_store::{
+    EVIDENCE, FAILURES, MANIFEST, RunStart, SAMPLES, Store, StoreError, TRIALS, read,
+};
+use proptest::prelude::*;
+use tempfile::TempDir;
+
+fn start() -> RunStart {
+    RunStart {
+        run_id: "20261121-110934-small-3f2a".to_owned(),
+        meshtax_version: "0.1.0".to_owned(),
+        started_unix_ms: 1_795_259_374_000,
+        seed: u64::MAX,
+    }
+}
+
+fn experiment() -> Experiment {
+    let text = "name: small\n\
+        variants: [{data-plane: limit-mtls}, {data-plane: limit-l4}]\n\
+        load: [{steady: {rate: 100}}]\n\
+        design: {time: 10s}\n";
+    let known = [
+        KnownDataPlane::new("limit-mtls", [PolicyLevel::Mtls]),
+        KnownDataPlane::new("limit-l4", [PolicyLevel::Plaintext]),
+    ];
+    parse("small", text, &known).unwrap()
+}
+
+/// A directory with a whole run of the fake engine in it.
+fn measured(path: &Path) -> RunOutcome {
+    let mut store = Store::create(path, start()).unwrap();
+    let clock = FakeClock::default();
+    let fault = Fault::VariantFails(VariantId("limit-l4".to_owned()), 1);
+    let mut engine = FakeEngine::with_faults(clock.clone(), [fault]);
+    let watch = Watch {
+        clock: &clock,
+        events: &mut |_| (),
+        interrupted: &AtomicBool::new(false),
+        enough: &mut || false,
+    };
+    run(
+        &mut engine,
+        &experiment(),
+        RunOptions { seed: u64::MAX },
+        &mut store,
+        watch,
+    )
+}
+
+fn run_in_new_directory() -> (TempDir, PathBuf) {
+    let parent = TempDir::new().unwrap();
+    let path = parent.path().join("deep").join("run");
+    measured(&path);
+    (parent, path)
+}
+
+fn append(path: &Path, bytes: &[u8]) {
+    let mut file = OpenOptions::new().append(true).open(path).unwrap();
+    file.write_all(bytes).unwrap();
+}
+
+fn cut(path: &Path, bytes: u64) {
+    let file = OpenOptions::new().write(true).open(path).unwrap();
+    let length = file.metadata().unwrap().len();
+    file.set_len(length - bytes).unwrap();
+}
+
+#[test]
+fn what_was_written_is_read_back() {
+    let parent = TempDir::new().unwrap();
+    let path = parent.path().join("run");
+    let outcome = measured(&path);
+    let back = read(&path).unwrap();
+    assert_eq!(back.notes, Vec::<String>::new());
+    assert_eq!(back.manifest.format_version, FORMAT_VERSION);
+    assert_eq!(back.manifest.seed, u64::MAX);
+    assert_eq!(back.manifest.experiment, outcome.experiment);
+    assert_eq!(back.manifest.ending, Some(Ending::TimeUsed));
+    assert_eq!(back.trials.len(), outcome.measured.trials as usize);
+    assert_eq!(back.samples.len(), back.trials.len());
+    assert_eq!(back.failures, outcome.left_out);
+    assert!(back.evidence.iter().all(Evidence::passed));
+    let mut names: Vec<_> = fs::read_dir(&path)
+        .unwrap()
+        .map(|e| e.unwrap().file_name().into_string().unwrap())
+        .collect();
+    names.sort();
+    assert_eq!(names, [EVIDENCE, FAILURES, MANIFEST, SAMPLES, TRIALS]);
+}
+
+#[test]
+fn a_torn_last_line_is_left_out_with_a_note() {
+    for name in [TRIALS, SAMPLES, EVIDENCE, FAILURES] {
+        let (_parent, path) = run_in_new_directory();
+        let before = read(&path).unwrap();
+        append(&path.join(name), b"{\"trial\":{\"id\":\"r9");
+        let after = read(&path).unwrap();
+        assert_eq!(after.trials, before.trials);
+        assert_eq!(after.samples, before.samples);
+        assert_eq!(after.notes.len(), 1, "{:?}", after.notes);
+        assert!(after.notes[0].contains(name), "{:?}", after.notes);
+    }
+}
+
+#[test]
+fn a_kill_at_any_byte_of_the_last_trial_leaves_a_readable_run() {
+    let (_parent, path) = run_in_new_directory();
+    let whole = read(&path).unwrap();
+    let text = fs::read(path.join(TRIALS)).unwrap();
+    let last = text.len()
+        - text[..text.len() - 1]
+            .iter()
+            .rposition(|b| *b == b'\n')
+            .unwrap()
+        - 1;
+    cut(&path.join(TRIALS), 1);
+    // Only the line's end is missing: nothing is lost.
+    assert_eq!(read(&path).unwrap().trials, whole.trials);
+    for _ in 0..5 {
+        cut(&path.join(TRIALS), (last as u64 - 1) / 5);
+        let back = read(&path).unwrap();
+        assert_eq!(back.trials, whole.trials[..whole.trials.len() - 1]);
+        assert_eq!(back.samples.len(), back.trials.len());
+    }
+}
+
+#[test]
+fn a_corrupt_line_elsewhere_names_its_file_and_line() {
+    for name in [TRIALS, SAMPLES, EVIDENCE] {
+        let (_parent, path) = run_in_new_directory();
+        let file = path.join(name);
+        let text = fs::read_to_string(&file).unwrap();
+        let mut lines: Vec<&str> = text.lines().collect();
+        lines[1] = "{\"cut";
+        fs::write(&file, format!("{}\n", lines.join("\n"))).unwrap();
+        let error = read(&path).unwrap_err();
+        assert!(
+            matches!(error, StoreError::CorruptLine { line: 2, .. }),
+            "{error}"
+        );
+        assert!(
+            error.to_string().contains(&format!("{name}:2 is corrupt")),
+            "{error}"
+        );
+        assert!(error.to_string().contains("fix:"), "{error}");
+    }
+}
+
+#[test]
+fn a_figure_that_json_lacks_costs_its_trial_only() {
+    let (parent, path) = run_in_new_directory();
+    let whole = read(&path).unwrap();
+    let mut store = Store::create(&parent.path().join("nan"), start()).unwrap();
+    store
+        .prepared(&whole.manifest.environment, &experiment())
+        .unwrap();
+    let mut record = whole.trials[0].clone();
+    if let TrialOutcome::Measured { load, .. } = &mut record.outcome {
+        load.audit.busy_share = f64::NAN;
+    }
+    store.trial(&record, None).unwrap();
+    store.trial(&whole.trials[1], None).unwrap();
+    let back = read(store.path()).unwrap();
+    assert!(matches!(
+        back.trials[0].outcome,
+        TrialOutcome::Failed { .. }
+    ));
+    assert_eq!(back.trials[1], whole.trials[1]);
+}
+
+#[test]
+fn a_trial_twice_is_corrupt() {
+    let (_parent, path) = run_in_new_directory();
+    let text = fs::read_to_string(path.join(TRIALS)).unwrap();
+    append(
+        &path.join(TRIALS),
+        format!("{}\n", text.lines().next().unwrap()).as_bytes(),
+    );
+    let error = read(&path).unwrap_err().to_string();
+    assert!(
+        error.contains("a second record of the trial r1b1t01"),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_newer_format_is_refused_with_both_versions() {
+    let (_parent, path) = run_in_new_directory();
+    // Nothing else in a future manifest needs to make sense today.
+    fs::write(path.join(MANIFEST), "{\"format_version\": 7, \"new\": []}").unwrap();
+    let error = read(&path).unwrap_err();
+    assert!(matches!(error, StoreError::FutureVersion { found: 7, .. }));
+    let text = error.to_string();
+    assert!(
+        text.contains("version 7") && text.contains(&format!("up to {FORMAT_VERSION}")),
+        "{text}"
+    );
+}
+
+#[test]
+fn what_is_not_a_run_says_so() {
+    let parent = TempDir::new().unwrap();
+    let nothing = parent.path().join("nothing");
+    assert!(matches!(read(&nothing), Err(StoreError::NotFound { .. })));
+    assert!(matches!(
+        read(parent.path()),
+        Err(StoreError::NotARun { .. })
+    ));
+    let file = parent.path().join("file");
+    fs::write(&file, "x").unwrap();
+    assert!(matches!(read(&file), Err(StoreError::NotARun { .. })));
+    let (_parent, path) = run_in_new_directory();
+    fs::write(path.join(MANIFEST), "{").unwrap();
+    assert!(matches!(
+        read(&path),
+        Err(StoreError::CorruptManifest { .. })
+    ));
+    fs::remove_file(path.join(MANIFEST)).unwrap();
+    let error = read(&path).unwrap_err().to_string();
+    assert!(error.contains("no manifest.json"), "{error}");
+}
+
+#[test]
+fn a_run_without_ending_says_so() {
+    let parent = TempDir::new().unwrap();
+    let path = parent.path().join("run");
+    let mut store = Store::create(&path, start()).unwrap();
+    store.prepared(&environment(), &experiment()).unwrap();
+    let back = read(&path).unwrap();
+    assert_eq!(back.manifest.ending, None);
+    assert!(back.notes[0].contains("not ended"));
+}
+
+fn environment() -> Environment {
+    let (_parent, path) = run_in_new_directory();
+    read(&path).unwrap().manifest.environment
+}
+
+#[test]
+fn an_occupied_or_impossible_place_is_refused_up_front() {
+    let (parent, path) = run_in_new_directory();
+    let error = Store::create(&path, start()).unwrap_err();
+    assert!(matches!(error, StoreError::Occupied { .. }), "{error}");
+    let file = parent.path().join("file");
+    fs::write(&file, "x").unwrap();
+    let error = Store::create(&file, start()).unwrap_err();
+    assert!(matches!(error, StoreError::NotADirectory { .. }), "{error}");
+    let error = Store::create(&file.join("below"), start()).unwrap_err();
+    assert!(
+        error.to_string().contains("a part of the path is a file"),
+        "{error}"
+    );
+    // An empty directory that is there already is fine.
+    let empty = parent.path().join("empty");
+    fs::create_dir(&empty).unwrap();
+    let store = Store::create(&empty, start()).unwrap();
+    store.remove_if_unused();
+    assert_eq!(fs::read_dir(&empty).unwrap().count(), 0);
+}
+
+#[test]
+fn an_unused_directory_is_removed_again() {
+    let parent = TempDir::new().unwrap();
+    let path = parent.path().join("run");
+    Store::create(&path, start()).unwrap().remove_if_unused();
+    assert!(!path.exists());
+}
+
+#[test]
+fn a_read_only_directory_is_refused_up_front() {
+    let parent = TempDir::new().unwrap();
+    let path = parent.path().join("locked");
+    fs::create_dir(&path).unwrap();
+    let mut mode = fs::metadata(&path).unwrap().permissions();
+    mode.set_readonly(true);
+    fs::set_permissions(&path, mode).unwrap();
+    if fs::write(path.join("probe"), "x").is_ok() {
+        let mut out = std::io::stderr();
+        let _ = writeln!(
+            out,
+            "SKIPPED: this user writes into read-only directories (root)"
+        );
+        return;
+    }
+    for place in [path.clone(), path.join("run")] {
+        let error = Store::create(&place, start()).unwrap_err().to_string();
+        assert!(
+            error.contains("locked") && error.contains("--out"),
+            "{error}"
+        );
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn no_bytes_make_the_reader_panic(
+        which in 0_usize..5,
+        at in 0.0_f64..1.0,
+        junk in prop::collection::vec(any::<u8>(), 0..40),
+        whole in any::<bool>(),
+    ) {
+        let (_parent, path) = run_in_new_directory();
+        let file = path.join([MANIFEST, TRIALS, SAMPLES, EVIDENCE, FAILURES][which]);
+        let mut bytes = if whole { Vec::new() } else { fs::read(&file).unwrap() };
+        let place = (bytes.len() as f64 * at) as usize;
+        bytes.splice(place..(place + junk.len() / 2).min(bytes.len()), junk);
+        fs::write(&file, bytes).unwrap();
+        let _ = read(&path).map_err(|e| e.to_string());
+    }
+}
