@@ -34,7 +34,7 @@ pub mod reason {
     pub const STATUS: &str = "bad status codes above 0.1 %";
     /// More requests without an answer than [`super::FAULTY_SHARE_MAX`].
     pub const UNANSWERED: &str = "unanswered above 0.1 %";
-    /// Fewer answers than [`super::COMPLETED_SHARE_MAX`].
+    /// Fewer answers than [`super::COMPLETED_SHARE_MIN`].
     pub const ACHIEVED: &str = "achieved below 98 % of offered";
     /// Open loop only. In a closed loop it makes throughput a lower bound, which is a caveat:
     /// were it a reason, a fast baseline on a small machine would have no trials left, and the

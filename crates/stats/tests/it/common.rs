@@ -243,6 +243,15 @@ pub(crate) fn passed(variant: &VariantId, round: u32) -> Evidence {
     }
 }
 
+fn response(noise: &mut Noise, speed: f64, delay_ns: f64) -> LatencyHistogram {
+    let mut response = LatencyHistogram::new();
+    for _ in 0..200 {
+        let latency = 200_000.0 * speed * (0.3 * noise.normal()).exp() + delay_ns;
+        response.record(latency as u64);
+    }
+    response
+}
+
 fn measure(
     run: &mut Run,
     noise: &mut Noise,
@@ -253,11 +262,7 @@ fn measure(
 ) {
     let delay = cost.map_or(0.0, |c| c.delay_ns);
     let cpu = (20_000.0 + cost.map_or(0.0, |c| c.cpu_ns)) * speed;
-    let mut response = LatencyHistogram::new();
-    for _ in 0..200 {
-        let latency = 200_000.0 * speed * (0.3 * noise.normal()).exp() + delay;
-        response.record(latency as u64);
-    }
+    let response = response(noise, speed, delay);
     let completed = if point.is_steady() {
         200
     } else {
