@@ -10,6 +10,10 @@ use crate::clock::thread_cpu_ns;
 /// Two context switches take longer, an empty look at the sockets takes less.
 const NO_SLEEP_NS: u64 = 2_000;
 
+/// Deaf for longer than this, the generator makes a queue of its own: arrivals that fell
+/// into that time are late through its fault, however few connections they then share.
+const STALL_NS: u64 = 200_000;
+
 /// Open loop: the send lag that one request in a hundred may exceed through the
 /// generator's own fault. What meshes add to p99 is of this order; more would be in it.
 const MAX_LAG_P99_NS: u64 = 1_000_000;
@@ -56,6 +60,16 @@ impl Turn {
     fn deaf_ns(&self) -> u64 {
         let due_ns = self.deadline_ns.unwrap_or(self.wait_ns).max(self.wait_ns);
         (self.wait_ns - self.looked_ns) + self.woke_ns.saturating_sub(due_ns)
+    }
+
+    /// The stretch of that time, if it was a stall: before the look, or overslept in it.
+    pub(crate) fn stall(&self) -> Option<(u64, u64)> {
+        let due_ns = self.deadline_ns.unwrap_or(self.wait_ns).max(self.wait_ns);
+        let worked = (self.looked_ns, self.wait_ns);
+        let overslept = (due_ns.min(self.woke_ns), self.woke_ns);
+        [worked, overslept]
+            .into_iter()
+            .find(|(begin_ns, end_ns)| end_ns - begin_ns >= STALL_NS)
     }
 
     fn busy_ns(&self) -> u64 {
@@ -191,6 +205,21 @@ mod tests {
         assert_eq!(late.unseen_since_ns(), 1_200_000);
         assert_eq!(late.deaf_ns(), 110_000);
         assert_eq!(late.busy_ns(), 10_000);
+    }
+
+    #[test]
+    fn a_stall_has_a_begin_and_an_end() {
+        assert_eq!(turn().stall(), None);
+        let overslept = Turn {
+            woke_ns: 1_500_000,
+            ..turn()
+        };
+        assert_eq!(overslept.stall(), Some((1_200_000, 1_500_000)));
+        let worked = Turn {
+            looked_ns: 500_000,
+            ..turn()
+        };
+        assert_eq!(worked.stall(), Some((500_000, 1_010_000)));
     }
 
     #[test]

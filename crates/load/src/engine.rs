@@ -229,6 +229,8 @@ struct Engine<'a> {
     next_progress_ns: u64,
     /// The earliest instant at which the events in hand could have been there unseen.
     unseen_since_ns: u64,
+    /// The generator's last stall that began with a connection free.
+    stall: (u64, u64),
 }
 
 impl<'a> Engine<'a> {
@@ -266,6 +268,7 @@ impl<'a> Engine<'a> {
             drained_ns: end_ns + spec.drain_ns,
             next_progress_ns: begin_ns + PROGRESS_NS,
             unseen_since_ns: begin_ns,
+            stall: (0, 0),
         }
     }
 
@@ -275,7 +278,7 @@ impl<'a> Engine<'a> {
         hooks: &mut Hooks<'_>,
     ) -> Result<(), LoadError> {
         let mut looked_ns = now_ns();
-        let mut worked = false;
+        let (mut worked, mut had_free) = (false, true);
         loop {
             self.audit.at(looked_ns, self.start_ns, self.end_ns);
             self.tend(looked_ns, hooks);
@@ -297,6 +300,10 @@ impl<'a> Engine<'a> {
                 found: !events.is_empty(),
             };
             self.audit.turn(&turn);
+            if let Some(stall) = turn.stall().filter(|_| had_free) {
+                self.stall = stall;
+            }
+            had_free = self.pool.has_free();
             self.unseen_since_ns = turn.unseen_since_ns();
             for event in events.iter() {
                 self.handle(event, turn.woke_ns);
@@ -387,7 +394,14 @@ impl<'a> Engine<'a> {
             in_window: self.recorder.in_window(belongs_at_ns),
         };
         let connection = &mut self.pool.connections[index as usize];
-        self.recorder.sent(&request, connection.available_since_ns);
+        let (stall_begin_ns, stall_end_ns) = self.stall;
+        let own_fault = stall_begin_ns < intended_ns && intended_ns <= stall_end_ns;
+        let available_since_ns = if own_fault {
+            intended_ns
+        } else {
+            connection.available_since_ns
+        };
+        self.recorder.sent(&request, available_since_ns);
         self.in_flight += 1;
         if connection.start(request, &self.request).is_err() {
             self.request_failed(index, Failure::Reset, sent_ns);
