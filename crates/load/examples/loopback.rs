@@ -4,10 +4,12 @@
 //! `cargo run --release -p meshtax-load --example loopback`
 #![expect(clippy::print_stdout, reason = "an example that prints its figures")]
 
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::AtomicBool;
 use std::sync::mpsc;
 
-use meshtax_app::{AppConfig, serve};
+use meshtax_app::{AppConfig, AppStats, STATS_PATH, serve};
 use meshtax_load::{Hooks, LoadModel, LoadSpec, run_with};
 use meshtax_model::LatencyHistogram;
 use meshtax_model::experiment::Arrivals;
@@ -17,10 +19,16 @@ fn main() {
     std::thread::spawn(move || {
         let mut config = AppConfig::new("127.0.0.1:0".parse().unwrap());
         config.cores = Some(vec![1]);
-        let ready = |address| sender.send(address).unwrap();
+        let task = std::fs::read_link("/proc/thread-self").unwrap();
+        let ready = |address| sender.send((address, task)).unwrap();
         serve(&config, ready, &AtomicBool::new(false)).unwrap();
     });
-    let mut spec = LoadSpec::new(receiver.recv().unwrap());
+    let (address, task) = receiver.recv().unwrap();
+    let app = App {
+        address,
+        schedstat: std::path::Path::new("/proc").join(task).join("schedstat"),
+    };
+    let mut spec = LoadSpec::new(address);
     spec.core = Some(0);
     spec.warmup_ns = 200_000_000;
     spec.window_ns = 2_000_000_000;
@@ -47,8 +55,37 @@ fn main() {
             spec.model = model;
             spec.spin = spin;
             print!("{round} {name:<25} ");
+            let before = app.reading();
             measure(&spec);
+            let after = app.reading();
+            let cpu_ns = (after.0 - before.0) as f64;
+            println!(
+                "  app {:.2} us/req",
+                cpu_ns / 1e3 / (after.1 - before.1) as f64
+            );
         }
+    }
+}
+
+/// The application's thread, as the kernel and it itself account for it.
+struct App {
+    address: SocketAddr,
+    schedstat: std::path::PathBuf,
+}
+
+impl App {
+    /// CPU in nanoseconds, and requests, since its start.
+    fn reading(&self) -> (u64, u64) {
+        let mut stream = TcpStream::connect(self.address).unwrap();
+        let request = format!("GET {STATS_PATH} HTTP/1.0\r\n\r\n");
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut text = String::new();
+        stream.read_to_string(&mut text).unwrap();
+        let body = text.split_once("\r\n\r\n").unwrap().1;
+        let stats: AppStats = serde_json::from_str(body).unwrap();
+        let cpu = std::fs::read_to_string(&self.schedstat).unwrap();
+        let cpu_ns = cpu.split(' ').next().unwrap().parse().unwrap();
+        (cpu_ns, stats.requests)
     }
 }
 
@@ -61,7 +98,7 @@ fn measure(spec: &LoadSpec) {
     let outcome = run_with(spec, hooks).unwrap();
     let r = &outcome.result;
     let us = |h: &LatencyHistogram, q| h.quantile_ns(q).unwrap_or(0) as f64 / 1e3;
-    println!(
+    print!(
         "{:>7.0}/s  response p50 {:>6.1} p99 {:>7.1} us  lag p50 {:>5.1} p99 {:>6.1} us  queued {}  \
          cpu {:.2} us/req  busy {:.2}  longest {:.0} us  {}",
         r.achieved_per_s(),
