@@ -306,9 +306,15 @@ mod tests {
     #[test]
     fn sentences_choose_their_unit() {
         let (text, interval) = time_in_words(with(494_000.0, 471_000.0, 512_000.0), false);
-        assert_eq!((text.as_str(), interval.as_deref()), ("0.49 ms", Some("[0.47, 0.51]")));
+        assert_eq!(
+            (text.as_str(), interval.as_deref()),
+            ("0.49 ms", Some("[0.47, 0.51]"))
+        );
         let (text, interval) = time_in_words(with(-62_400.0, -63_000.0, -61_000.0), true);
-        assert_eq!((text.as_str(), interval.as_deref()), ("62 µs", Some("[61, 63]")));
+        assert_eq!(
+            (text.as_str(), interval.as_deref()),
+            ("62 µs", Some("[61, 63]"))
+        );
     }
 
     #[test]

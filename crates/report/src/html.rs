@@ -37,7 +37,10 @@ pub(crate) fn render(view: &View) -> String {
 }
 
 fn headlines(view: &View) -> String {
-    let mut out = format!("<p class=\"lead\">{}:</p>\n<ul class=\"answers\">\n", escaped(&view.lead));
+    let mut out = format!(
+        "<p class=\"lead\">{}</p>\n<ul class=\"answers\">\n",
+        escaped(&view.lead_line())
+    );
     for headline in &view.headlines {
         out.push_str(&format!(
             "<li{}><b>{}</b> {}</li>\n",
@@ -56,7 +59,9 @@ fn chart_text(view: &View) -> String {
     }
     let mut caption = "Points are estimates, whiskers their intervals.".to_owned();
     if view.panels.iter().any(|p| p.noise_floor.is_some()) {
-        caption.push_str(" The shaded band is the noise floor: what the baseline shows against itself.");
+        caption.push_str(
+            " The shaded band is the noise floor: what the baseline shows against itself.",
+        );
     }
     format!(
         "<figure>\n{}<figcaption>{caption}</figcaption>\n</figure>\n",
@@ -67,7 +72,10 @@ fn chart_text(view: &View) -> String {
 fn table_text(table: &Table) -> String {
     let mut out = format!("<section>\n<h2>{}</h2>\n", escaped(&table.title));
     if !table.detail.is_empty() {
-        out.push_str(&format!("<p class=\"detail\">{}</p>\n", escaped(&table.detail)));
+        out.push_str(&format!(
+            "<p class=\"detail\">{}</p>\n",
+            escaped(&table.detail)
+        ));
     }
     out.push_str("<div class=\"scroll\"><table>\n<thead><tr>");
     for column in &table.columns {
@@ -99,6 +107,7 @@ fn table_text(table: &Table) -> String {
 fn cell_text(cell: &Cell, align: Align, is_head: bool) -> String {
     let content = match &cell.content {
         Content::Text(text) => escaped(text),
+        Content::Figure { value, .. } if cell.is_bare() => escaped(value),
         Content::Figure { value, beside } => format!(
             "{} <span class=\"beside\">{}</span>",
             escaped(value),

@@ -70,7 +70,9 @@ pub(crate) fn table(table: &Table, limit: usize) -> Laid {
     let mut left_out = Vec::new();
     loop {
         for squeeze in [Squeeze::None, Squeeze::Words] {
-            let is_roomy = !visible.iter().any(|i| keep(table, *i) == Keep::IfItFits);
+            let is_roomy = !visible
+                .iter()
+                .any(|i| matches!(keep(table, *i), Keep::IfItFits(_)));
             // Columns that may go without a word go before anything is wrapped.
             if squeeze > Squeeze::None && !is_roomy {
                 continue;
@@ -83,14 +85,17 @@ pub(crate) fn table(table: &Table, limit: usize) -> Laid {
             break;
         };
         visible.retain(|i| *i != next);
-        if keep(table, next) != Keep::IfItFits {
+        if matches!(keep(table, next), Keep::Until(_)) {
             left_out.extend(table.columns.get(next).map(|c| c.head.clone()));
         }
     }
-    let lines = in_columns(table, &visible, limit, Squeeze::Figures);
-    Laid {
-        lines: lines.unwrap_or_else(|| stacked(table, &visible, limit)),
-        left_out,
+    match in_columns(table, &visible, limit, Squeeze::Figures) {
+        Some(lines) => Laid { lines, left_out },
+        // With a line for each cell there is room for all of them again.
+        None => Laid {
+            lines: stacked(table, limit),
+            left_out: Vec::new(),
+        },
     }
 }
 
@@ -98,16 +103,16 @@ fn keep(table: &Table, column: usize) -> Keep {
     table.columns.get(column).map_or(Keep::Always, |c| c.keep)
 }
 
-/// The last of those that fit or not, then the columns by their order.
+/// What is said elsewhere too, then the others, each in their order.
 fn next_to_go(table: &Table, visible: &[usize]) -> Option<usize> {
     visible
         .iter()
         .copied()
         .filter(|i| keep(table, *i) != Keep::Always)
         .min_by_key(|i| match keep(table, *i) {
-            Keep::IfItFits => (0, usize::MAX - *i),
-            Keep::Until(order) => (usize::from(order), usize::MAX - *i),
-            Keep::Always => (usize::MAX, *i),
+            Keep::IfItFits(order) => (0, order),
+            Keep::Until(order) => (1, order),
+            Keep::Always => (2, 0),
         })
 }
 
@@ -160,9 +165,9 @@ fn cell_widths(cell: &Cell, value_width: usize, squeeze: Squeeze) -> (usize, usi
         }
         Content::Figure { beside, .. } => {
             let beside = width(beside) + width(&cell.mark);
-            let gap = usize::from(beside > 0);
+            let gap = usize::from(!cell.is_bare());
             let natural = value_width + gap + beside;
-            if squeeze == Squeeze::Figures {
+            if squeeze == Squeeze::Figures && !cell.is_bare() {
                 (value_width.max(beside), natural)
             } else {
                 (natural, natural)
@@ -250,9 +255,12 @@ fn cell_lines(cell: &Cell, value_width: usize, limit: usize) -> Vec<String> {
             let value = clean(value);
             let padding = " ".repeat(value_width.saturating_sub(width(&value)));
             let beside = format!("{beside}{}", cell.mark);
+            if cell.is_bare() {
+                return vec![format!("{padding}{value}{beside}")];
+            }
             let line = format!("{padding}{value} {beside}");
-            if width(line.trim_end()) <= limit {
-                vec![line.trim_end().to_owned()]
+            if width(&line) <= limit {
+                vec![line]
             } else {
                 vec![format!("{padding}{value}"), beside]
             }
@@ -261,13 +269,10 @@ fn cell_lines(cell: &Cell, value_width: usize, limit: usize) -> Vec<String> {
 }
 
 /// For a very narrow terminal: each row on lines of its own, each cell with its column's head.
-fn stacked(table: &Table, visible: &[usize], limit: usize) -> Vec<Vec<Piece>> {
+fn stacked(table: &Table, limit: usize) -> Vec<Vec<Piece>> {
     let mut lines = Vec::new();
     for row in &table.rows {
-        for (at, index) in visible.iter().enumerate() {
-            let (Some(column), Some(cell)) = (table.columns.get(*index), row.get(*index)) else {
-                continue;
-            };
+        for (at, (column, cell)) in table.columns.iter().zip(row).enumerate() {
             let text = plain_cell(cell);
             if at == 0 {
                 lines.push(vec![(text, cell.tone)]);

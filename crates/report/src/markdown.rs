@@ -9,7 +9,7 @@ pub(crate) fn render(view: &View) -> String {
     if let Some(partial) = &view.partial {
         out.push_str(&format!("> **{}**\n\n", escaped(partial)));
     }
-    out.push_str(&format!("{}:\n\n", escaped(&view.lead)));
+    out.push_str(&format!("{}\n\n", escaped(&view.lead_line())));
     for headline in &view.headlines {
         let clauses = escaped(&headline.clauses.join("; "));
         let name = escaped(&headline.variant);

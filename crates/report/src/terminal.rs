@@ -15,7 +15,6 @@ pub(crate) fn render(view: &View, options: TerminalOptions) -> String {
     if let Some(partial) = &view.partial {
         screen.paragraph("", partial, Tone::Bad);
     }
-    screen.blank();
     screen.headlines(view);
     for text in &view.meaning {
         screen.paragraph("", text, Tone::Plain);
@@ -88,7 +87,7 @@ impl Screen {
     }
 
     fn headlines(&mut self, view: &View) {
-        self.paragraph("", &format!("{}:", view.lead), Tone::Plain);
+        self.paragraph("", &view.lead_line(), Tone::Plain);
         let names = view.headlines.iter().map(|h| layout::width(&h.variant));
         let column = names.max().unwrap_or(0);
         // Beside long names no room would be left for what is said of them.

@@ -3,8 +3,8 @@
 mod evidence;
 mod figures;
 mod headline;
-mod memory;
 mod notes;
+mod proxies;
 
 use meshtax_model::analysis::{Analysis, Effect, Metric, Point, VariantAnalysis};
 use meshtax_model::experiment::{LoadPoint, LoadPointId, Regime, Role, Variant, VariantId};
@@ -70,6 +70,11 @@ impl Cell {
         Self::text(format::MISSING).toned(Tone::Muted)
     }
 
+    /// A figure with nothing beside it: its mark stands at the number.
+    pub(crate) fn is_bare(&self) -> bool {
+        matches!(&self.content, Content::Figure { beside, .. } if beside.is_empty())
+    }
+
     pub(crate) fn toned(mut self, tone: Tone) -> Self {
         self.tone = tone;
         self
@@ -93,8 +98,9 @@ pub(crate) enum Align {
 pub(crate) enum Keep {
     /// It is what the table is for.
     Always,
-    /// It is said elsewhere too and goes without a word.
-    IfItFits,
+    /// It is said elsewhere too and goes without a word, in this order (1 first), before
+    /// anything is wrapped.
+    IfItFits(u8),
     /// It goes in this order (1 first), and the reader is told.
     Until(u8),
 }
@@ -208,7 +214,8 @@ impl View {
             .points()
             .map(|point| figures::table(source, point))
             .collect();
-        tables.extend(memory::table(source));
+        tables.extend(proxies::table(source));
+        tables.retain(|t| !t.rows.is_empty());
         Self {
             title: notes::title(analysis),
             partial: notes::partial(analysis),
@@ -222,6 +229,14 @@ impl View {
             notes: notes::notes(source),
             facts: notes::facts(analysis),
         }
+    }
+}
+
+impl View {
+    /// What stands before the headlines.
+    pub(crate) fn lead_line(&self) -> String {
+        let end = if self.headlines.is_empty() { '.' } else { ':' };
+        format!("{}{end}", self.lead)
     }
 }
 

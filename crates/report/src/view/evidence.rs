@@ -6,6 +6,9 @@ use meshtax_model::experiment::{PolicyLevel, Variant};
 
 use super::{EvidenceLine, Probe, Proof, Source};
 
+/// What a line of evidence lists.
+const WHAT: &str = "on the wire, identities, policy probes, connections between proxies";
+
 /// Probes that show a policy holding.
 const POLICY_PROBES: [&str; 5] = [
     probe::FORBIDDEN_IDENTITY,
@@ -20,9 +23,9 @@ pub(crate) fn title(analysis: &Analysis) -> String {
     let mut measured = analysis.variants.iter().filter(|v| v.left_out.is_none());
     let in_all = measured.all(|v| v.rounds_proven == v.rounds_tried && v.rounds_tried > 0);
     if in_all && !analysis.variants.is_empty() {
-        "Evidence (every measured variant, in every round)".to_owned()
+        format!("Evidence in every round ({WHAT})")
     } else {
-        "Evidence".to_owned()
+        format!("Evidence ({WHAT})")
     }
 }
 
@@ -154,7 +157,7 @@ fn policy(evidence: &Evidence) -> Option<String> {
         .map(|p| p.passed)
         .collect();
     let passed = ran.iter().filter(|p| **p).count();
-    (!ran.is_empty()).then(|| format!("{passed} of {} refusals", ran.len()))
+    (!ran.is_empty()).then(|| format!("policy {passed} of {}", ran.len()))
 }
 
 fn connections(found: &VariantAnalysis) -> Option<String> {

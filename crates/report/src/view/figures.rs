@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use meshtax_model::analysis::{
-    CpuAccount, Effect, Estimate, Interval, Level, Metric, Point, VariantAnalysis, Verdict,
+    CpuAccount, Effect, Estimate, Interval, Level, Metric, Point, Verdict,
 };
 use meshtax_model::experiment::{Arrivals, LoadPoint, Regime, Role, Variant};
 use meshtax_model::trial::ComponentRole;
@@ -81,8 +81,9 @@ pub(crate) fn table(source: Source<'_>, point: &LoadPoint) -> Table {
     match point.load {
         Regime::Steady { .. } => {
             let unit = builder.latency_unit();
-            builder.latency(Metric::ResponseP50, "p50", unit, Keep::Always);
-            builder.latency(Metric::ResponseP99, "p99", unit, Keep::Until(2));
+            let (always, p99) = (Keep::Always, Keep::Until(1));
+            builder.latency(Metric::ResponseP50, "p50", unit, always, Keep::IfItFits(3));
+            builder.latency(Metric::ResponseP99, "p99", unit, p99, Keep::IfItFits(2));
         }
         Regime::Saturated => builder.throughput(),
     }
@@ -122,14 +123,14 @@ impl<'a> Builder<'a> {
         }
     }
 
-    fn latency(&mut self, metric: Metric, name: &str, unit: Unit, keep_level: Keep) {
-        self.levels(metric, format!("{name} {}", unit.name), unit, keep_level);
-        let head = format!("added {name}");
+    fn latency(&mut self, metric: Metric, name: &str, unit: Unit, level: Keep, ratio: Keep) {
+        self.levels(metric, format!("{name} {}", unit.name), unit, level);
+        let head = format!("added {name} {}", unit.name);
         self.effects(metric, head, unit, |e| e.difference);
         let ratios = self.cells(|b, row| b.ratio(row.asked, metric));
         if ratios.iter().any(|c| *c != Cell::empty()) {
             let head = format!("{name} ratio");
-            self.push(head, Align::Right, Keep::IfItFits, ratios);
+            self.push(head, Align::Right, ratio, ratios);
         }
     }
 
@@ -155,11 +156,12 @@ impl<'a> Builder<'a> {
             None => Cell::empty(),
         });
         let head = format!("app {}", CPU_MS_PER_1K.name);
-        self.push(head, Align::Right, Keep::IfItFits, app);
+        self.push(head, Align::Right, Keep::IfItFits(1), app);
         let proxies = self.cells(|_, row| proxies_cell(row));
-        let head = format!("CPU {}", CPU_MS_PER_1K.name);
-        self.push(head, Align::Left, Keep::Until(1), proxies);
-        let head = "added CPU".to_owned();
+        let head = format!("proxies {}", CPU_MS_PER_1K.name);
+        // Each proxy has a table of its own, too.
+        self.push(head, Align::Left, Keep::IfItFits(4), proxies);
+        let head = format!("added CPU {}", CPU_MS_PER_1K.name);
         self.effects(Metric::CpuPerRequest, head, CPU_MS_PER_1K, |e| e.difference);
         if !self.point.is_steady() {
             let rest = self.cells(|_, row| unattributed_cell(row));
@@ -282,14 +284,14 @@ fn heading(source: Source<'_>, point: &LoadPoint) -> (String, String) {
             };
             (
                 format!("Steady, {}", load_in_words(point)),
-                format!("open loop, {arrivals}; CPU: client + server proxy"),
+                format!("open loop, {arrivals}"),
             )
         }
         Regime::Saturated => {
             let connections = source.analysis.experiment.workload.connections;
             (
                 format!("Saturated, {connections} connections"),
-                "closed loop: latency is connections / throughput, so not shown".to_owned(),
+                "closed loop: latency would be connections / throughput".to_owned(),
             )
         }
     }
@@ -321,7 +323,7 @@ fn unresolved(row: &Row<'_>, metric: Metric) -> Option<String> {
 }
 
 /// CPU of all components with a role, in ms per 1,000 requests.
-fn role_cpu(cpu: &CpuAccount, role: ComponentRole) -> Option<String> {
+pub(crate) fn role_cpu(cpu: &CpuAccount, role: ComponentRole) -> Option<String> {
     let mut of_role = cpu.components.iter().filter(|c| c.role == role).peekable();
     of_role.peek()?;
     let per_request_ns: f64 = of_role.map(|c| c.cpu_per_request_ns).sum();
@@ -361,8 +363,9 @@ fn unattributed_cell(row: &Row<'_>) -> Cell {
     let percent = |ns: u64| ns as f64 / cpu.busy_ns as f64 * 100.0;
     match cpu.unattributed_ns {
         Some(ns) => Cell::text(format!("{} %", grouped(percent(ns), 1))),
-        None => Cell::text(format!("< {} %", grouped(percent(cpu.resolution_ns), 1)))
-            .toned(Tone::Muted),
+        None => {
+            Cell::text(format!("< {} %", grouped(percent(cpu.resolution_ns), 1))).toned(Tone::Muted)
+        }
     }
 }
 
@@ -452,14 +455,14 @@ fn panel(
             .filter(|f| f.is_finite()),
         marks: source
             .measured()
-            .filter_map(|(asked, found)| chart_mark(source, (asked, found), point, metric, unit))
+            .filter_map(|(asked, _)| chart_mark(source, asked, point, metric, unit))
             .collect(),
     }
 }
 
 fn chart_mark(
     source: Source<'_>,
-    (asked, _): (&Variant, &VariantAnalysis),
+    asked: &Variant,
     point: &LoadPoint,
     metric: Metric,
     unit: Unit,

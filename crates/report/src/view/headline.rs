@@ -8,6 +8,9 @@ use crate::format;
 
 /// What all headlines compare with, and where.
 pub(crate) fn lead(source: Source<'_>) -> String {
+    if source.analysis.variants.is_empty() {
+        return "Nothing was measured".to_owned();
+    }
     let mut text = format!("Cost against {}", source.baseline_name());
     if let Some(point) = source.first_steady() {
         text.push_str(&format!(", at {}", load_in_words(point)));
@@ -125,7 +128,10 @@ fn throughput_clause(effect: &Effect) -> Option<String> {
     let percent = estimate.value * 100.0;
     // 99.7 % of the throughput gone is not 100 %.
     let decimals = usize::from(percent.abs() < 10.0 || percent < -99.0);
-    Some(format!("throughput {} %", format::signed(percent, decimals)))
+    Some(format!(
+        "throughput {} %",
+        format::signed(percent, decimals)
+    ))
 }
 
 fn cpu_clause(effect: &Effect) -> Option<String> {

@@ -1,14 +1,12 @@
 //! How to read the figures, and where they come from.
 
-use std::collections::BTreeMap;
-
 use meshtax_model::analysis::{Analysis, Metric, NoiseFloor, Verdict};
 use meshtax_model::environment::CpuLayout;
 use meshtax_model::event::Ending;
 use meshtax_model::experiment::{Inject, LoadPoint, Role};
 
 use super::figures::UNADJUSTED;
-use super::{Source, confidence_in_words, point_of};
+use super::{Source, point_of};
 use crate::format::{self, CPU_MS_PER_1K, PERCENT, grouped, plural};
 
 /// Which experiment, where.
@@ -50,9 +48,16 @@ pub(crate) fn meaning(layout: &CpuLayout) -> Vec<String> {
             1 => ("core", "one shared core".to_owned()),
             n => ("cores", format!("{n} shared cores")),
         };
+        let generator = if layout.generator.is_empty() || layout.generator_shares_core() {
+            String::new()
+        } else {
+            let named = plural(layout.generator.len(), "core", "cores");
+            let cores = format::cores(&layout.generator);
+            format!(" (the generator has {named} {cores} to itself)")
+        };
         texts.push(format!(
-            "Client, server and proxies share {named} {}: added latency and throughput are those of \
-             {whose}, not of two machines; CPU per request is what carries over.",
+            "Client, server and proxies share {named} {}{generator}: added latency and throughput \
+             are those of {whose}, not of two machines; CPU per request is what carries over.",
             format::cores(&shared)
         ));
     }
@@ -67,16 +72,11 @@ pub(crate) fn meaning(layout: &CpuLayout) -> Vec<String> {
 
 /// Everything else that a reader must know, most important first.
 pub(crate) fn notes(source: Source<'_>) -> Vec<String> {
-    let mut notes = analysis_caveats(source);
+    let mut notes = source.analysis.caveats.clone();
     notes.extend(noise_floor(source));
     notes.extend(injected(source));
-    notes.extend(invalid(source));
     notes.extend(marks(source));
     notes
-}
-
-fn analysis_caveats(source: Source<'_>) -> Vec<String> {
-    source.analysis.caveats.clone()
 }
 
 fn marks(source: Source<'_>) -> Option<String> {
@@ -96,10 +96,12 @@ fn marks(source: Source<'_>) -> Option<String> {
     }
     match (adjusted, unadjusted) {
         (true, true) => Some(format!(
-            "Adjusted for several comparisons (Holm), except {UNADJUSTED}: looked at one by one."
+            "Verdicts are adjusted for several comparisons (Holm), except those marked {UNADJUSTED}."
         )),
-        (true, false) => Some("Adjusted for several comparisons (Holm).".to_owned()),
-        (false, true) => Some(format!("{UNADJUSTED} Not adjusted for several comparisons.")),
+        (true, false) => Some("Verdicts are adjusted for several comparisons (Holm).".to_owned()),
+        (false, true) => Some(format!(
+            "{UNADJUSTED}: verdicts not adjusted for several comparisons."
+        )),
         (false, false) => None,
     }
 }
@@ -141,7 +143,10 @@ fn floor_text(source: Source<'_>, point: &LoadPoint, metric: Metric) -> Option<S
     let two_digits = |value: f64| grouped(value, usize::from(value.abs() < 10.0));
     Some(match metric {
         Metric::Throughput => {
-            format!("throughput ±{} %", two_digits(floor.relative? * PERCENT.factor))
+            format!(
+                "throughput ±{} %",
+                two_digits(floor.relative? * PERCENT.factor)
+            )
         }
         Metric::CpuPerRequest => {
             let value = two_digits(floor.absolute? * CPU_MS_PER_1K.factor);
@@ -152,7 +157,11 @@ fn floor_text(source: Source<'_>, point: &LoadPoint, metric: Metric) -> Option<S
             let unit = format::time_unit(value);
             let decimals = format::decimals_by_size(value * unit.factor).min(1);
             let name = metric_name(latency);
-            format!("{name} ±{} {}", grouped(value * unit.factor, decimals), unit.name)
+            format!(
+                "{name} ±{} {}",
+                grouped(value * unit.factor, decimals),
+                unit.name
+            )
         }
     })
 }
@@ -193,20 +202,6 @@ fn injected(source: Source<'_>) -> Vec<String> {
     texts
 }
 
-fn invalid(source: Source<'_>) -> Option<String> {
-    let mut parts = Vec::new();
-    for variant in &source.analysis.variants {
-        let mut by_reason: BTreeMap<&str, u32> = BTreeMap::new();
-        for (reason, count) in variant.points.iter().flat_map(|p| &p.invalid) {
-            *by_reason.entry(reason).or_default() += count;
-        }
-        for (reason, count) in by_reason {
-            parts.push(format!("{count} of {} ({reason})", variant.variant));
-        }
-    }
-    (!parts.is_empty()).then(|| format!("Invalid trials, left out: {}.", parts.join(", ")))
-}
-
 /// What was run, on what, by what.
 pub(crate) fn facts(analysis: &Analysis) -> Vec<(&'static str, String)> {
     vec![
@@ -223,14 +218,14 @@ pub(crate) fn facts(analysis: &Analysis) -> Vec<(&'static str, String)> {
 fn run(analysis: &Analysis) -> String {
     let run = &analysis.run;
     let ending = match &run.ending {
-        Some(Ending::TimeUsed) => "ended when its time was used",
-        Some(Ending::PrecisionReached) => "ended at the precision asked for",
+        Some(Ending::TimeUsed) => "time used",
+        Some(Ending::PrecisionReached) => "precision reached",
         Some(Ending::Interrupted) => "interrupted",
         Some(Ending::Failed { .. }) => "broke off",
         None => "end unknown",
     };
     format!(
-        "{}, {}, took {}, {ending}; seed {}, meshtax {}",
+        "{}, {}, {} ({ending}), seed {}, meshtax {}",
         run.id,
         format::date_utc(run.started_unix_ms),
         format::duration(run.took_ns),
@@ -248,20 +243,15 @@ fn design(analysis: &Analysis) -> String {
         .sum();
     let experiment = &analysis.experiment;
     format!(
-        "{} {}, {} {}; trials of {}: {} valid, {} invalid; {} confidence; {} connections, {} \
-         answers, {} {} per proxy",
+        "{} {}, {} {}, {} valid and {} invalid trials of {}, {} answers",
         analysis.rounds,
         plural(analysis.rounds as usize, "round", "rounds"),
         analysis.blocks,
         plural(analysis.blocks as usize, "block", "blocks"),
-        format::duration(experiment.design.trial_ns),
         grouped(valid as f64, 0),
         grouped(invalid as f64, 0),
-        confidence_in_words(analysis),
-        experiment.workload.connections,
+        format::duration(experiment.design.trial_ns),
         format::bytes(u64::from(experiment.workload.response_bytes)),
-        experiment.equal_work.workers,
-        plural(experiment.equal_work.workers as usize, "worker", "workers"),
     )
 }
 
@@ -287,12 +277,7 @@ fn machine(analysis: &Analysis) -> String {
     if !layout.generator.is_empty() {
         let cores = format::cores(&layout.generator);
         let named = plural(layout.generator.len(), "core", "cores");
-        let alone = if layout.generator_shares_core() {
-            ""
-        } else {
-            " to itself"
-        };
-        parts.push(format!("generator on {named} {cores}{alone}"));
+        parts.push(format!("generator on {named} {cores}"));
     }
     if !layout.ends_share_cores() && !layout.client_node.is_empty() {
         parts.push(format!(
@@ -312,5 +297,10 @@ fn programs(analysis: &Analysis) -> String {
             None => format!("{} {}", a.data_plane, a.version),
         })
         .collect();
-    texts.join("; ")
+    if texts.is_empty() {
+        return String::new();
+    }
+    let workers = analysis.experiment.equal_work.workers;
+    let named = plural(workers as usize, "worker", "workers");
+    format!("{}; {workers} {named} per proxy", texts.join("; "))
 }

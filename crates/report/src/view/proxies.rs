@@ -1,0 +1,91 @@
+//! What each proxy uses by itself: CPU per request and memory.
+
+use meshtax_model::analysis::VariantAnalysis;
+use meshtax_model::experiment::{Role, Variant};
+use meshtax_model::trial::ComponentRole;
+
+use super::figures::{name_cell, role_cpu};
+use super::{Align, Cell, Column, Keep, Source, Table, load_in_words, point_of};
+use crate::format::{CPU_MS_PER_1K, MIB, MISSING, grouped};
+
+const SIDES: [(ComponentRole, &str); 2] = [
+    (ComponentRole::ClientProxy, "client proxy"),
+    (ComponentRole::ServerProxy, "server proxy"),
+];
+
+/// One row per measured candidate; `None` if no proxy was seen.
+pub(crate) fn table(source: Source<'_>) -> Option<Table> {
+    let rows: Vec<Vec<Cell>> = source
+        .measured()
+        .filter(|(asked, _)| asked.role == Role::Candidate)
+        .filter(|(_, found)| SIDES.iter().any(|(role, _)| seen(found, *role)))
+        .map(|(asked, found)| row(source, asked, found))
+        .collect();
+    if rows.is_empty() {
+        return None;
+    }
+    let mut columns = vec![Column::new("variant", Align::Left, Keep::Always)];
+    for (_, side) in SIDES {
+        let cpu = format!("{side} {}", CPU_MS_PER_1K.name);
+        columns.push(Column::new(cpu, Align::Right, Keep::Always));
+        columns.push(Column::new(MIB.name, Align::Right, Keep::Always));
+    }
+    let points: Vec<String> = source.points().map(load_in_words).collect();
+    Some(Table {
+        title: "Each proxy".to_owned(),
+        detail: format!("CPU: at {}; memory: anonymous/file/PSS", points.join(" / ")),
+        columns,
+        rows,
+        footnotes: Vec::new(),
+    })
+}
+
+fn seen(found: &VariantAnalysis, role: ComponentRole) -> bool {
+    let mut accounts = found.points.iter().filter_map(|p| p.cpu.as_ref());
+    found.memory.iter().any(|m| m.role == role)
+        || accounts.any(|a| a.components.iter().any(|c| c.role == role))
+}
+
+fn row(source: Source<'_>, asked: &Variant, found: &VariantAnalysis) -> Vec<Cell> {
+    let mut cells = vec![name_cell(asked)];
+    for (role, _) in SIDES {
+        cells.push(cpu_cell(source, found, role));
+        cells.push(memory_cell(found, role));
+    }
+    cells
+}
+
+/// In the order of the load points.
+fn cpu_cell(source: Source<'_>, found: &VariantAnalysis, role: ComponentRole) -> Cell {
+    let figures: Vec<Option<String>> = source
+        .points()
+        .map(|point| role_cpu(point_of(found, &point.id)?.cpu.as_ref()?, role))
+        .collect();
+    if figures.iter().all(Option::is_none) {
+        return Cell::missing();
+    }
+    let texts: Vec<&str> = figures
+        .iter()
+        .map(|f| f.as_deref().unwrap_or(MISSING))
+        .collect();
+    Cell::text(texts.join(" / "))
+}
+
+fn memory_cell(found: &VariantAnalysis, role: ComponentRole) -> Cell {
+    let mib = |bytes: u64| {
+        let value = bytes as f64 * MIB.factor;
+        grouped(value, usize::from(value < 10.0))
+    };
+    let of_role = found.memory.iter().filter(|m| m.role == role);
+    let texts: Vec<String> = of_role
+        .map(|m| {
+            [m.anonymous_bytes, m.file_bytes, m.pss_bytes]
+                .map(mib)
+                .join("/")
+        })
+        .collect();
+    if texts.is_empty() {
+        return Cell::missing();
+    }
+    Cell::text(texts.join("; "))
+}

@@ -1,0 +1,747 @@
+//! Analyses that were never measured: figures of a plausible size, to look at reports with.
+
+use std::collections::BTreeMap;
+
+use meshtax_model::FORMAT_VERSION;
+use meshtax_model::analysis::{
+    Analysis, ComponentCpu, ComponentMemory, CpuAccount, Effect, Estimate, Interval, Level, Metric,
+    NoiseFloor, Point, RunFacts, VariantAnalysis, Verdict,
+};
+use meshtax_model::environment::{Artifact, CpuLayout, Environment, Host};
+use meshtax_model::event::Ending;
+use meshtax_model::evidence::{Evidence, Handshake, ProbeResult, WireEvidence, probe};
+use meshtax_model::experiment::{
+    Arrivals, Design, EqualWork, Experiment, LoadPoint, LoadPointId, Placement, PolicyLevel,
+    Regime, Role, Variant, VariantId, Workload,
+};
+use meshtax_model::trial::ComponentRole;
+
+const MIB: u64 = 1 << 20;
+
+/// All of them, by name.
+pub(crate) fn all() -> Vec<(&'static str, Analysis)> {
+    vec![
+        ("quick", quick()),
+        ("interrupted", interrupted()),
+        ("empty", empty()),
+        ("sabotaged", sabotaged()),
+        ("not_estimable", not_estimable()),
+        ("noisy", noisy()),
+        ("calibrate", calibrate()),
+        ("steady_only", steady_only()),
+    ]
+}
+
+/// Figures of one variant, in µs, requests per second and ms per 1,000 requests.
+struct Figures {
+    id: &'static str,
+    data_plane: &'static str,
+    level: Option<PolicyLevel>,
+    role: Role,
+    p50_us: f64,
+    p99_us: f64,
+    per_s: f64,
+    /// Client and server proxy, steady and saturated.
+    steady_cpu: Option<(f64, f64)>,
+    saturated_cpu: Option<(f64, f64)>,
+    /// Anonymous, file, PSS.
+    memory_mib: (u64, u64, u64),
+}
+
+const BASELINE: Figures = Figures {
+    id: "none",
+    data_plane: "none",
+    level: None,
+    role: Role::Baseline,
+    p50_us: 50.3,
+    p99_us: 148.0,
+    per_s: 84_210.0,
+    steady_cpu: None,
+    saturated_cpu: None,
+    memory_mib: (0, 0, 0),
+};
+
+fn figures() -> Vec<Figures> {
+    vec![
+        BASELINE,
+        Figures {
+            id: "none-again",
+            role: Role::Control,
+            p50_us: 50.6,
+            p99_us: 151.0,
+            per_s: 83_890.0,
+            ..BASELINE
+        },
+        Figures {
+            id: "limit-mtls",
+            data_plane: "limit-mtls",
+            level: Some(PolicyLevel::Mtls),
+            role: Role::Candidate,
+            p50_us: 131.0,
+            p99_us: 302.0,
+            per_s: 31_400.0,
+            steady_cpu: Some((31.2, 33.9)),
+            saturated_cpu: Some((9.4, 9.9)),
+            memory_mib: (2, 3, 3),
+        },
+        Figures {
+            id: "envoy-sidecar-mtls",
+            data_plane: "envoy-sidecar",
+            level: Some(PolicyLevel::Mtls),
+            role: Role::Candidate,
+            p50_us: 545.0,
+            p99_us: 1_294.0,
+            per_s: 6_620.0,
+            steady_cpu: Some((193.0, 180.0)),
+            saturated_cpu: Some((78.0, 80.0)),
+            memory_mib: (14, 52, 41),
+        },
+        Figures {
+            id: "envoy-sidecar-l7",
+            data_plane: "envoy-sidecar",
+            level: Some(PolicyLevel::L7),
+            role: Role::Candidate,
+            p50_us: 580.0,
+            p99_us: 2_046.0,
+            per_s: 6_480.0,
+            steady_cpu: Some((197.0, 202.0)),
+            saturated_cpu: Some((80.0, 88.0)),
+            memory_mib: (15, 52, 42),
+        },
+    ]
+}
+
+/// The quick preset, run to its end on a machine with two cores.
+pub(crate) fn quick() -> Analysis {
+    let rows = figures();
+    Analysis {
+        format_version: FORMAT_VERSION,
+        run: RunFacts {
+            id: "quick-20261121-113000".to_owned(),
+            meshtax_version: "0.1.0".to_owned(),
+            started_unix_ms: 1_795_260_600_000,
+            took_ns: 118_000_000_000,
+            seed: 7,
+            ending: Some(Ending::TimeUsed),
+        },
+        experiment: experiment(&rows),
+        environment: environment(),
+        confidence: 0.95,
+        rounds: 6,
+        blocks: 18,
+        variants: rows.iter().map(variant).collect(),
+        effects: rows.iter().skip(1).flat_map(effects).collect(),
+        noise_floor: noise_floor(),
+        caveats: vec![
+            "envoy-sidecar-l7 and envoy-sidecar-mtls cannot be ranked by p50: the interval of \
+             their difference holds zero."
+                .to_owned(),
+        ],
+    }
+}
+
+fn experiment(rows: &[Figures]) -> Experiment {
+    Experiment {
+        name: "quick".to_owned(),
+        placement: Placement::TwoNodes,
+        workload: Workload {
+            response_bytes: 1024,
+            connections: 32,
+        },
+        equal_work: EqualWork { workers: 1 },
+        variants: rows
+            .iter()
+            .map(|f| Variant {
+                id: VariantId(f.id.to_owned()),
+                data_plane: f.data_plane.to_owned(),
+                level: f.level,
+                role: f.role,
+                inject: None,
+            })
+            .collect(),
+        load_points: vec![
+            LoadPoint {
+                id: steady(),
+                load: Regime::Steady {
+                    rate_per_s: 1000.0,
+                    arrivals: Arrivals::Poisson,
+                },
+            },
+            LoadPoint {
+                id: saturated(),
+                load: Regime::Saturated,
+            },
+        ],
+        design: Design {
+            min_rounds: 6,
+            blocks_per_round: 3,
+            trial_ns: 500_000_000,
+            warmup_ns: 100_000_000,
+            time_limit_ns: 120_000_000_000,
+            precision: None,
+        },
+    }
+}
+
+fn environment() -> Environment {
+    Environment {
+        engine: "local".to_owned(),
+        host: Host {
+            kernel: "6.18.5".to_owned(),
+            cpu_model: "AMD EPYC 9B14".to_owned(),
+            cores: 2,
+            memory_bytes: 8 << 30,
+            clock_source: "kvm-clock".to_owned(),
+            virtual_machine: true,
+        },
+        layout: CpuLayout {
+            generator: vec![0],
+            client_node: vec![1],
+            server_node: vec![1],
+        },
+        rootless: true,
+        artifacts: vec![
+            Artifact {
+                data_plane: "limit-mtls".to_owned(),
+                version: "0.1.0".to_owned(),
+                sha256: "00".repeat(32),
+                origin: "built in".to_owned(),
+                note: None,
+            },
+            Artifact {
+                data_plane: "envoy-sidecar".to_owned(),
+                version: "1.40.0".to_owned(),
+                sha256: "ab".repeat(32),
+                origin: "cache".to_owned(),
+                note: Some(
+                    "upstream Envoy, without Istio's own filters: Istio's image may cost more"
+                        .to_owned(),
+                ),
+            },
+        ],
+    }
+}
+
+fn steady() -> LoadPointId {
+    LoadPointId("steady".to_owned())
+}
+
+fn saturated() -> LoadPointId {
+    LoadPointId("saturated".to_owned())
+}
+
+fn variant(f: &Figures) -> VariantAnalysis {
+    let memory = |role| ComponentMemory {
+        role,
+        anonymous_bytes: f.memory_mib.0 * MIB + MIB / 4,
+        file_bytes: f.memory_mib.1 * MIB,
+        pss_bytes: f.memory_mib.2 * MIB,
+    };
+    VariantAnalysis {
+        variant: VariantId(f.id.to_owned()),
+        left_out: None,
+        evidence: Some(evidence(f.id, f.level)),
+        rounds_proven: 6,
+        rounds_tried: 6,
+        points: vec![steady_point(f), saturated_point(f)],
+        memory: if f.role == Role::Candidate {
+            vec![
+                memory(ComponentRole::ClientProxy),
+                memory(ComponentRole::ServerProxy),
+            ]
+        } else {
+            Vec::new()
+        },
+    }
+}
+
+fn level(metric: Metric, value: f64) -> Level {
+    Level {
+        metric,
+        value: Some(value),
+        reason: None,
+    }
+}
+
+fn steady_point(f: &Figures) -> Point {
+    let cpu = f
+        .steady_cpu
+        .map_or(30_000.0, |(c, s)| 34_000.0 + (c + s) * 1e3);
+    Point {
+        load_point: steady(),
+        valid: 18,
+        invalid: BTreeMap::new(),
+        requests: 9_000,
+        offered_per_s: 1000.0,
+        achieved_per_s: 999.4,
+        levels: vec![
+            level(Metric::ResponseP50, f.p50_us * 1e3),
+            level(Metric::ResponseP90, f.p50_us * 1.6e3),
+            level(Metric::ResponseP99, f.p99_us * 1e3),
+            Level {
+                metric: Metric::ResponseP999,
+                value: None,
+                reason: Some("9 requests above it, in 5 trials".to_owned()),
+            },
+            level(Metric::Throughput, 999.4),
+            level(Metric::CpuPerRequest, cpu),
+        ],
+        send_lag_p99_ns: Some(4_200),
+        proxy_connections: (f.role == Role::Candidate).then_some(32),
+        injected_ns: None,
+        cpu: Some(account(f.steady_cpu, 9_000, None)),
+    }
+}
+
+fn saturated_point(f: &Figures) -> Point {
+    let requests = (f.per_s * 9.0) as u64;
+    let cpu = f
+        .saturated_cpu
+        .map_or(11_000.0, |(c, s)| 12_000.0 + (c + s) * 1e3);
+    Point {
+        load_point: saturated(),
+        valid: 18,
+        invalid: BTreeMap::new(),
+        requests,
+        offered_per_s: f.per_s,
+        achieved_per_s: f.per_s,
+        levels: vec![
+            level(Metric::ResponseP50, 32.0 / f.per_s * 1e9),
+            level(Metric::Throughput, f.per_s),
+            level(Metric::CpuPerRequest, cpu),
+        ],
+        send_lag_p99_ns: None,
+        proxy_connections: (f.role == Role::Candidate).then_some(32),
+        injected_ns: None,
+        cpu: Some(account(f.saturated_cpu, requests, Some(310_000_000))),
+    }
+}
+
+fn account(proxies: Option<(f64, f64)>, requests: u64, unattributed_ns: Option<u64>) -> CpuAccount {
+    let component = |role, ms_per_1k: f64| ComponentCpu {
+        role,
+        cpu_per_request_ns: ms_per_1k * 1e3,
+        share_of_busy: Some(0.2),
+    };
+    let mut components = vec![
+        component(ComponentRole::Generator, 12.0),
+        component(ComponentRole::App, 11.3),
+        component(ComponentRole::Idle, 0.4),
+        component(ComponentRole::Harness, 0.2),
+    ];
+    if let Some((client, server)) = proxies {
+        components.push(component(ComponentRole::ClientProxy, client));
+        components.push(component(ComponentRole::ServerProxy, server));
+    }
+    CpuAccount {
+        busy_ns: 17_600_000_000,
+        attributed_ns: 17_290_000_000,
+        unattributed_ns,
+        resolution_ns: 120_000_000,
+        steal_ns: 0,
+        requests,
+        components,
+    }
+}
+
+fn passed(probe: &str, seen: &str) -> ProbeResult {
+    ProbeResult {
+        probe: probe.to_owned(),
+        passed: true,
+        seen: seen.to_owned(),
+    }
+}
+
+fn evidence(id: &str, level: Option<PolicyLevel>) -> Evidence {
+    let mut probes = vec![
+        passed(probe::PERMITTED, "200 through the whole path"),
+        passed(probe::ON_THE_WIRE, "41 frames to the server, 38 back"),
+    ];
+    let encrypted = level.is_some();
+    if encrypted {
+        probes.push(passed(probe::CANARY, "not readable in either direction"));
+        probes.push(passed(probe::HANDSHAKE, "TLS 1.3 on port 15006"));
+        probes.push(passed(
+            probe::SERVER_IDENTITY,
+            "spiffe://cluster.local/ns/default/sa/server",
+        ));
+        probes.push(passed(
+            probe::CLIENT_IDENTITY,
+            "spiffe://cluster.local/ns/default/sa/client",
+        ));
+        probes.push(passed(probe::FOREIGN_CA, "refused in the handshake"));
+        probes.push(passed(probe::PLAINTEXT_OUTSIDER, "connection reset"));
+    } else {
+        probes.push(passed(probe::CANARY, "readable in both directions"));
+    }
+    if level == Some(PolicyLevel::L7) {
+        probes.push(passed(probe::FORBIDDEN_IDENTITY, "403"));
+        probes.push(passed(probe::FORBIDDEN_METHOD, "403 for DELETE"));
+        probes.push(passed(probe::FORBIDDEN_PATH, "403 for /admin"));
+    }
+    Evidence {
+        variant: VariantId(id.to_owned()),
+        round: 6,
+        probes,
+        wire: WireEvidence {
+            frames_to_server: 41,
+            frames_to_client: 38,
+            bytes_to_server: 9_120,
+            bytes_to_client: 44_800,
+            ports: vec![if encrypted { 15006 } else { 8080 }],
+            canary_to_server: !encrypted,
+            canary_to_client: !encrypted,
+            handshakes: if encrypted {
+                vec![Handshake {
+                    version: "TLS 1.3".to_owned(),
+                    cipher: "TLS_AES_128_GCM_SHA256".to_owned(),
+                    key_exchange_group: "X25519".to_owned(),
+                }]
+            } else {
+                Vec::new()
+            },
+            connections: 4,
+            dropped: 0,
+        },
+    }
+}
+
+/// `half_width` as a share of the difference, or of the level for the control.
+fn effect(
+    f: &Figures,
+    point: LoadPointId,
+    metric: Metric,
+    (value, base): (f64, f64),
+    half_width: f64,
+) -> Effect {
+    let difference = value - base;
+    let control = f.role == Role::Control;
+    let half = half_width * if control { base } else { difference.abs() };
+    let estimate = |value: f64, half: f64| Estimate {
+        value,
+        interval: Some(Interval {
+            low: value - half,
+            high: value + half,
+        }),
+    };
+    let primary = matches!(
+        (metric, point == steady()),
+        (Metric::ResponseP50 | Metric::ResponseP99, true)
+            | (Metric::Throughput | Metric::CpuPerRequest, false)
+    );
+    Effect {
+        variant: VariantId(f.id.to_owned()),
+        load_point: point,
+        metric,
+        difference: Some(estimate(difference, half)),
+        relative: Some(estimate(difference / base, half / base)),
+        p_value: Some(if control { 0.61 } else { 0.000_02 }),
+        p_adjusted: primary.then_some(if control { 1.0 } else { 0.000_24 }),
+        primary: primary && !control,
+        verdict: if control {
+            Verdict::NotDistinguishable
+        } else {
+            Verdict::Different
+        },
+        rounds: 6,
+        blocks: 18,
+    }
+}
+
+fn effects(f: &Figures) -> Vec<Effect> {
+    let us = |f: f64| f * 1e3;
+    let (cpu_steady, cpu_saturated) = (
+        f.steady_cpu
+            .map_or(30_300.0, |(c, s)| 34_000.0 + (c + s) * 1e3),
+        f.saturated_cpu
+            .map_or(11_050.0, |(c, s)| 12_000.0 + (c + s) * 1e3),
+    );
+    vec![
+        effect(
+            f,
+            steady(),
+            Metric::ResponseP50,
+            (us(f.p50_us), us(50.45)),
+            0.031,
+        ),
+        effect(
+            f,
+            steady(),
+            Metric::ResponseP99,
+            (us(f.p99_us), us(149.5)),
+            0.14,
+        ),
+        effect(
+            f,
+            steady(),
+            Metric::CpuPerRequest,
+            (cpu_steady, 30_150.0),
+            0.022,
+        ),
+        effect(
+            f,
+            saturated(),
+            Metric::Throughput,
+            (f.per_s, 84_050.0),
+            0.011,
+        ),
+        effect(
+            f,
+            saturated(),
+            Metric::CpuPerRequest,
+            (cpu_saturated, 11_025.0),
+            0.013,
+        ),
+    ]
+}
+
+fn noise_floor() -> Vec<NoiseFloor> {
+    let floor = |load_point, metric, absolute: f64, relative: f64| NoiseFloor {
+        load_point,
+        metric,
+        absolute: Some(absolute),
+        relative: Some(relative),
+    };
+    vec![
+        floor(steady(), Metric::ResponseP50, 1_720.0, 0.034),
+        floor(steady(), Metric::ResponseP99, 22_400.0, 0.15),
+        floor(steady(), Metric::CpuPerRequest, 813.0, 0.027),
+        floor(saturated(), Metric::Throughput, 1_084.0, 0.0129),
+        floor(saturated(), Metric::CpuPerRequest, 168.0, 0.0152),
+    ]
+}
+
+/// Stopped in its second round: figures, but no intervals.
+pub(crate) fn interrupted() -> Analysis {
+    let mut analysis = quick();
+    analysis.run.ending = Some(Ending::Interrupted);
+    analysis.run.took_ns = 31_000_000_000;
+    analysis.rounds = 2;
+    analysis.blocks = 4;
+    for effect in &mut analysis.effects {
+        let both = [&mut effect.difference, &mut effect.relative];
+        for estimate in both.into_iter().flatten() {
+            estimate.interval = None;
+        }
+        effect.p_value = None;
+        effect.p_adjusted = None;
+        effect.rounds = 2;
+        effect.blocks = 4;
+        effect.verdict = Verdict::NotEstimable {
+            reason: "4 blocks: no interval with fewer than six".to_owned(),
+        };
+    }
+    for floor in &mut analysis.noise_floor {
+        floor.absolute = None;
+        floor.relative = None;
+    }
+    for variant in &mut analysis.variants {
+        variant.rounds_proven = 2;
+        variant.rounds_tried = 2;
+        for point in &mut variant.points {
+            point.valid = 4;
+            for level in &mut point.levels {
+                if level.metric == Metric::ResponseP99 {
+                    level.value = None;
+                    level.reason = Some("requests above p99 come from 4 trials only".to_owned());
+                }
+            }
+        }
+    }
+    analysis.caveats = vec!["2 rounds: the figures hold for these processes only.".to_owned()];
+    analysis
+}
+
+/// Killed before the first trial.
+pub(crate) fn empty() -> Analysis {
+    let mut analysis = quick();
+    analysis.run.ending = None;
+    analysis.run.took_ns = 0;
+    analysis.rounds = 0;
+    analysis.blocks = 0;
+    analysis.variants.clear();
+    analysis.effects.clear();
+    analysis.noise_floor.clear();
+    analysis.caveats.clear();
+    analysis.environment.artifacts.clear();
+    analysis
+}
+
+/// One variant says `mtls` and does not encrypt: it is left out.
+pub(crate) fn sabotaged() -> Analysis {
+    let mut analysis = quick();
+    let id = VariantId("envoy-sidecar-mtls".to_owned());
+    analysis.effects.retain(|e| e.variant != id);
+    let broken = analysis.variants.iter_mut().find(|v| v.variant == id);
+    let broken = broken.expect("the quick preset has it");
+    broken.left_out = Some("its evidence failed in round 1".to_owned());
+    broken.rounds_proven = 0;
+    broken.rounds_tried = 1;
+    broken.points.clear();
+    broken.memory.clear();
+    let evidence = broken.evidence.as_mut().expect("it has evidence");
+    evidence.round = 1;
+    evidence.probes.truncate(3);
+    if let Some(canary) = evidence.probes.last_mut() {
+        canary.passed = false;
+        canary.seen = "the request's canary is readable on the wire, port 15006".to_owned();
+    }
+    evidence.wire.canary_to_server = true;
+    evidence.wire.handshakes.clear();
+    analysis
+}
+
+/// Too many invalid trials of one variant, and every other verdict once.
+pub(crate) fn not_estimable() -> Analysis {
+    let mut analysis = quick();
+    for effect in &mut analysis.effects {
+        match (effect.variant.0.as_str(), effect.metric) {
+            ("envoy-sidecar-l7", _) => {
+                effect.difference = None;
+                effect.relative = None;
+                effect.p_value = None;
+                effect.p_adjusted = None;
+                effect.verdict = Verdict::NotEstimable {
+                    reason: "7 of 36 trials are invalid: more than 10 %".to_owned(),
+                };
+            }
+            ("limit-mtls", Metric::ResponseP50) => effect.verdict = Verdict::NotDistinguishable,
+            ("limit-mtls", Metric::ResponseP99) => {
+                effect.difference = None;
+                effect.relative = None;
+                effect.verdict = Verdict::NotEstimable {
+                    reason: "requests above p99 come from 8 trials, ten are needed".to_owned(),
+                };
+            }
+            ("limit-mtls", Metric::Throughput) => effect.verdict = Verdict::Equivalent,
+            _ => {}
+        }
+    }
+    for variant in &mut analysis.variants {
+        for point in &mut variant.points {
+            if variant.variant.0 == "envoy-sidecar-l7" && point.load_point == steady() {
+                point.valid = 11;
+                point
+                    .invalid
+                    .insert("achieved rate 0.91 of the offered".to_owned(), 5);
+                point.invalid.insert("generator late".to_owned(), 2);
+                point.cpu = None;
+            }
+            for level in &mut point.levels {
+                if variant.variant.0 == "limit-mtls" && level.metric == Metric::ResponseP99 {
+                    level.value = None;
+                    level.reason =
+                        Some("requests above p99 come from 8 trials, ten are needed".to_owned());
+                }
+            }
+        }
+    }
+    analysis
+}
+
+/// The two baselines differ, and one variant is faster than none.
+pub(crate) fn noisy() -> Analysis {
+    let mut analysis = quick();
+    for effect in &mut analysis.effects {
+        if effect.variant.0 == "none-again" && effect.metric == Metric::ResponseP50 {
+            effect.verdict = Verdict::Different;
+            effect.p_value = Some(0.003);
+            effect.difference = Some(Estimate {
+                value: 6_100.0,
+                interval: Some(Interval {
+                    low: 3_900.0,
+                    high: 8_300.0,
+                }),
+            });
+        }
+        if effect.variant.0 == "limit-mtls" && effect.metric == Metric::ResponseP50 {
+            effect.difference = Some(Estimate {
+                value: -12_400.0,
+                interval: Some(Interval {
+                    low: -15_000.0,
+                    high: -9_800.0,
+                }),
+            });
+            effect.relative = Some(Estimate {
+                value: -0.246,
+                interval: None,
+            });
+        }
+    }
+    analysis.caveats = vec![
+        "The two baselines differ in p50: this machine was not quiet.".to_owned(),
+        "limit-mtls is faster than no mesh: look for pooling or noise before believing it."
+            .to_owned(),
+    ];
+    analysis
+}
+
+/// A known delay as the only candidate.
+pub(crate) fn calibrate() -> Analysis {
+    use meshtax_model::experiment::Inject;
+    let mut analysis = quick();
+    analysis.experiment.name = "calibrate".to_owned();
+    analysis.caveats.clear();
+    let keep = |id: &VariantId| id.0.starts_with("none") || id.0 == "limit-mtls";
+    analysis.experiment.variants.retain(|v| keep(&v.id));
+    analysis.variants.retain(|v| keep(&v.variant));
+    analysis.effects.retain(|e| keep(&e.variant));
+    for variant in &mut analysis.experiment.variants {
+        if variant.role == Role::Candidate {
+            "none".clone_into(&mut variant.data_plane);
+            variant.level = None;
+            variant.inject = Some(Inject::DelayShareOfP50(0.15));
+        }
+    }
+    for variant in &mut analysis.variants {
+        variant.memory.clear();
+        variant.evidence = Some(evidence(&variant.variant.0, None));
+        for point in &mut variant.points {
+            point.injected_ns = (variant.variant.0 == "limit-mtls").then_some(7_545.0);
+            point.proxy_connections = None;
+            if let Some(cpu) = &mut point.cpu {
+                let proxies = [ComponentRole::ClientProxy, ComponentRole::ServerProxy];
+                cpu.components.retain(|c| !proxies.contains(&c.role));
+            }
+        }
+    }
+    let delay = VariantId("delay-15".to_owned());
+    for id in analysis
+        .experiment
+        .variants
+        .iter_mut()
+        .map(|v| &mut v.id)
+        .chain(analysis.variants.iter_mut().map(|v| &mut v.variant))
+        .chain(analysis.effects.iter_mut().map(|e| &mut e.variant))
+    {
+        if id.0 == "limit-mtls" {
+            *id = delay.clone();
+        }
+    }
+    analysis
+}
+
+/// One steady load point, in milliseconds, nothing saturated; only one family of comparisons.
+pub(crate) fn steady_only() -> Analysis {
+    let mut analysis = quick();
+    analysis.experiment.load_points.pop();
+    analysis.effects.retain(|e| e.load_point == steady());
+    analysis.noise_floor.retain(|f| f.load_point == steady());
+    analysis.environment.layout = CpuLayout {
+        generator: vec![0, 1],
+        client_node: vec![2, 3],
+        server_node: vec![4, 5, 6, 7],
+    };
+    for variant in &mut analysis.variants {
+        variant.points.truncate(1);
+        for point in &mut variant.points {
+            for level in &mut point.levels {
+                level.value = level.value.map(|v| v * 40.0);
+            }
+        }
+    }
+    analysis.run.ending = Some(Ending::Failed {
+        reason: "the lab's init died".to_owned(),
+    });
+    analysis
+}
