@@ -1,1 +1,20 @@
-//! TODO
+//! The local engine: one Linux machine, no Kubernetes, no Docker, no root needed.
+//!
+//! [`LocalEngine`] starts the lab's init ([`lab_main`]) in new namespaces and speaks with it over one
+//! socket. All nodes, pods, proxies and rules live in that lab, and end with it.
+
+mod artifacts;
+mod ca;
+mod engine;
+mod lab;
+mod limit_proxy;
+mod missing;
+mod protocol;
+mod sandbox;
+mod tls;
+mod tls_wire;
+
+pub use artifacts::{EnvoyBinary, EnvoyError, find_envoy, get_envoy};
+pub use engine::{LocalEngine, LocalOptions, cpu_layout};
+pub use lab::lab_main;
+pub use limit_proxy::run as limit_proxy_main;

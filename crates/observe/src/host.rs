@@ -5,7 +5,7 @@ use std::fs;
 use meshtax_model::environment::Host;
 use nix::sched::{CpuSet, sched_getaffinity};
 use nix::unistd::Pid;
-use procfs::{Current as _, CurrentSI as _};
+use procfs::Current as _;
 
 /// The cores that this process may use, ascending.
 #[must_use]

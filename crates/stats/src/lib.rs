@@ -45,20 +45,9 @@ pub mod validity;
 use meshtax_model::analysis::{Analysis, RunFacts};
 use meshtax_model::environment::Environment;
 use meshtax_model::evidence::Evidence;
-use meshtax_model::experiment::{Experiment, VariantId};
+pub use meshtax_model::evidence::VariantFailure;
+use meshtax_model::experiment::Experiment;
 use meshtax_model::trial::{ResourceSample, TrialRecord};
-use serde::{Deserialize, Serialize};
-
-/// A variant that could not be measured in a round.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct VariantFailure {
-    /// Which.
-    pub variant: VariantId,
-    /// In which round (counts from 1).
-    pub round: u32,
-    /// Why, for a person.
-    pub reason: String,
-}
 
 /// All that is known of a run. Records may be missing, and may be in any order.
 #[derive(Clone, Debug)]

@@ -14,6 +14,7 @@ const SUBSYSTEM: u16 = 10; // NFNL_SUBSYS_NFTABLES
 const BATCH_BEGIN: u16 = 0x10;
 const BATCH_END: u16 = 0x11;
 const NEW_TABLE: u16 = SUBSYSTEM << 8;
+const DELETE_TABLE: u16 = (SUBSYSTEM << 8) | 2;
 const NEW_CHAIN: u16 = (SUBSYSTEM << 8) | 3;
 const NEW_RULE: u16 = (SUBSYSTEM << 8) | 6;
 
@@ -90,6 +91,10 @@ fn encode(redirect: &Redirect) -> Batch {
         return batch;
     }
     batch.message(BATCH_BEGIN, F_REQUEST, 0, SUBSYSTEM, &[]);
+    // Made, removed and made again, in one transaction: whatever rules there were are gone, and
+    // nothing fails where there were none.
+    batch.nftables(NEW_TABLE, F_CREATE, &string(1, TABLE));
+    batch.nftables(DELETE_TABLE, 0, &string(1, TABLE));
     batch.nftables(NEW_TABLE, F_CREATE, &string(1, TABLE));
     if let Some(port) = redirect.outbound_to {
         batch.chain("output", HOOK_OUTPUT);
@@ -205,4 +210,59 @@ fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {
     bytes.extend_from_slice(value);
     bytes.resize(length.next_multiple_of(4), 0);
     bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hex(bytes: &[u8]) -> String {
+        bytes
+            .chunks(16)
+            .map(|row| row.iter().map(|b| format!("{b:02x}")).collect::<Vec<_>>().join(" "))
+            .collect::<Vec<_>>()
+            .join("\n")
+    }
+
+    #[test]
+    fn golden_messages() {
+        let redirect =
+            |outbound_to, inbound_to| Redirect { outbound_to, inbound_to, exempt_mark: 1337 };
+        insta::assert_snapshot!("outbound", hex(&encode(&redirect(Some(15001), None)).bytes));
+        insta::assert_snapshot!("inbound", hex(&encode(&redirect(None, Some(15006))).bytes));
+        assert!(encode(&redirect(None, None)).bytes.is_empty());
+    }
+
+    #[test]
+    fn messages_are_aligned_and_their_lengths_add_up() {
+        let batch = encode(&Redirect {
+            outbound_to: Some(1),
+            inbound_to: Some(65535),
+            exempt_mark: u32::MAX,
+        });
+        let mut rest = batch.bytes.as_slice();
+        let mut messages = 0;
+        while !rest.is_empty() {
+            let length = u32::from_ne_bytes([rest[0], rest[1], rest[2], rest[3]]) as usize;
+            assert_eq!(length % 4, 0);
+            rest = &rest[length..];
+            messages += 1;
+        }
+        assert_eq!(messages, batch.sequence);
+        assert_eq!(batch.acknowledged, batch.sequence - 2, "all but the batch's begin and end");
+    }
+
+    #[test]
+    fn the_first_refusal_is_the_error() {
+        let mut answer = 36_u32.to_ne_bytes().to_vec();
+        answer.extend(2_u16.to_ne_bytes());
+        answer.extend([0; 10]);
+        answer.extend((-libc::EPERM).to_ne_bytes());
+        answer.extend([0; 16]);
+        let error = acknowledgements(&answer).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::PermissionDenied);
+        answer[16..20].fill(0);
+        assert_eq!(acknowledgements(&answer).unwrap(), 1);
+        assert_eq!(acknowledgements(&[1, 2, 3]).unwrap(), 0);
+    }
 }

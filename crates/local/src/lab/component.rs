@@ -1,0 +1,127 @@
+//! Processes of the lab: started in a pod, on given cores, with their last words kept.
+#![expect(unsafe_code, reason = "a child must enter its namespace between fork and exec")]
+
+use std::collections::VecDeque;
+use std::io::{self, BufRead, BufReader, Read};
+use std::os::fd::BorrowedFd;
+use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+
+use meshtax_model::trial::ComponentRole;
+use nix::sched::{CloneFlags, CpuSet, sched_setaffinity, setns};
+use nix::unistd::Pid;
+
+use super::netns::NetNs;
+
+const KEPT_LINES: usize = 40;
+
+/// A process that belongs to a variant.
+#[derive(Debug)]
+pub(crate) struct Component {
+    pub(crate) role: ComponentRole,
+    pub(crate) name: String,
+    child: Child,
+    log: Arc<Mutex<VecDeque<String>>>,
+}
+
+impl Component {
+    /// Starts a program in a pod. The calling thread must live as long as the lab: Envoy asks the
+    /// kernel to be killed when the thread that started it ends.
+    pub(crate) fn start(
+        name: String,
+        role: ComponentRole,
+        mut command: Command,
+        pod: &NetNs,
+        cores: &[u32],
+    ) -> io::Result<Self> {
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+        let mut child = spawn_in(&mut command, pod, cores)?;
+        let log = Arc::new(Mutex::new(VecDeque::new()));
+        if let Some(stderr) = child.stderr.take() {
+            keep_last_lines(stderr, Arc::clone(&log));
+        }
+        Ok(Self { role, name, child, log })
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// How it ended, with its last words; `None` while it runs.
+    pub(crate) fn failure(&mut self) -> Option<String> {
+        match self.child.try_wait() {
+            Ok(None) => None,
+            Ok(Some(status)) => Some(format!("{} {}{}", self.name, ending(status), self.last_words())),
+            Err(e) => Some(format!("{}: cannot tell whether it runs: {e}", self.name)),
+        }
+    }
+
+    /// The first of its last lines from which this can be taken.
+    pub(crate) fn find_logged<T>(&self, wanted: impl Fn(&str) -> Option<T>) -> Option<T> {
+        self.lines().iter().find_map(|line| wanted(line))
+    }
+
+    /// Its last lines, for an error message.
+    pub(crate) fn last_words(&self) -> String {
+        let lines = self.lines();
+        if lines.is_empty() {
+            return String::new();
+        }
+        let shown: Vec<_> = lines.iter().rev().take(5).rev().cloned().collect();
+        format!("; its last words: {}", shown.join(" | "))
+    }
+
+    fn lines(&self) -> VecDeque<String> {
+        self.log.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+impl Drop for Component {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Starts a command in a pod's network namespace, on these cores.
+pub(crate) fn spawn_in(command: &mut Command, pod: &NetNs, cores: &[u32]) -> io::Result<Child> {
+    let descriptor = pod.raw();
+    let mut set = CpuSet::new();
+    for core in cores {
+        let _ = set.set(*core as usize);
+    }
+    // SAFETY: two system calls on plain data that outlives the call; no allocation.
+    unsafe {
+        command.pre_exec(move || {
+            let namespace = BorrowedFd::borrow_raw(descriptor);
+            setns(namespace, CloneFlags::CLONE_NEWNET)?;
+            sched_setaffinity(Pid::from_raw(0), &set)?;
+            Ok(())
+        });
+    }
+    command.spawn()
+}
+
+/// In words: `was killed by signal 9`, `exited with 1`.
+pub(crate) fn ending(status: ExitStatus) -> String {
+    match (status.code(), status.signal()) {
+        (Some(code), _) => format!("exited with {code}"),
+        (None, Some(signal)) => format!("was killed by signal {signal}"),
+        (None, None) => "ended".into(),
+    }
+}
+
+fn keep_last_lines(from: impl Read + Send + 'static, log: Arc<Mutex<VecDeque<String>>>) {
+    thread::spawn(move || {
+        for line in BufReader::new(from).split(b'\n').map_while(Result::ok) {
+            let line = String::from_utf8_lossy(&line).chars().take(300).collect();
+            let mut log = log.lock().unwrap_or_else(PoisonError::into_inner);
+            if log.len() == KEPT_LINES {
+                log.pop_front();
+            }
+            log.push_back(line);
+        }
+    });
+}

@@ -1,0 +1,136 @@
+//! Nodes, pods and the links between them.
+//!
+//! ```text
+//!   client pods ── br0 (node A) ── routed veth ── br0 (node B) ── server pods
+//! ```
+//! The link between the nodes is routed and never a bridge's port: bridged traffic would pass a
+//! node's redirection by.
+
+use std::fs;
+use std::io;
+use std::net::Ipv4Addr;
+
+use super::netlink;
+use super::netns::NetNs;
+
+const BRIDGE: &str = "br0";
+const POD_LINK: &str = "eth0";
+/// The name of the link between the nodes, on both ends.
+pub(crate) const NODE_LINK: &str = "node0";
+
+const LINK_A: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 1);
+const LINK_B: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 2);
+
+/// Which node a pod stands on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NodeName {
+    /// The clients'.
+    A,
+    /// The servers'.
+    B,
+}
+
+impl NodeName {
+    fn subnet(self, host: u8) -> Ipv4Addr {
+        let third = match self {
+            Self::A => 1,
+            Self::B => 2,
+        };
+        Ipv4Addr::new(10, 77, third, host)
+    }
+}
+
+/// A pod's namespace and address.
+#[derive(Debug)]
+pub(crate) struct PodNet {
+    pub(crate) namespace: NetNs,
+    pub(crate) address: Ipv4Addr,
+}
+
+/// Two nodes, joined.
+#[derive(Debug)]
+pub(crate) struct Network {
+    node_a: NetNs,
+    node_b: NetNs,
+    next_host: [u8; 2],
+}
+
+impl Network {
+    /// Two nodes with a bridge each and a routed link between them.
+    pub(crate) fn build() -> io::Result<Self> {
+        let (node_a, node_b) = (NetNs::create()?, NetNs::create()?);
+        for (node, name) in [(&node_a, NodeName::A), (&node_b, NodeName::B)] {
+            node.run(|| {
+                harden(true)?;
+                netlink::add_bridge(BRIDGE)?;
+                netlink::add_address(BRIDGE, name.subnet(1), 24)?;
+                netlink::set_up(BRIDGE)
+            })?;
+        }
+        let far = node_b.raw();
+        node_a.run(|| {
+            netlink::add_veth(NODE_LINK, NODE_LINK, far)?;
+            netlink::add_address(NODE_LINK, LINK_A, 30)?;
+            netlink::set_up(NODE_LINK)
+        })?;
+        node_b.run(|| {
+            netlink::add_address(NODE_LINK, LINK_B, 30)?;
+            netlink::set_up(NODE_LINK)?;
+            netlink::add_route(NodeName::A.subnet(0), 24, LINK_A)
+        })?;
+        node_a.run(|| netlink::add_route(NodeName::B.subnet(0), 24, LINK_B))?;
+        Ok(Self { node_a, node_b, next_host: [10, 10] })
+    }
+
+    /// The node whose link carries all traffic between the nodes.
+    pub(crate) fn capture_point(&self) -> &NetNs {
+        &self.node_a
+    }
+
+    /// A new pod on a node's bridge.
+    pub(crate) fn add_pod(&mut self, on: NodeName) -> io::Result<PodNet> {
+        let (node, next) = match on {
+            NodeName::A => (&self.node_a, &mut self.next_host[0]),
+            NodeName::B => (&self.node_b, &mut self.next_host[1]),
+        };
+        let host = *next;
+        *next = next
+            .checked_add(1)
+            .filter(|n| *n < 255)
+            .ok_or_else(|| io::Error::other("a node has room for 244 pods"))?;
+        let address = on.subnet(host);
+        let namespace = NetNs::create()?;
+        let (pod, name) = (namespace.raw(), format!("pod{host}"));
+        node.run(|| {
+            netlink::add_veth(&name, POD_LINK, pod)?;
+            netlink::set_controller(&name, BRIDGE)?;
+            netlink::set_up(&name)
+        })?;
+        namespace.run(|| {
+            harden(false)?;
+            netlink::add_address(POD_LINK, address, 24)?;
+            netlink::set_up(POD_LINK)?;
+            netlink::add_route(Ipv4Addr::UNSPECIFIED, 0, on.subnet(1))
+        })?;
+        Ok(PodNet { namespace, address })
+    }
+}
+
+/// Loopback up, no reverse-path filter (redirected packets would fall to it), no IPv6 chatter.
+fn harden(forward: bool) -> io::Result<()> {
+    netlink::set_up("lo")?;
+    for interface in ["all", "default"] {
+        sysctl(&format!("ipv4/conf/{interface}/rp_filter"), "0")?;
+        // Absent where the kernel has no IPv6, and then not needed.
+        let _ = sysctl(&format!("ipv6/conf/{interface}/disable_ipv6"), "1");
+    }
+    if forward {
+        sysctl("ipv4/ip_forward", "1")?;
+    }
+    Ok(())
+}
+
+fn sysctl(name: &str, value: &str) -> io::Result<()> {
+    let path = format!("/proc/sys/net/{name}");
+    fs::write(&path, value).map_err(|e| netlink::context(&format!("set {path} to {value}"), &e))
+}

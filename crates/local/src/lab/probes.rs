@@ -1,0 +1,368 @@
+//! The evidence: is a variant what its name says? Every probe is run against real sockets, and what
+//! was seen is kept in words.
+
+use std::net::Ipv4Addr;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use meshtax_dataplane::{ALLOWED_PATH, Blueprint, ClientIdentityFrom, ECHO_PATH, Probe, Site};
+use meshtax_model::evidence::{Evidence, ProbeResult, WireEvidence, probe as names};
+use meshtax_model::experiment::VariantId;
+
+use super::capture::Captured;
+use super::component::Component;
+use super::http::{Ask, Heard, ask, connect, handshake};
+use super::netns::NetNs;
+use crate::ca::Authority;
+use crate::tls::{Credentials, Expect, client_config, spiffe_identity};
+
+/// Until when a variant must answer its first permitted request.
+const READY_WITHIN: Duration = Duration::from_secs(10);
+/// Requests that carry the canary: enough for the frames and bytes that the wire must show.
+const CANARY_REQUESTS: u64 = 8;
+
+/// One variant as the probes see it.
+pub(crate) struct Subject<'a> {
+    pub(crate) variant: &'a VariantId,
+    pub(crate) site: &'a Site,
+    pub(crate) blueprint: &'a Blueprint,
+    pub(crate) client: &'a NetNs,
+    pub(crate) outsider: &'a NetNs,
+    pub(crate) components: &'a mut [Component],
+    pub(crate) response_bytes: u32,
+    pub(crate) canary: String,
+}
+
+/// The authorities by which a prober can be somebody.
+pub(crate) struct Identities<'a> {
+    /// The run's own.
+    pub(crate) authority: &'a mut Authority,
+    /// One that nobody trusts.
+    pub(crate) foreign: &'a mut Authority,
+}
+
+/// What the probes found before the capture is read.
+#[derive(Debug)]
+pub(crate) struct Active {
+    results: Vec<Option<ProbeResult>>,
+}
+
+/// Runs all probes that send something. Those that read the capture are left open.
+pub(crate) fn run_active(subject: &mut Subject<'_>, identities: &mut Identities<'_>) -> Active {
+    let probes = subject.blueprint.probes.clone();
+    let results = probes
+        .iter()
+        .map(|probe| active_probe(subject, identities, probe))
+        .collect();
+    Active { results }
+}
+
+/// Judges the capture, and puts all results in the blueprint's order.
+pub(crate) fn conclude(
+    subject: &Subject<'_>,
+    round: u32,
+    active: Active,
+    captured: &Captured,
+) -> Evidence {
+    let (client, server) = (subject.site.client.address, subject.site.server.address);
+    let wire = captured.between(client, server, subject.canary.as_bytes());
+    let probes = subject
+        .blueprint
+        .probes
+        .iter()
+        .zip(active.results)
+        .filter_map(|(probe, result)| result.or_else(|| wire_probe(subject, probe, &wire)))
+        .collect();
+    Evidence { variant: subject.variant.clone(), round, probes, wire }
+}
+
+fn result(probe: &str, passed: bool, seen: impl Into<String>) -> ProbeResult {
+    ProbeResult { probe: probe.into(), passed, seen: seen.into() }
+}
+
+fn active_probe(
+    subject: &mut Subject<'_>,
+    identities: &mut Identities<'_>,
+    probe: &Probe,
+) -> Option<ProbeResult> {
+    Some(match probe {
+        Probe::Permitted => permitted(subject),
+        Probe::ClientIdentity { expected, from } => client_identity(subject, expected, *from),
+        Probe::ServerIdentity { expected } => server_identity(subject, identities, expected),
+        Probe::ForbiddenIdentity { identity } => {
+            let root = identities.authority_root();
+            let heard = direct(subject, identities.authority, root, identity);
+            refused(names::FORBIDDEN_IDENTITY, identity, &heard.0)
+        }
+        Probe::ForeignCa => {
+            let root = identities.authority_root();
+            let identity = subject.site.client.identity();
+            let heard = direct(subject, identities.foreign, root, &identity);
+            refused(names::FOREIGN_CA, "the right name from another authority", &heard.0)
+        }
+        Probe::ForbiddenMethod { method } => {
+            let heard = through_the_path(subject, &Ask { method, path: ALLOWED_PATH, canary: None });
+            refused(names::FORBIDDEN_METHOD, method, &heard)
+        }
+        Probe::ForbiddenPath { path } => {
+            let heard = through_the_path(subject, &Ask { method: "GET", path, canary: None });
+            refused(names::FORBIDDEN_PATH, path, &heard)
+        }
+        Probe::PlaintextOutsider => {
+            let plain = Ask { method: "GET", path: ALLOWED_PATH, canary: None };
+            let heard = one_request(subject.outsider, subject.server(), &plain);
+            refused(names::PLAINTEXT_OUTSIDER, "plain HTTP from a pod without a mesh", &heard)
+        }
+        Probe::OnTheWire { .. } | Probe::Canary { .. } | Probe::Handshake => return None,
+    })
+}
+
+impl Subject<'_> {
+    fn server(&self) -> (Ipv4Addr, u16) {
+        (self.site.server.address, self.site.app_port)
+    }
+}
+
+impl Identities<'_> {
+    fn authority_root(&self) -> String {
+        self.authority.root_pem()
+    }
+}
+
+/// Refusal must be heard: silence proves nothing.
+fn refused(name: &str, who: &str, heard: &Heard) -> ProbeResult {
+    let (passed, seen) = match heard {
+        Heard::Answer { status: 401 | 403, .. } => (true, format!("{who}: {}", heard.describe())),
+        Heard::Answer { .. } => (false, format!("{who} was let through: {}", heard.describe())),
+        Heard::Refused(_) => (true, format!("{who}: {}", heard.describe())),
+        Heard::Silence(_) => (false, format!("{who}: {}: neither allowed nor refused", heard.describe())),
+    };
+    result(name, passed, seen)
+}
+
+fn one_request(from: &NetNs, to: (Ipv4Addr, u16), request: &Ask<'_>) -> Heard {
+    match connect(from, to) {
+        Ok(mut stream) => ask(&mut stream, request),
+        Err(heard) => heard,
+    }
+}
+
+fn through_the_path(subject: &Subject<'_>, request: &Ask<'_>) -> Heard {
+    one_request(subject.client, subject.server(), request)
+}
+
+/// Readiness is the first permitted 200 through the whole path, not an open port.
+fn permitted(subject: &mut Subject<'_>) -> ProbeResult {
+    let deadline = Instant::now() + READY_WITHIN;
+    let request = Ask { method: "GET", path: ALLOWED_PATH, canary: None };
+    loop {
+        let heard = through_the_path(subject, &request);
+        if heard.is_ok() {
+            break;
+        }
+        if let Some(dead) = subject.components.iter_mut().find_map(Component::failure) {
+            return result(names::PERMITTED, false, dead);
+        }
+        if Instant::now() > deadline {
+            let words: String = subject.components.iter().map(Component::last_words).collect();
+            let seen = format!("a permitted request got no 200: {}{words}", heard.describe());
+            return result(names::PERMITTED, false, seen);
+        }
+        thread::sleep(Duration::from_millis(5));
+    }
+    send_canaries(subject)
+}
+
+fn send_canaries(subject: &Subject<'_>) -> ProbeResult {
+    let request = Ask { method: "GET", path: ALLOWED_PATH, canary: Some(&subject.canary) };
+    let mut stream = match connect(subject.client, subject.server()) {
+        Ok(stream) => stream,
+        Err(heard) => return result(names::PERMITTED, false, heard.describe()),
+    };
+    for _ in 0..CANARY_REQUESTS {
+        let heard = ask(&mut stream, &request);
+        let Heard::Answer { status: 200, body, echoed_canary } = &heard else {
+            return result(names::PERMITTED, false, heard.describe());
+        };
+        if body.len() != subject.response_bytes as usize || echoed_canary.as_ref() != Some(&subject.canary) {
+            let seen = format!("the answer is not the application's: {} bytes", body.len());
+            return result(names::PERMITTED, false, seen);
+        }
+    }
+    result(names::PERMITTED, true, format!("HTTP 200, {CANARY_REQUESTS} of {CANARY_REQUESTS}"))
+}
+
+/// A TLS connection past the client's proxy, as somebody; what a GET gets, and the server's identity.
+fn direct(
+    subject: &Subject<'_>,
+    issuer: &mut Authority,
+    root_pem: String,
+    identity: &str,
+) -> (Heard, Option<String>) {
+    let leaf = match issuer.leaf(identity) {
+        Ok(leaf) => leaf,
+        Err(e) => return (Heard::Silence(format!("cannot make a certificate: {e}")), None),
+    };
+    let credentials = Credentials { chain_pem: leaf.chain_pem, key_pem: leaf.key_pem, root_pem };
+    let config = match client_config(&credentials, Expect::Anyone, &subject.blueprint.direct_tls.alpn) {
+        Ok(config) => config,
+        Err(e) => return (Heard::Silence(format!("cannot speak TLS: {e}")), None),
+    };
+    let connected = connect(subject.outsider, subject.server()).and_then(|s| handshake(s, config));
+    match connected {
+        Ok((mut tls, certificate)) => {
+            let request = Ask { method: "GET", path: ALLOWED_PATH, canary: None };
+            let shown = certificate.as_ref().and_then(spiffe_identity);
+            (ask(&mut tls, &request), shown)
+        }
+        Err(heard) => (heard, None),
+    }
+}
+
+/// The permitted identity gets an answer past the client's proxy (without which a refusal of others
+/// would prove nothing), and the server shows who it is.
+fn server_identity(
+    subject: &Subject<'_>,
+    identities: &mut Identities<'_>,
+    expected: &str,
+) -> ProbeResult {
+    let root = identities.authority_root();
+    let client = subject.site.client.identity();
+    let (heard, shown) = direct(subject, identities.authority, root, &client);
+    match shown {
+        Some(shown) if shown != expected => {
+            result(names::SERVER_IDENTITY, false, format!("the server is {shown}, expected {expected}"))
+        }
+        Some(shown) if heard.is_ok() => result(names::SERVER_IDENTITY, true, shown),
+        _ => {
+            let seen = format!("a direct mutual-TLS request as {client}: {}", heard.describe());
+            result(names::SERVER_IDENTITY, false, seen)
+        }
+    }
+}
+
+fn client_identity(
+    subject: &mut Subject<'_>,
+    expected: &str,
+    from: ClientIdentityFrom,
+) -> ProbeResult {
+    let seen = match from {
+        ClientIdentityFrom::ForwardedClientCert => forwarded_identity(subject),
+        ClientIdentityFrom::ProxyLog => logged_identity(subject, expected),
+    };
+    match seen {
+        Ok(identity) => result(
+            names::CLIENT_IDENTITY,
+            identity == expected,
+            if identity == expected {
+                identity
+            } else {
+                format!("the server's side saw {identity}, expected {expected}")
+            },
+        ),
+        Err(why) => result(names::CLIENT_IDENTITY, false, why),
+    }
+}
+
+/// The URI in the header that the server's proxy added to what the application received.
+fn forwarded_identity(subject: &Subject<'_>) -> Result<String, String> {
+    let heard = through_the_path(subject, &Ask { method: "GET", path: ECHO_PATH, canary: None });
+    let Heard::Answer { status: 200, body, .. } = &heard else {
+        return Err(heard.describe());
+    };
+    let echo: serde_json::Value = serde_json::from_slice(body).map_err(|e| e.to_string())?;
+    let headers = echo["headers"].as_array().cloned().unwrap_or_default();
+    let certificate = headers
+        .iter()
+        .filter(|pair| pair[0].as_str().is_some_and(|n| n.eq_ignore_ascii_case("x-forwarded-client-cert")))
+        .find_map(|pair| pair[1].as_str().map(str::to_owned))
+        .ok_or("the application received no x-forwarded-client-cert: no client certificate was verified")?;
+    certificate
+        .split([';', ','])
+        .find_map(|part| part.strip_prefix("URI="))
+        .map(|uri| uri.trim_matches('"').to_owned())
+        .ok_or_else(|| format!("no URI in x-forwarded-client-cert: {certificate}"))
+}
+
+/// The minimal proxy says in its log whom it talked to. The prober itself came as the client once,
+/// so every identity that it saw must be the expected one.
+fn logged_identity(subject: &Subject<'_>, expected: &str) -> Result<String, String> {
+    let server = subject
+        .components
+        .iter()
+        .find(|c| c.role == meshtax_model::trial::ComponentRole::ServerProxy)
+        .ok_or("there is no server proxy")?;
+    let deadline = Instant::now() + Duration::from_secs(1);
+    loop {
+        let source = subject.site.client.address.to_string();
+        let line = server.find_logged(|line| {
+            let rest = line.strip_prefix("peer ")?;
+            let (identity, from) = rest.split_once(" from ")?;
+            (from == source).then(|| identity.to_owned())
+        });
+        match line {
+            Some(identity) => return Ok(identity),
+            None if Instant::now() > deadline => {
+                return Err(format!("the server's proxy saw no client identity, expected {expected}"));
+            }
+            None => thread::sleep(Duration::from_millis(5)),
+        }
+    }
+}
+
+fn wire_probe(subject: &Subject<'_>, probe: &Probe, wire: &WireEvidence) -> Option<ProbeResult> {
+    match probe {
+        Probe::OnTheWire { port } => Some(on_the_wire(subject, *port, wire)),
+        Probe::Canary { readable } => Some(canary(*readable, wire)),
+        Probe::Handshake => Some(tls_on_the_wire(wire)),
+        _ => None,
+    }
+}
+
+/// Not vacuous: at least the application's own bytes must have passed, both ways.
+fn on_the_wire(subject: &Subject<'_>, port: u16, wire: &WireEvidence) -> ProbeResult {
+    let seen = format!(
+        "{} + {} frames, {} + {} bytes to server and client, ports {:?}",
+        wire.frames_to_server, wire.frames_to_client, wire.bytes_to_server, wire.bytes_to_client, wire.ports
+    );
+    let least_to_client = CANARY_REQUESTS * u64::from(subject.response_bytes);
+    let least_to_server = CANARY_REQUESTS * subject.canary.len() as u64;
+    let enough = wire.frames_to_server >= CANARY_REQUESTS
+        && wire.frames_to_client >= CANARY_REQUESTS
+        && wire.bytes_to_server >= least_to_server
+        && wire.bytes_to_client >= least_to_client;
+    let only_expected = wire.ports == [port];
+    result(names::ON_THE_WIRE, enough && only_expected && wire.dropped == 0, match wire.dropped {
+        0 if !enough => format!("too little to prove anything: {seen}"),
+        0 if !only_expected => format!("expected port {port} only: {seen}"),
+        0 => seen,
+        dropped => format!("the kernel dropped {dropped} packets of the capture: {seen}"),
+    })
+}
+
+fn canary(expected_readable: bool, wire: &WireEvidence) -> ProbeResult {
+    let readable = match (wire.canary_to_server, wire.canary_to_client) {
+        (false, false) => "not readable on the wire",
+        (true, false) => "request readable on the wire",
+        (false, true) => "answer readable on the wire",
+        (true, true) => "request and answer readable on the wire",
+    };
+    let passed = if expected_readable {
+        wire.canary_to_server && wire.canary_to_client
+    } else {
+        // Absence of a canary from an empty capture proves nothing.
+        !wire.canary_to_server && !wire.canary_to_client && wire.bytes_to_server > 0 && wire.bytes_to_client > 0
+    };
+    result(names::CANARY, passed, readable)
+}
+
+fn tls_on_the_wire(wire: &WireEvidence) -> ProbeResult {
+    let seen: Vec<String> = wire
+        .handshakes
+        .iter()
+        .map(|h| format!("{}, {}, {}", h.version, h.cipher, h.key_exchange_group))
+        .collect();
+    let passed = !wire.handshakes.is_empty() && wire.handshakes.iter().all(|h| h.version == "TLS 1.3");
+    let seen = if seen.is_empty() { "no ServerHello between the pods".into() } else { seen.join("; ") };
+    result(names::HANDSHAKE, passed, seen)
+}

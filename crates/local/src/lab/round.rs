@@ -1,0 +1,269 @@
+//! A round's processes: started together, proven one by one, all ended together.
+
+use std::collections::BTreeMap;
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::process::CommandExt as _;
+use std::process::Command;
+
+use meshtax_app::AppConfig;
+use meshtax_dataplane::{
+    APP_PORT, Blueprint, Content, DataPlane, Pod, PodBlueprint, Process, Program, Site, find,
+};
+use meshtax_model::experiment::{Inject, Variant, VariantId};
+use meshtax_model::trial::ComponentRole;
+
+use super::capture::{Capture, Captured};
+use super::component::Component;
+use super::network::{NODE_LINK, PodNet};
+use super::packet_socket::PacketSocket;
+use super::probes::{self, Identities, Subject};
+use super::setup::{Lab, Pods};
+use super::{netlink, nft};
+use crate::protocol::StartReport;
+use crate::sandbox::ENVOY_DESCRIPTOR;
+
+/// One variant that is up.
+#[derive(Debug)]
+pub(crate) struct Instance {
+    pub(crate) variant: Variant,
+    pub(crate) site: Site,
+    pub(crate) blueprint: Blueprint,
+    /// The application first, then the proxies.
+    pub(crate) components: Vec<Component>,
+}
+
+/// All variants that are up.
+#[derive(Debug)]
+pub(crate) struct Round {
+    pub(crate) instances: BTreeMap<VariantId, Instance>,
+}
+
+impl Round {
+    /// Starts all variants, then proves them one by one, since they share the cores.
+    pub(crate) fn start(lab: &mut Lab, round: u32, variants: &[Variant]) -> (Self, Vec<StartReport>) {
+        let capture = start_capture(lab);
+        let mut started: Vec<(VariantId, Result<Instance, String>)> = variants
+            .iter()
+            .map(|variant| (variant.id.clone(), Instance::start(lab, variant)))
+            .collect();
+        let mut active = Vec::new();
+        for (id, instance) in &mut started {
+            active.push(instance.as_mut().ok().map(|instance| {
+                let (mut subject, mut identities) = subject(lab, instance, round);
+                let results = probes::run_active(&mut subject, &mut identities);
+                (id.clone(), results)
+            }));
+        }
+        let captured = capture.and_then(Capture::finish);
+        let mut instances = BTreeMap::new();
+        let mut reports = Vec::new();
+        for ((id, instance), active) in started.into_iter().zip(active) {
+            match (instance, active) {
+                (Ok(mut instance), Some((_, active))) => {
+                    reports.push(report(lab, &mut instance, round, active, &captured));
+                    instances.insert(id, instance);
+                }
+                (Err(failure), _) => reports.push(StartReport {
+                    variant: id,
+                    evidence: None,
+                    failure: Some(failure),
+                }),
+                (Ok(_), None) => {}
+            }
+        }
+        // What failed does not stay up: it would only take CPU from the others.
+        instances.retain(|id, _| reports.iter().any(|r| r.variant == *id && r.failure.is_none()));
+        (Self { instances }, reports)
+    }
+}
+
+fn start_capture(lab: &Lab) -> io::Result<Capture> {
+    lab.network
+        .capture_point()
+        .run(|| PacketSocket::open(netlink::index(NODE_LINK)?))
+        .map(Capture::start)
+}
+
+fn subject<'a>(
+    lab: &'a mut Lab,
+    instance: &'a mut Instance,
+    round: u32,
+) -> (Subject<'a>, Identities<'a>) {
+    let pods = &lab.pods[&instance.variant.id];
+    let subject = Subject {
+        canary: canary(&instance.variant.id, round),
+        variant: &instance.variant.id,
+        site: &instance.site,
+        blueprint: &instance.blueprint,
+        client: &pods.client.namespace,
+        outsider: &lab.outsider.namespace,
+        components: &mut instance.components,
+        response_bytes: lab.setup.workload.response_bytes,
+    };
+    let identities = Identities { authority: &mut lab.authority, foreign: &mut lab.foreign };
+    (subject, identities)
+}
+
+/// A text that nothing else on the wire holds.
+fn canary(variant: &VariantId, round: u32) -> String {
+    format!("canary-{variant}-{round}-{:016x}", meshtax_observe::monotonic_ns().wrapping_mul(0x9E37_79B9_7F4A_7C15))
+}
+
+fn report(
+    lab: &mut Lab,
+    instance: &mut Instance,
+    round: u32,
+    active: probes::Active,
+    captured: &io::Result<Captured>,
+) -> StartReport {
+    let variant = instance.variant.id.clone();
+    let captured = match captured {
+        Ok(captured) => captured,
+        Err(e) => {
+            let failure = Some(format!("no packets could be captured between the nodes: {e}"));
+            return StartReport { variant, evidence: None, failure };
+        }
+    };
+    let (subject, _) = subject(lab, instance, round);
+    let evidence = probes::conclude(&subject, round, active, captured);
+    let failed: Vec<String> = evidence
+        .probes
+        .iter()
+        .filter(|p| !p.passed)
+        .map(|p| format!("{}: {}", p.probe, p.seen))
+        .collect();
+    let failure = (!failed.is_empty()).then(|| failed.join("; "));
+    StartReport { variant, evidence: Some(evidence), failure }
+}
+
+impl Instance {
+    fn start(lab: &mut Lab, variant: &Variant) -> Result<Self, String> {
+        let site = site(lab, variant).map_err(|e| e.to_string())?;
+        let plane = find(&variant.data_plane)
+            .ok_or_else(|| format!("no data plane is called {}", variant.data_plane))?;
+        let sabotage = lab.setup.sabotage.get(&variant.id).copied();
+        let blueprint = plane.blueprint(&site, variant.level, sabotage);
+        write_files(lab, &site.client, &blueprint.client)?;
+        write_files(lab, &site.server, &blueprint.server)?;
+        let Pods { client, server } = &lab.pods[&variant.id];
+        let mut components = vec![start_app(lab, variant, server)?];
+        for (pod, blueprint, cores) in [
+            (client, &blueprint.client, &lab.setup.layout.client_node),
+            (server, &blueprint.server, &lab.setup.layout.server_node),
+        ] {
+            pod.namespace
+                .run(|| nft::apply(&blueprint.redirect))
+                .map_err(|e| format!("cannot redirect into the proxy: {e}"))?;
+            for process in &blueprint.processes {
+                components.push(start_process(variant, plane, process, pod, cores)?);
+            }
+        }
+        Ok(Self { variant: variant.clone(), site, blueprint, components })
+    }
+}
+
+fn site(lab: &Lab, variant: &Variant) -> io::Result<Site> {
+    let pods = &lab.pods[&variant.id];
+    let pod = |net: &PodNet, name: &str| {
+        Ok::<_, io::Error>(Pod {
+            address: net.address,
+            service_account: name.into(),
+            directory: Lab::pod_directory(&variant.id, name)?,
+        })
+    };
+    Ok(Site {
+        client: pod(&pods.client, "client")?,
+        server: pod(&pods.server, "server")?,
+        app_port: APP_PORT,
+        workers: lab.setup.equal_work.workers,
+    })
+}
+
+fn write_files(lab: &mut Lab, pod: &Pod, blueprint: &PodBlueprint) -> Result<(), String> {
+    for file in &blueprint.files {
+        let leaf = |lab: &mut Lab, identity: &str| {
+            lab.authority
+                .leaf(identity)
+                .map_err(|e| format!("cannot make a certificate for {identity}: {e}"))
+        };
+        let text = match &file.content {
+            Content::Text(text) => text.clone(),
+            Content::CertificateChain(identity) => leaf(lab, identity)?.chain_pem,
+            Content::PrivateKey(identity) => leaf(lab, identity)?.key_pem,
+            Content::TrustAnchor => lab.authority.root_pem(),
+        };
+        let path = pod.path(&file.name);
+        OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(0o600)
+            .open(&path)
+            .and_then(|mut f| f.write_all(text.as_bytes()))
+            .map_err(|e| format!("cannot write {path}: {e}"))?;
+    }
+    Ok(())
+}
+
+fn own_program(name: &str, arguments: &[String]) -> Command {
+    // By this name it is found even if its path is hidden by the lab's own file systems.
+    let mut command = Command::new("/proc/self/exe");
+    command.arg0("meshtax").arg("internal").arg(name).args(arguments);
+    command
+}
+
+fn start_app(lab: &Lab, variant: &Variant, pod: &PodNet) -> Result<Component, String> {
+    let delay_ns = match variant.inject {
+        Some(Inject::DelayNs(delay_ns)) => delay_ns,
+        Some(Inject::DelayShareOfP50(_)) => {
+            return Err("a delay relative to the p50 must be resolved before the first round".into());
+        }
+        None => 0,
+    };
+    let config = AppConfig {
+        response_bytes: lab.setup.workload.response_bytes,
+        delay_ns,
+        ..AppConfig::new((std::net::Ipv4Addr::UNSPECIFIED, APP_PORT).into())
+    };
+    let config = serde_json::to_string(&config).map_err(|e| e.to_string())?;
+    let command = own_program("app", &[config]);
+    let name = format!("{}/app", variant.id);
+    Component::start(name, ComponentRole::App, command, &pod.namespace, &lab.setup.layout.server_node)
+        .map_err(|e| format!("cannot start the test application: {e}"))
+}
+
+fn start_process(
+    variant: &Variant,
+    plane: &DataPlane,
+    process: &Process,
+    pod: &PodNet,
+    cores: &[u32],
+) -> Result<Component, String> {
+    let command = match process.program {
+        Program::LimitProxy => own_program("limit-proxy", &process.arguments),
+        Program::Envoy => {
+            let mut command = Command::new(format!("/proc/self/fd/{ENVOY_DESCRIPTOR}"));
+            command.arg0("envoy").args(&process.arguments);
+            command
+        }
+    };
+    let end = match process.role {
+        ComponentRole::ClientProxy => "client-proxy",
+        _ => "server-proxy",
+    };
+    let name = format!("{}/{end}", variant.id);
+    Component::start(name.clone(), process.role, command, &pod.namespace, cores)
+        .map_err(|e| format!("cannot start {name} ({}): {e}", plane.name))
+}
+
+impl Drop for Round {
+    fn drop(&mut self) {
+        for instance in self.instances.values() {
+            for pod in [&instance.site.client, &instance.site.server] {
+                let _ = fs::remove_dir_all(&pod.directory);
+            }
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! The lab's own file systems, nodes and pods: all that stays for the whole run.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use meshtax_model::experiment::VariantId;
+use nix::mount::{MsFlags, mount};
+
+use super::network::{Network, NodeName, PodNet};
+use crate::ca::Authority;
+use crate::protocol::{PROTOCOL_VERSION, Setup};
+
+/// Where the lab keeps files: on a file system of its own, in memory.
+const DIRECTORY: &str = "/tmp/meshtax-lab";
+
+/// What the machine refused.
+#[derive(Debug)]
+pub(crate) struct Refusal {
+    pub(crate) step: String,
+    pub(crate) cause: io::Error,
+}
+
+fn refused(step: &'static str) -> impl FnOnce(io::Error) -> Refusal {
+    move |cause| Refusal { step: step.into(), cause }
+}
+
+/// The two pods of a variant.
+#[derive(Debug)]
+pub(crate) struct Pods {
+    pub(crate) client: PodNet,
+    pub(crate) server: PodNet,
+}
+
+/// All that stays for the whole run.
+#[derive(Debug)]
+pub(crate) struct Lab {
+    pub(crate) setup: Setup,
+    pub(crate) network: Network,
+    pub(crate) pods: BTreeMap<VariantId, Pods>,
+    pub(crate) outsider: PodNet,
+    pub(crate) authority: Authority,
+    pub(crate) foreign: Authority,
+}
+
+impl Lab {
+    pub(crate) fn build(setup: Setup) -> Result<Self, Refusal> {
+        if setup.version != PROTOCOL_VERSION {
+            let cause = io::Error::other("the meshtax binary was replaced during the run");
+            return Err(Refusal { step: "speak with the run".into(), cause });
+        }
+        private_file_systems()?;
+        let mut network = Network::build().map_err(refused("build two nodes and the link between them"))?;
+        let pods = setup
+            .variants
+            .iter()
+            .map(|variant| {
+                let client = network.add_pod(NodeName::A)?;
+                let server = network.add_pod(NodeName::B)?;
+                Ok((variant.clone(), Pods { client, server }))
+            })
+            .collect::<io::Result<_>>()
+            .map_err(refused("build the pods"))?;
+        let outsider = network.add_pod(NodeName::A).map_err(refused("build the outsider's pod"))?;
+        let authority = |name| {
+            Authority::new(name)
+                .map_err(io::Error::other)
+                .map_err(refused("make a certificate authority"))
+        };
+        Ok(Self {
+            authority: authority("meshtax")?,
+            foreign: authority("somebody else")?,
+            setup,
+            network,
+            pods,
+            outsider,
+        })
+    }
+
+    /// The directory of one end of a variant, empty.
+    pub(crate) fn pod_directory(variant: &VariantId, end: &str) -> io::Result<String> {
+        let path = format!("{DIRECTORY}/{variant}/{end}");
+        if Path::new(&path).exists() {
+            fs::remove_dir_all(&path)?;
+        }
+        fs::create_dir_all(&path)?;
+        Ok(path)
+    }
+}
+
+/// What namespaces do not clean is made private: /tmp and /dev/shm, and a /proc that shows the
+/// lab's own processes.
+fn private_file_systems() -> Result<(), Refusal> {
+    let none = None::<&str>;
+    let step = |name: &'static str| move |e: nix::Error| Refusal { step: name.into(), cause: e.into() };
+    mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none)
+        .map_err(step("make mounts private"))?;
+    let safe = MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
+    mount(Some("proc"), "/proc", Some("proc"), safe | MsFlags::MS_NOEXEC, none)
+        .map_err(step("mount a /proc of its own"))?;
+    for path in ["/tmp", "/dev/shm"] {
+        if Path::new(path).is_dir() {
+            mount(Some("tmpfs"), path, Some("tmpfs"), safe, Some("mode=1777"))
+                .map_err(step("mount a private tmpfs"))?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,343 @@
+//! One trial: load from the client's pod, and what it cost, read at the window's very edges.
+
+use std::io::{BufRead, BufReader, Write as _};
+use std::os::unix::process::CommandExt as _;
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::thread;
+use std::time::Duration;
+
+use meshtax_app::{AppStats, STATS_PATH};
+use meshtax_dataplane::{ALLOWED_PATH, APP_PORT};
+use meshtax_load::{LoadModel, LoadSpec, Window, WorkerMessage, WorkerRequest};
+use meshtax_model::experiment::{LoadPoint, Regime, Variant, VariantId};
+use meshtax_model::plan::PlannedTrial;
+use meshtax_model::trial::{
+    ComponentRole, ComponentUsage, InjectedDelay, LoadResult, ResourceSample, TrialOutcome,
+};
+use meshtax_observe::{MachineReading, cpu_ns, established_connections, memory, sleep_until_ns, speed_probe};
+use nix::sched::{CpuSet, sched_setaffinity};
+use nix::unistd::Pid;
+
+use super::component::{Component, ending, spawn_in};
+use super::http::{Ask, Heard, ask, connect};
+use super::network::PodNet;
+use super::round::{Instance, Round};
+use super::setup::Lab;
+use crate::protocol::Reply;
+
+/// Beyond warm-up, window and drain: for starting a process and opening its connections.
+const GRACE: Duration = Duration::from_secs(15);
+/// Connections between the proxies are counted this long before the window's end.
+const COUNT_BEFORE_END_NS: u64 = 20_000_000;
+const DRAIN_NS: u64 = 1_000_000_000;
+
+impl Round {
+    /// Measures one trial while all other instances idle.
+    pub(crate) fn measure(&mut self, lab: &Lab, trial: &PlannedTrial, point: &LoadPoint) -> Reply {
+        let result = self.try_measure(lab, trial, point);
+        match result {
+            Ok((outcome, sample)) => Reply::Measured { outcome, sample: Some(sample) },
+            Err(reason) => Reply::Measured { outcome: TrialOutcome::Failed { reason }, sample: None },
+        }
+    }
+
+    fn try_measure(
+        &mut self,
+        lab: &Lab,
+        trial: &PlannedTrial,
+        point: &LoadPoint,
+    ) -> Result<(TrialOutcome, ResourceSample), String> {
+        let id = &trial.variant;
+        let instance = self.instances.get_mut(id).ok_or_else(|| format!("{id} is not up"))?;
+        if let Some(dead) = dead_components(instance).into_iter().next() {
+            return Err(dead);
+        }
+        let pods = &lab.pods[id];
+        let delay_before = delay_stats(&instance.variant, &pods.server)?;
+        let core = lab.setup.layout.server_node.clone();
+        let probe_before = speed_on(&core);
+
+        let mut generator = Generator::start(lab, instance, &pods.client, trial, point)?;
+        let window = generator.window()?;
+        let watched = self.watched(id);
+        let edges = observe_window(&watched, &window, generator.child.id());
+        let load = generator.result();
+        let probe_after = speed_on(&core);
+
+        let instance = self.instances.get_mut(id).ok_or("the variant is gone")?;
+        let component_failures = dead_components(instance);
+        let load = load.map_err(|reason| with_failures(reason, &component_failures))?;
+        let injected = injected(delay_before, delay_stats(&instance.variant, &pods.server).ok().flatten());
+        let sample = edges?.sample(trial, instance, &load, [probe_before, probe_after]);
+        let outcome = TrialOutcome::Measured {
+            proxy_connections: sample.1,
+            load: Box::new(load),
+            injected,
+            component_failures,
+        };
+        Ok((outcome, sample.0))
+    }
+
+    /// Every process that is up, with its part in a trial of this variant.
+    fn watched(&self, active: &VariantId) -> Watched {
+        let mut processes = Vec::new();
+        for (id, instance) in &self.instances {
+            for component in &instance.components {
+                let role = if id == active { component.role } else { ComponentRole::Idle };
+                processes.push((component.pid(), component.name.clone(), role));
+            }
+        }
+        processes.push((std::process::id(), "harness".into(), ComponentRole::Harness));
+        let connections = self.instances.get(active).and_then(|instance| {
+            let proxy = instance.components.iter().find(|c| c.role == ComponentRole::ServerProxy)?;
+            Some((proxy.pid(), instance.blueprint.proxy_port?))
+        });
+        Watched { processes, connections }
+    }
+}
+
+fn with_failures(reason: String, failures: &[String]) -> String {
+    if failures.is_empty() {
+        return reason;
+    }
+    format!("{}; {reason}", failures.join("; "))
+}
+
+fn dead_components(instance: &mut Instance) -> Vec<String> {
+    instance.components.iter_mut().filter_map(Component::failure).collect()
+}
+
+/// What is read at the window's edges.
+struct Watched {
+    processes: Vec<(u32, String, ComponentRole)>,
+    /// The server proxy's process and its port for other proxies.
+    connections: Option<(u32, u16)>,
+}
+
+/// Both readings of a window.
+struct Edges {
+    processes: Vec<(u32, String, ComponentRole)>,
+    cpu_before: Vec<Option<u64>>,
+    cpu_after: Vec<Option<u64>>,
+    machine_before: MachineReading,
+    machine_after: MachineReading,
+    connections: Option<u32>,
+    generator: u32,
+}
+
+fn observe_window(watched: &Watched, window: &Window, generator: u32) -> Result<Edges, String> {
+    let read = |watched: &Watched| -> Vec<Option<u64>> {
+        watched.processes.iter().map(|(pid, ..)| cpu_ns(*pid).ok()).collect()
+    };
+    let machine = || MachineReading::now().map_err(|e| e.to_string());
+    sleep_until_ns(window.start_monotonic_ns);
+    let machine_before = machine()?;
+    let cpu_before = read(watched);
+    sleep_until_ns(window.end_monotonic_ns.saturating_sub(COUNT_BEFORE_END_NS));
+    let connections = watched
+        .connections
+        .and_then(|(pid, port)| established_connections(pid, port).ok());
+    sleep_until_ns(window.end_monotonic_ns);
+    let machine_after = machine()?;
+    let cpu_after = read(watched);
+    Ok(Edges {
+        processes: watched.processes.clone(),
+        cpu_before,
+        cpu_after,
+        machine_before,
+        machine_after,
+        connections,
+        generator,
+    })
+}
+
+impl Edges {
+    fn sample(
+        &self,
+        trial: &PlannedTrial,
+        instance: &Instance,
+        load: &LoadResult,
+        probes: [u64; 2],
+    ) -> (ResourceSample, Option<u32>) {
+        let mut components = Vec::new();
+        let mut idle = ComponentUsage {
+            name: "idle".into(),
+            role: ComponentRole::Idle,
+            cpu_ns: 0,
+            memory: None,
+        };
+        for (index, (pid, name, role)) in self.processes.iter().enumerate() {
+            let (Some(before), Some(after)) = (self.cpu_before[index], self.cpu_after[index]) else {
+                continue;
+            };
+            let used = after.saturating_sub(before);
+            if *role == ComponentRole::Idle {
+                idle.cpu_ns += used;
+                continue;
+            }
+            let wanted = instance.components.iter().any(|c| c.pid() == *pid);
+            components.push(ComponentUsage {
+                name: name.clone(),
+                role: *role,
+                cpu_ns: used,
+                memory: wanted.then(|| memory(*pid).ok()).flatten(),
+            });
+        }
+        components.push(ComponentUsage {
+            name: format!("generator {}", self.generator),
+            role: ComponentRole::Generator,
+            cpu_ns: load.audit.cpu_ns,
+            memory: None,
+        });
+        components.push(idle);
+        let sample = ResourceSample {
+            trial: trial.id.clone(),
+            components,
+            machine: self.machine_after.since(&self.machine_before),
+            speed_probe_ns: Some(probes),
+        };
+        (sample, self.connections)
+    }
+}
+
+/// The speed of the core on which the system under test runs.
+fn speed_on(cores: &[u32]) -> u64 {
+    let pinned = || {
+        let mut set = CpuSet::new();
+        if let Some(core) = cores.first() {
+            let _ = set.set(*core as usize);
+            let _ = sched_setaffinity(Pid::from_raw(0), &set);
+        }
+        speed_probe()
+    };
+    thread::scope(|scope| scope.spawn(pinned).join().unwrap_or(0))
+}
+
+/// The generator's process.
+struct Generator {
+    child: Child,
+    messages: Receiver<Result<WorkerMessage, String>>,
+    patience: Duration,
+}
+
+impl Generator {
+    fn start(
+        lab: &Lab,
+        instance: &Instance,
+        pod: &PodNet,
+        trial: &PlannedTrial,
+        point: &LoadPoint,
+    ) -> Result<Self, String> {
+        let spec = load_spec(lab, instance, trial, point);
+        let patience =
+            GRACE + Duration::from_nanos(spec.warmup_ns + spec.window_ns + spec.drain_ns);
+        let mut command = Command::new("/proc/self/exe");
+        command
+            .arg0("meshtax")
+            .args(["internal", "load"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::inherit());
+        let failed = |e: std::io::Error| format!("cannot start the load generator: {e}");
+        let mut child =
+            spawn_in(&mut command, &pod.namespace, &lab.setup.layout.generator).map_err(failed)?;
+        let (Some(mut input), Some(output)) = (child.stdin.take(), child.stdout.take()) else {
+            return Err("the load generator has no pipes".into());
+        };
+        let request = serde_json::to_vec(&WorkerRequest::new(spec)).map_err(|e| e.to_string())?;
+        input.write_all(&request).map_err(failed)?;
+        Ok(Self { child, messages: read_messages(output), patience })
+    }
+
+    fn window(&mut self) -> Result<Window, String> {
+        match self.next()? {
+            WorkerMessage::Window(window) => Ok(window),
+            WorkerMessage::Error(reason) => Err(format!("load: {reason}")),
+            WorkerMessage::Result(_) => Err("the load generator announced no window".into()),
+        }
+    }
+
+    fn result(&mut self) -> Result<LoadResult, String> {
+        match self.next()? {
+            WorkerMessage::Result(result) => Ok(*result),
+            WorkerMessage::Error(reason) => Err(format!("load: {reason}")),
+            WorkerMessage::Window(_) => Err("the load generator announced two windows".into()),
+        }
+    }
+
+    fn next(&mut self) -> Result<WorkerMessage, String> {
+        match self.messages.recv_timeout(self.patience) {
+            Ok(message) => message,
+            Err(RecvTimeoutError::Timeout) => Err("the load generator did not answer in time".into()),
+            Err(RecvTimeoutError::Disconnected) => {
+                let how = self.child.wait().map_or_else(|e| e.to_string(), ending);
+                Err(format!("the load generator {how}"))
+            }
+        }
+    }
+}
+
+impl Drop for Generator {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn read_messages(output: ChildStdout) -> Receiver<Result<WorkerMessage, String>> {
+    let (sender, receiver) = channel();
+    thread::spawn(move || {
+        for line in BufReader::new(output).lines().map_while(Result::ok) {
+            let message = serde_json::from_str(&line)
+                .map_err(|e| format!("the load generator's answer is unreadable: {e}"));
+            if sender.send(message).is_err() {
+                return;
+            }
+        }
+    });
+    receiver
+}
+
+fn load_spec(lab: &Lab, instance: &Instance, trial: &PlannedTrial, point: &LoadPoint) -> LoadSpec {
+    let target = (instance.site.server.address, APP_PORT).into();
+    LoadSpec {
+        host: format!("server:{APP_PORT}"),
+        path: ALLOWED_PATH.into(),
+        connections: lab.setup.workload.connections,
+        model: match point.load {
+            Regime::Steady { rate_per_s, arrivals } => {
+                LoadModel::Open { rate_per_s, arrivals, seed: trial.arrival_seed }
+            }
+            Regime::Saturated => LoadModel::Closed,
+        },
+        warmup_ns: lab.setup.warmup_ns,
+        window_ns: lab.setup.trial_ns,
+        drain_ns: DRAIN_NS,
+        ..LoadSpec::new(target)
+    }
+}
+
+/// The application's own account of its delays, asked from inside its pod, past any proxy.
+fn delay_stats(variant: &Variant, pod: &PodNet) -> Result<Option<AppStats>, String> {
+    if variant.inject.is_none() {
+        return Ok(None);
+    }
+    let request = Ask { method: "GET", path: STATS_PATH, canary: None };
+    let heard = connect(&pod.namespace, (std::net::Ipv4Addr::LOCALHOST, APP_PORT))
+        .map_or_else(|heard| heard, |mut stream| ask(&mut stream, &request));
+    let Heard::Answer { status: 200, body, .. } = &heard else {
+        return Err(format!("the test application does not say its delay: {}", heard.describe()));
+    };
+    serde_json::from_slice(body).map(Some).map_err(|e| e.to_string())
+}
+
+fn injected(before: Option<AppStats>, after: Option<AppStats>) -> Option<InjectedDelay> {
+    let (before, after) = (before?, after?);
+    let count = after.delayed.checked_sub(before.delayed).filter(|count| *count > 0)?;
+    Some(InjectedDelay {
+        asked_ns: after.delay_asked_ns,
+        count,
+        mean_ns: (after.delay_sum_ns.saturating_sub(before.delay_sum_ns)) as f64 / count as f64,
+    })
+}

@@ -1,0 +1,169 @@
+//! Mutual TLS with SPIFFE identities, shared by the minimal proxy and by the probes.
+//!
+//! A SPIFFE certificate has no DNS name: who the peer is stands in a URI. So the chain is verified
+//! as usual and the name by rules of our own.
+
+use std::sync::Arc;
+
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::client::verify_server_cert_signed_by_trust_anchor;
+use rustls::crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::server::{ParsedCertificate, WebPkiClientVerifier};
+use rustls::{
+    CertificateError, ClientConfig, DigitallySignedStruct, Error, RootCertStore, ServerConfig,
+    SignatureScheme,
+};
+use x509_parser::extensions::GeneralName;
+use x509_parser::prelude::{FromDer, X509Certificate};
+
+/// A chain, its key and whom it trusts, PEM.
+#[derive(Clone, Debug)]
+pub(crate) struct Credentials {
+    pub(crate) chain_pem: String,
+    pub(crate) key_pem: String,
+    pub(crate) root_pem: String,
+}
+
+impl Credentials {
+    fn chain(&self) -> Result<Vec<CertificateDer<'static>>, Error> {
+        CertificateDer::pem_slice_iter(self.chain_pem.as_bytes())
+            .collect::<Result<_, _>>()
+            .map_err(|e| Error::General(format!("certificate chain: {e}")))
+    }
+
+    fn key(&self) -> Result<PrivateKeyDer<'static>, Error> {
+        PrivateKeyDer::from_pem_slice(self.key_pem.as_bytes())
+            .map_err(|e| Error::General(format!("private key: {e}")))
+    }
+
+    fn roots(&self) -> Result<RootCertStore, Error> {
+        let mut roots = RootCertStore::empty();
+        for certificate in CertificateDer::pem_slice_iter(self.root_pem.as_bytes()) {
+            roots.add(certificate.map_err(|e| Error::General(format!("trust anchor: {e}")))?)?;
+        }
+        Ok(roots)
+    }
+}
+
+/// The one provider and its default ciphers, for all; TLS 1.3 only, as all data planes negotiate.
+fn provider() -> Arc<CryptoProvider> {
+    let mut provider = ring::default_provider();
+    // Envoy and linkerd2-proxy put AES-128-GCM first: equal work means the same cipher here.
+    provider
+        .cipher_suites
+        .sort_by_key(|s| s.suite() != rustls::CipherSuite::TLS13_AES_128_GCM_SHA256);
+    Arc::new(provider)
+}
+
+/// How a client judges the server's identity.
+#[derive(Clone, Debug)]
+pub(crate) enum Expect {
+    /// This SPIFFE identity, exactly.
+    Exactly(String),
+    /// Any identity that the trust anchor vouches for: the prober reads it afterwards.
+    Anyone,
+}
+
+/// A client that proves its own identity.
+pub(crate) fn client_config(
+    credentials: &Credentials,
+    expect: Expect,
+    alpn: &[String],
+) -> Result<ClientConfig, Error> {
+    let provider = provider();
+    let verifier = SpiffeVerifier { roots: credentials.roots()?, expect, provider: provider.clone() };
+    let mut config = ClientConfig::builder_with_provider(provider)
+        .with_protocol_versions(&[&rustls::version::TLS13])?
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(verifier))
+        .with_client_auth_cert(credentials.chain()?, credentials.key()?)?;
+    config.alpn_protocols = alpn.iter().map(|p| p.clone().into_bytes()).collect();
+    config.enable_sni = false;
+    // Each connection pays its own handshake, as between Istio's sidecars.
+    config.resumption = rustls::client::Resumption::disabled();
+    Ok(config)
+}
+
+/// A server that demands a certificate of its clients. Who they are is for the caller to check.
+pub(crate) fn server_config(credentials: &Credentials) -> Result<ServerConfig, Error> {
+    let provider = provider();
+    let verifier =
+        WebPkiClientVerifier::builder_with_provider(Arc::new(credentials.roots()?), provider.clone())
+            .build()
+            .map_err(|e| Error::General(e.to_string()))?;
+    let mut config = ServerConfig::builder_with_provider(provider)
+        .with_protocol_versions(&[&rustls::version::TLS13])?
+        .with_client_cert_verifier(verifier)
+        .with_single_cert(credentials.chain()?, credentials.key()?)?;
+    config.send_tls13_tickets = 0;
+    Ok(config)
+}
+
+/// The SPIFFE identity in a certificate: its only URI that begins with `spiffe://`.
+pub(crate) fn spiffe_identity(certificate: &CertificateDer<'_>) -> Option<String> {
+    let (_, parsed) = X509Certificate::from_der(certificate).ok()?;
+    let names = parsed.subject_alternative_name().ok()??;
+    let mut identities = names.value.general_names.iter().filter_map(|name| match name {
+        GeneralName::URI(uri) if uri.starts_with("spiffe://") => Some((*uri).to_owned()),
+        _ => None,
+    });
+    let first = identities.next()?;
+    identities.next().is_none().then_some(first)
+}
+
+#[derive(Debug)]
+struct SpiffeVerifier {
+    roots: RootCertStore,
+    expect: Expect,
+    provider: Arc<CryptoProvider>,
+}
+
+impl ServerCertVerifier for SpiffeVerifier {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        _server_name: &ServerName<'_>,
+        _ocsp_response: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        let parsed = ParsedCertificate::try_from(end_entity)?;
+        verify_server_cert_signed_by_trust_anchor(
+            &parsed,
+            &self.roots,
+            intermediates,
+            now,
+            self.provider.signature_verification_algorithms.all,
+        )?;
+        match &self.expect {
+            Expect::Exactly(identity) if spiffe_identity(end_entity).as_ref() != Some(identity) => {
+                Err(Error::InvalidCertificate(CertificateError::NotValidForName))
+            }
+            _ => Ok(ServerCertVerified::assertion()),
+        }
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        verify_tls12_signature(message, cert, dss, &self.provider.signature_verification_algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        verify_tls13_signature(message, cert, dss, &self.provider.signature_verification_algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.provider.signature_verification_algorithms.supported_schemes()
+    }
+}
