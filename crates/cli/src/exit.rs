@@ -28,7 +28,10 @@ pub(crate) struct Failure {
 
 impl Failure {
     pub(crate) fn new(code: u8, message: impl ToString) -> Self {
-        Self { code, message: message.to_string() }
+        Self {
+            code,
+            message: message.to_string(),
+        }
     }
 
     pub(crate) fn with_fix(code: u8, message: impl ToString, fix: &str) -> Self {

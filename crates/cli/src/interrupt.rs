@@ -17,11 +17,15 @@ pub(crate) struct Interrupt {
 impl Interrupt {
     /// Catches SIGINT, SIGTERM and SIGHUP from now on.
     pub(crate) fn catch() -> Self {
-        let this = Self { flag: Arc::default(), signal: Arc::default() };
+        let this = Self {
+            flag: Arc::default(),
+            signal: Arc::default(),
+        };
         for signal in [SIGINT, SIGTERM, SIGHUP] {
             // The order matters: the first signal sets the flag, which arms the shutdown for the
             // second. Registering fails only for signals that may not be caught.
-            let _ = flag::register_conditional_shutdown(signal, 128 + signal, Arc::clone(&this.flag));
+            let _ =
+                flag::register_conditional_shutdown(signal, 128 + signal, Arc::clone(&this.flag));
             let _ = flag::register(signal, Arc::clone(&this.flag));
             let _ = flag::register_usize(signal, Arc::clone(&this.signal), signal as usize);
         }

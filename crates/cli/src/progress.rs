@@ -22,7 +22,10 @@ impl Progress {
             bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
             bar
         });
-        Self { bar, round: String::new() }
+        Self {
+            bar,
+            round: String::new(),
+        }
     }
 
     /// Whether there is a bar that moves.
@@ -47,10 +50,21 @@ impl Progress {
                 let line = format!("{}: starting and proving the variants", self.round);
                 self.message(&line);
             }
-            Event::VariantFailed { variant, round, reason } => {
-                self.line(&format!("{variant} cannot be measured in round {round}: {reason}"));
+            Event::VariantFailed {
+                variant,
+                round,
+                reason,
+            } => {
+                self.line(&format!(
+                    "{variant} cannot be measured in round {round}: {reason}"
+                ));
             }
-            Event::TrialStarted { trial, done, of, left_ns } => {
+            Event::TrialStarted {
+                trial,
+                done,
+                of,
+                left_ns,
+            } => {
                 if let Some(bar) = &self.bar {
                     bar.set_length(u64::from(*of));
                     bar.set_position(u64::from(*done));

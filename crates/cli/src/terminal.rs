@@ -1,5 +1,8 @@
 //! Standard output and standard error, and how wide they are.
-#![expect(clippy::print_stderr, reason = "the one place that writes to standard error")]
+#![expect(
+    clippy::print_stderr,
+    reason = "the one place that writes to standard error"
+)]
 
 use std::io::{self, IsTerminal as _, Write as _};
 
@@ -20,7 +23,8 @@ pub(crate) fn say(text: &str) {
 
 /// Columns of standard output.
 pub(crate) fn width() -> usize {
-    terminal_size::terminal_size_of(io::stdout()).map_or(DEFAULT_WIDTH, |(w, _)| usize::from(w.0).min(140))
+    terminal_size::terminal_size_of(io::stdout())
+        .map_or(DEFAULT_WIDTH, |(w, _)| usize::from(w.0).min(140))
 }
 
 /// Whether standard output may have colors: a terminal, and nobody said no (no-color.org).

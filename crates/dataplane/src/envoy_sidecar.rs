@@ -289,6 +289,9 @@ fn common_tls(pod: &Pod, alpn: &[&str], peer: &Value) -> Value {
         "tls_params": {
             "tls_minimum_protocol_version": "TLSv1_2",
             "tls_maximum_protocol_version": "TLSv1_3",
+            // Envoy's own first choice is X25519MLKEM768, which the other data planes do not all
+            // have: equal work means one group for all.
+            "ecdh_curves": ["X25519"],
         },
         "alpn_protocols": alpn,
         "tls_certificates": [{

@@ -94,6 +94,7 @@ fn measure(spec: &LoadSpec) {
         on_window: &mut |_| {},
         on_progress: None,
         abort: None,
+        on_result: None,
     };
     let outcome = run_with(spec, hooks).unwrap();
     let r = &outcome.result;

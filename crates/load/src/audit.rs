@@ -14,9 +14,12 @@ const NO_SLEEP_NS: u64 = 2_000;
 /// into that time are late through its fault, however few connections they then share.
 const STALL_NS: u64 = 200_000;
 
-/// Open loop: the send lag that one request in a hundred may exceed through the
-/// generator's own fault. What meshes add to p99 is of this order; more would be in it.
-const MAX_LAG_P99_NS: u64 = 1_000_000;
+/// Open loop: the send lag that one request in twenty may exceed through the generator's own
+/// fault. One in a hundred would be too strict: a single pause of a virtual machine, of the few
+/// milliseconds that its host takes now and then, makes as many late in a trial of half a second.
+/// Such a pause is in the response latency, strikes all variants alike, and is in the histogram of
+/// the send lag; a generator that is too slow makes far more requests late.
+const MAX_LAG_P95_NS: u64 = 1_000_000;
 
 /// Open loop: the same for one request in two. A timer's wake-up in a virtual machine
 /// takes half of it; more would be a good part of the median that is measured.
@@ -162,7 +165,7 @@ fn verdict(busy_share: f64, lag: Option<&LatencyHistogram>) -> Option<String> {
         });
     };
     for (quantile, name, limit_ns) in [
-        (0.99, "1 request in 100", MAX_LAG_P99_NS),
+        (0.95, "1 request in 20", MAX_LAG_P95_NS),
         (0.5, "1 request in 2", MAX_LAG_P50_NS),
     ] {
         let found_ns = lag.quantile_ns(quantile).unwrap_or(0);
@@ -259,12 +262,18 @@ mod tests {
         assert!(verdict(0.91, Some(&lag)).unwrap().contains("91 %"));
         assert_eq!(verdict(0.94, None), None);
         assert!(verdict(0.96, None).unwrap().contains("96 %"));
-        for _ in 0..4 {
+        lag.record(9_000_000);
+        assert_eq!(
+            verdict(0.5, Some(&lag)),
+            None,
+            "one pause is no slow generator"
+        );
+        for _ in 0..8 {
             lag.record(3_000_000);
         }
         let reason = verdict(0.5, Some(&lag)).unwrap();
         assert!(
-            reason.contains("1 request in 100 more than 3.00 ms late"),
+            reason.contains("1 request in 20 more than 3.00 ms late"),
             "{reason}"
         );
     }

@@ -77,6 +77,8 @@ pub struct Hooks<'a> {
     pub on_progress: Option<&'a mut dyn FnMut(Progress)>,
     /// When this becomes true the window ends, and the result is of what was measured.
     pub abort: Option<&'a AtomicBool>,
+    /// The figures are there and the connections still open: they close when this returns.
+    pub on_result: Option<&'a mut dyn FnMut(&Outcome)>,
 }
 
 /// A load's result with what only the generator can tell.
@@ -100,6 +102,7 @@ pub fn run(spec: &LoadSpec, on_window: &mut dyn FnMut(Window)) -> Result<LoadRes
         on_window,
         on_progress: None,
         abort: None,
+        on_result: None,
     };
     run_with(spec, hooks).map(|outcome| outcome.result)
 }
@@ -121,7 +124,11 @@ pub fn run_with(spec: &LoadSpec, mut hooks: Hooks<'_>) -> Result<Outcome, LoadEr
         end_monotonic_ns: engine.end_ns,
     });
     engine.drive(&mut events, &mut hooks)?;
-    Ok(engine.finish())
+    let (outcome, _still_open) = engine.finish();
+    if let Some(on_result) = hooks.on_result {
+        on_result(&outcome);
+    }
+    Ok(outcome)
 }
 
 fn prepare_thread(spec: &LoadSpec) -> Result<(), LoadError> {
@@ -512,7 +519,7 @@ impl<'a> Engine<'a> {
         }
     }
 
-    fn finish(mut self) -> Outcome {
+    fn finish(mut self) -> (Outcome, Pool) {
         // Arrivals that never found a connection were offered all the same.
         let mut never_sent = 0;
         while let Some(intended_ns) = self.next_intended_ns() {
@@ -538,10 +545,11 @@ impl<'a> Engine<'a> {
             .iter()
             .find_map(crate::connection::Connection::congestion_control)
             .unwrap_or_default();
-        Outcome {
+        let outcome = Outcome {
             result,
             queued,
             generator_lag,
-        }
+        };
+        (outcome, self.pool)
     }
 }

@@ -1,11 +1,13 @@
 //! The load generator as a process of its own: one JSON request in, JSON lines out.
 
+use std::cell::RefCell;
 use std::io::{Read, Write};
 
 use meshtax_model::trial::LoadResult;
 use serde::{Deserialize, Serialize};
 
-use crate::engine::{Window, run};
+use crate::engine::{Hooks, Outcome, Window, run_with};
+use crate::error::LoadError;
 use crate::spec::LoadSpec;
 
 /// The protocol's version, in both directions.
@@ -18,6 +20,10 @@ pub struct WorkerRequest {
     pub protocol: u32,
     /// The load.
     pub spec: LoadSpec,
+    /// Keep the connections open after the result until the input ends, so that the starter can
+    /// look at what stands between the two ends.
+    #[serde(default)]
+    pub hold: bool,
 }
 
 impl WorkerRequest {
@@ -27,6 +33,16 @@ impl WorkerRequest {
         Self {
             protocol: WORKER_PROTOCOL,
             spec,
+            hold: false,
+        }
+    }
+
+    /// The same, with the connections kept open until the input ends.
+    #[must_use]
+    pub fn holding(spec: LoadSpec) -> Self {
+        Self {
+            hold: true,
+            ..Self::new(spec)
         }
     }
 }
@@ -128,21 +144,11 @@ pub enum WorkerError {
 ///
 /// # Errors
 /// When the output is closed, or the load failed (that is written too).
-pub fn worker_main(input: impl Read, mut output: impl Write) -> Result<(), WorkerError> {
-    let outcome = read_request(input).and_then(|spec| {
-        let mut written = Ok(());
-        let result = run(&spec, &mut |window| {
-            written = write_line(&mut output, &WorkerMessage::Window(window));
-        });
-        result
-            .map(|result| (result, written))
-            .map_err(|e| e.to_string())
-    });
+pub fn worker_main(mut input: impl Read, mut output: impl Write) -> Result<(), WorkerError> {
+    let outcome = read_request(&mut input)
+        .and_then(|request| offer(&request, &mut input, &mut output).map_err(|e| e.to_string()));
     match outcome {
-        Ok((result, written)) => {
-            written?;
-            write_line(&mut output, &WorkerMessage::Result(Box::new(result)))
-        }
+        Ok(written) => written,
         Err(reason) => {
             write_line(&mut output, &WorkerMessage::Error(reason.clone()))?;
             Err(WorkerError::Failed(reason))
@@ -150,7 +156,39 @@ pub fn worker_main(input: impl Read, mut output: impl Write) -> Result<(), Worke
     }
 }
 
-fn read_request(input: impl Read) -> Result<LoadSpec, String> {
+/// Offers the load. The inner result says whether the messages could be written.
+fn offer(
+    request: &WorkerRequest,
+    input: &mut impl Read,
+    output: &mut impl Write,
+) -> Result<Result<(), WorkerError>, LoadError> {
+    let written = RefCell::new(Ok(()));
+    let output = RefCell::new(output);
+    let write = |message: &WorkerMessage| {
+        let mut written = written.borrow_mut();
+        if written.is_ok() {
+            *written = write_line(*output.borrow_mut(), message);
+        }
+    };
+    let mut on_window = |window| write(&WorkerMessage::Window(window));
+    let mut on_result = |outcome: &Outcome| {
+        write(&WorkerMessage::Result(Box::new(outcome.result.clone())));
+        if request.hold {
+            // However it ends, whoever started this worker looks no longer.
+            let _ = std::io::copy(input, &mut std::io::sink());
+        }
+    };
+    let hooks = Hooks {
+        on_window: &mut on_window,
+        on_progress: None,
+        abort: None,
+        on_result: Some(&mut on_result),
+    };
+    run_with(&request.spec, hooks)?;
+    Ok(written.into_inner())
+}
+
+fn read_request(input: impl Read) -> Result<WorkerRequest, String> {
     let mut reader = serde_json::Deserializer::from_reader(input);
     // The version first: a request of another one may have any fields.
     let value = serde_json::Value::deserialize(&mut reader)
@@ -162,9 +200,7 @@ fn read_request(input: impl Read) -> Result<LoadSpec, String> {
             protocol.map_or("none".to_owned(), |p| p.to_string())
         ));
     }
-    let request: WorkerRequest = serde_json::from_value(value)
-        .map_err(|e| format!("the load request is not understood: {e}"))?;
-    Ok(request.spec)
+    serde_json::from_value(value).map_err(|e| format!("the load request is not understood: {e}"))
 }
 
 fn write_line(output: &mut impl Write, message: &WorkerMessage) -> Result<(), WorkerError> {

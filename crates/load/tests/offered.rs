@@ -80,6 +80,7 @@ fn outcome(spec: &LoadSpec) -> Outcome {
         on_window: &mut |_| {},
         on_progress: None,
         abort: None,
+        on_result: None,
     };
     let outcome = run_with(spec, hooks).unwrap();
     let r = &outcome.result;
@@ -196,6 +197,7 @@ fn a_stalled_generator_shows_too_and_is_told() {
             stalled = true;
         }),
         abort: None,
+        on_result: None,
     };
     let result = run_with(&spec, hooks).unwrap().result;
     assert!(
@@ -391,6 +393,7 @@ fn an_abort_ends_early_with_what_was_measured() {
             shown.fetch_add(1, Ordering::Relaxed);
         }),
         abort: Some(&abort),
+        on_result: None,
     };
     let result = run_with(&spec, hooks).unwrap().result;
     assert!(

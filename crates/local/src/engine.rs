@@ -48,7 +48,11 @@ impl LocalEngine {
     /// An engine that starts nothing yet.
     #[must_use]
     pub fn new(options: LocalOptions) -> Self {
-        Self { options, lab: None, without_program: BTreeMap::new() }
+        Self {
+            options,
+            lab: None,
+            without_program: BTreeMap::new(),
+        }
     }
 
     fn ask(&mut self, request: &Request) -> Result<Reply, EngineError> {
@@ -57,9 +61,11 @@ impl LocalEngine {
             .as_mut()
             .ok_or_else(|| EngineError::Lost("the lab is not running".into()))?;
         match lab.exchange(request) {
-            Ok(Reply::Refused { step, cause, not_permitted }) => {
-                Err(refused_inside(&step, &cause, not_permitted))
-            }
+            Ok(Reply::Refused {
+                step,
+                cause,
+                not_permitted,
+            }) => Err(refused_inside(&step, &cause, not_permitted)),
             Ok(reply) => Ok(reply),
             Err(e) => Err(lab.lost(&e)),
         }
@@ -103,7 +109,10 @@ impl Engine for LocalEngine {
         let envoy = self.options.envoy.as_ref().map(|e| e.path.as_path());
         let sandbox = Sandbox::start(&["internal", "lab"], envoy).map_err(|e| no_namespaces(&e))?;
         let lost = |e: io::Error| EngineError::Lost(format!("the lab's control socket: {e}"));
-        sandbox.control.set_read_timeout(Some(PATIENCE)).map_err(lost)?;
+        sandbox
+            .control
+            .set_read_timeout(Some(PATIENCE))
+            .map_err(lost)?;
         let replies = BufReader::new(sandbox.control.try_clone().map_err(lost)?);
         let rootless = sandbox.rootless;
         self.lab = Some(RunningLab { sandbox, replies });
@@ -136,8 +145,10 @@ impl Engine for LocalEngine {
         round: u32,
         variants: &[Variant],
     ) -> Result<Vec<VariantStart>, EngineError> {
-        let (absent, present): (Vec<_>, Vec<_>) =
-            variants.iter().cloned().partition(|v| self.without_program.contains_key(&v.id));
+        let (absent, present): (Vec<_>, Vec<_>) = variants
+            .iter()
+            .cloned()
+            .partition(|v| self.without_program.contains_key(&v.id));
         let mut starts: Vec<VariantStart> = absent
             .into_iter()
             .map(|v| VariantStart {
@@ -146,7 +157,10 @@ impl Engine for LocalEngine {
                 evidence: None,
             })
             .collect();
-        match self.ask(&Request::StartRound { round, variants: present })? {
+        match self.ask(&Request::StartRound {
+            round,
+            variants: present,
+        })? {
             Reply::RoundStarted(reports) => {
                 starts.extend(reports.into_iter().map(|r| VariantStart {
                     variant: r.variant,
@@ -165,9 +179,15 @@ impl Engine for LocalEngine {
         load_point: &LoadPoint,
     ) -> Result<Measured, EngineError> {
         let own_before = meshtax_observe::cpu_ns(std::process::id()).unwrap_or(0);
-        let request = Request::Trial { trial: trial.clone(), load_point: load_point.clone() };
+        let request = Request::Trial {
+            trial: trial.clone(),
+            load_point: load_point.clone(),
+        };
         match self.ask(&request)? {
-            Reply::Measured { outcome, mut sample } => {
+            Reply::Measured {
+                outcome,
+                mut sample,
+            } => {
                 let own_after = meshtax_observe::cpu_ns(std::process::id()).unwrap_or(own_before);
                 if let Some(sample) = &mut sample {
                     charge_harness(sample, own_after.saturating_sub(own_before));
@@ -200,7 +220,12 @@ impl LocalEngine {
     fn artifacts(&self, experiment: &Experiment) -> Vec<Artifact> {
         DATA_PLANES
             .iter()
-            .filter(|plane| experiment.variants.iter().any(|v| v.data_plane == plane.name))
+            .filter(|plane| {
+                experiment
+                    .variants
+                    .iter()
+                    .any(|v| v.data_plane == plane.name)
+            })
             .filter_map(|plane| match plane.needs {
                 None => None,
                 Some(Program::LimitProxy) => None,
@@ -218,7 +243,11 @@ impl LocalEngine {
 
 /// What this process used while it waited (progress, storing) is meshtax's own, too.
 fn charge_harness(sample: &mut ResourceSample, cpu_ns: u64) {
-    if let Some(harness) = sample.components.iter_mut().find(|c| c.role == ComponentRole::Harness) {
+    if let Some(harness) = sample
+        .components
+        .iter_mut()
+        .find(|c| c.role == ComponentRole::Harness)
+    {
         harness.cpu_ns += cpu_ns;
     }
 }
@@ -249,7 +278,11 @@ pub fn cpu_layout(allowed: &[u32]) -> CpuLayout {
         let middle = rest.len() / 2;
         (rest[..middle].to_vec(), rest[middle..].to_vec())
     };
-    CpuLayout { generator, client_node, server_node }
+    CpuLayout {
+        generator,
+        client_node,
+        server_node,
+    }
 }
 
 #[cfg(test)]

@@ -9,9 +9,20 @@ use crate::sandbox::SandboxError;
 
 /// No namespaces could be made.
 pub(crate) fn no_namespaces(error: &SandboxError) -> EngineError {
-    let kind = if error.user_namespace { "user namespaces" } else { "namespaces" };
-    let what = format!("the lab needs {kind}, and this machine refuses them: cannot {}: {}", error.step, error.errno.desc());
-    EngineError::Missing { what, fix: namespace_fix(error) }
+    let kind = if error.user_namespace {
+        "user namespaces"
+    } else {
+        "namespaces"
+    };
+    let what = format!(
+        "the lab needs {kind}, and this machine refuses them: cannot {}: {}",
+        error.step,
+        error.errno.desc()
+    );
+    EngineError::Missing {
+        what,
+        fix: namespace_fix(error),
+    }
 }
 
 fn namespace_fix(error: &SandboxError) -> String {
@@ -21,9 +32,11 @@ fn namespace_fix(error: &SandboxError) -> String {
         return format!("{limit} is 0: `sudo sysctl {limit}=65536`, or run as root");
     }
     match error.errno {
-        Errno::ENOSPC | Errno::EUSERS => "a limit on namespaces is reached: see `sysctl user` and raise the \
+        Errno::ENOSPC | Errno::EUSERS => {
+            "a limit on namespaces is reached: see `sysctl user` and raise the \
             user.max_*_namespaces that are low, or run as root"
-            .into(),
+                .into()
+        }
         Errno::EPERM | Errno::EACCES | Errno::ENOSYS => forbidden_fix(),
         _ => "see user_namespaces(7); as root no user namespace is needed".into(),
     }
@@ -32,11 +45,26 @@ fn namespace_fix(error: &SandboxError) -> String {
 /// The limits on namespaces, as seen from here, that are zero.
 fn exhausted_limit() -> Option<&'static str> {
     [
-        ("user.max_user_namespaces", "/proc/sys/user/max_user_namespaces"),
-        ("user.max_net_namespaces", "/proc/sys/user/max_net_namespaces"),
-        ("user.max_pid_namespaces", "/proc/sys/user/max_pid_namespaces"),
-        ("user.max_mnt_namespaces", "/proc/sys/user/max_mnt_namespaces"),
-        ("user.max_ipc_namespaces", "/proc/sys/user/max_ipc_namespaces"),
+        (
+            "user.max_user_namespaces",
+            "/proc/sys/user/max_user_namespaces",
+        ),
+        (
+            "user.max_net_namespaces",
+            "/proc/sys/user/max_net_namespaces",
+        ),
+        (
+            "user.max_pid_namespaces",
+            "/proc/sys/user/max_pid_namespaces",
+        ),
+        (
+            "user.max_mnt_namespaces",
+            "/proc/sys/user/max_mnt_namespaces",
+        ),
+        (
+            "user.max_ipc_namespaces",
+            "/proc/sys/user/max_ipc_namespaces",
+        ),
     ]
     .into_iter()
     .find(|(_, path)| setting(path).as_deref() == Some("0"))
@@ -76,9 +104,14 @@ pub(crate) fn refused_inside(step: &str, cause: &str, not_permitted: bool) -> En
     } else {
         "the kernel may lack a feature: `meshtax doctor` tells which".into()
     };
-    EngineError::Missing { what: format!("the lab cannot {step}: {cause}"), fix }
+    EngineError::Missing {
+        what: format!("the lab cannot {step}: {cause}"),
+        fix,
+    }
 }
 
 fn setting(path: &str) -> Option<String> {
-    fs::read_to_string(path).ok().map(|text| text.trim().to_owned())
+    fs::read_to_string(path)
+        .ok()
+        .map(|text| text.trim().to_owned())
 }

@@ -23,7 +23,10 @@ pub(crate) enum Request {
     /// New processes for these variants, proven.
     StartRound { round: u32, variants: Vec<Variant> },
     /// Measure.
-    Trial { trial: PlannedTrial, load_point: LoadPoint },
+    Trial {
+        trial: PlannedTrial,
+        load_point: LoadPoint,
+    },
     /// End the round's processes.
     EndRound,
 }
@@ -47,11 +50,18 @@ pub(crate) enum Reply {
     /// Nodes and pods are there.
     Prepared,
     /// This machine does not let the lab do something.
-    Refused { step: String, cause: String, not_permitted: bool },
+    Refused {
+        step: String,
+        cause: String,
+        not_permitted: bool,
+    },
     /// How each variant's start went.
     RoundStarted(Vec<StartReport>),
     /// A trial's figures.
-    Measured { outcome: TrialOutcome, sample: Option<ResourceSample> },
+    Measured {
+        outcome: TrialOutcome,
+        sample: Option<ResourceSample>,
+    },
     /// All processes of the round are gone.
     RoundEnded,
 }

@@ -1,7 +1,10 @@
 //! The lab's process: a child in namespaces of its own, whose death removes all that is in them.
 //!
 //! This is the one module with `unsafe` code: `clone` has no safe wrapper.
-#![expect(unsafe_code, reason = "clone(2) and what its child may do before exec have no safe form")]
+#![expect(
+    unsafe_code,
+    reason = "clone(2) and what its child may do before exec have no safe form"
+)]
 
 use std::ffi::{CString, c_char};
 use std::fs;
@@ -80,11 +83,17 @@ impl Sandbox {
         })?;
         // From here on a failure drops `release` and `control`, and the child ends.
         drop((go, theirs));
-        let sandbox = Self { pid, control, rootless: user_namespace };
+        let sandbox = Self {
+            pid,
+            control,
+            rootless: user_namespace,
+        };
         if user_namespace {
             map_ids(pid).map_err(fail("map the user into the new namespace"))?;
         }
-        release.write_all(b"g").map_err(fail("release the lab's process"))?;
+        release
+            .write_all(b"g")
+            .map_err(fail("release the lab's process"))?;
         Ok(sandbox)
     }
 
@@ -213,7 +222,11 @@ fn child(image: &Image) -> ! {
         // A session of its own: Ctrl-C at the terminal is for the parent, which takes the lab down.
         libc::setsid();
         let control = libc::fcntl(image.control, libc::F_DUPFD, 10);
-        let envoy = if image.envoy < 0 { -1 } else { libc::fcntl(image.envoy, libc::F_DUPFD, 10) };
+        let envoy = if image.envoy < 0 {
+            -1
+        } else {
+            libc::fcntl(image.envoy, libc::F_DUPFD, 10)
+        };
         libc::dup2(control, 0);
         libc::dup2(2, 1);
         if envoy >= 0 {

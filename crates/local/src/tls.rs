@@ -73,7 +73,11 @@ pub(crate) fn client_config(
     alpn: &[String],
 ) -> Result<ClientConfig, Error> {
     let provider = provider();
-    let verifier = SpiffeVerifier { roots: credentials.roots()?, expect, provider: provider.clone() };
+    let verifier = SpiffeVerifier {
+        roots: credentials.roots()?,
+        expect,
+        provider: provider.clone(),
+    };
     let mut config = ClientConfig::builder_with_provider(provider)
         .with_protocol_versions(&[&rustls::version::TLS13])?
         .dangerous()
@@ -89,10 +93,12 @@ pub(crate) fn client_config(
 /// A server that demands a certificate of its clients. Who they are is for the caller to check.
 pub(crate) fn server_config(credentials: &Credentials) -> Result<ServerConfig, Error> {
     let provider = provider();
-    let verifier =
-        WebPkiClientVerifier::builder_with_provider(Arc::new(credentials.roots()?), provider.clone())
-            .build()
-            .map_err(|e| Error::General(e.to_string()))?;
+    let verifier = WebPkiClientVerifier::builder_with_provider(
+        Arc::new(credentials.roots()?),
+        provider.clone(),
+    )
+    .build()
+    .map_err(|e| Error::General(e.to_string()))?;
     let mut config = ServerConfig::builder_with_provider(provider)
         .with_protocol_versions(&[&rustls::version::TLS13])?
         .with_client_cert_verifier(verifier)
@@ -105,10 +111,14 @@ pub(crate) fn server_config(credentials: &Credentials) -> Result<ServerConfig, E
 pub(crate) fn spiffe_identity(certificate: &CertificateDer<'_>) -> Option<String> {
     let (_, parsed) = X509Certificate::from_der(certificate).ok()?;
     let names = parsed.subject_alternative_name().ok()??;
-    let mut identities = names.value.general_names.iter().filter_map(|name| match name {
-        GeneralName::URI(uri) if uri.starts_with("spiffe://") => Some((*uri).to_owned()),
-        _ => None,
-    });
+    let mut identities = names
+        .value
+        .general_names
+        .iter()
+        .filter_map(|name| match name {
+            GeneralName::URI(uri) if uri.starts_with("spiffe://") => Some((*uri).to_owned()),
+            _ => None,
+        });
     let first = identities.next()?;
     identities.next().is_none().then_some(first)
 }
@@ -151,7 +161,12 @@ impl ServerCertVerifier for SpiffeVerifier {
         cert: &CertificateDer<'_>,
         dss: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        verify_tls12_signature(message, cert, dss, &self.provider.signature_verification_algorithms)
+        verify_tls12_signature(
+            message,
+            cert,
+            dss,
+            &self.provider.signature_verification_algorithms,
+        )
     }
 
     fn verify_tls13_signature(
@@ -160,10 +175,17 @@ impl ServerCertVerifier for SpiffeVerifier {
         cert: &CertificateDer<'_>,
         dss: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        verify_tls13_signature(message, cert, dss, &self.provider.signature_verification_algorithms)
+        verify_tls13_signature(
+            message,
+            cert,
+            dss,
+            &self.provider.signature_verification_algorithms,
+        )
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.provider.signature_verification_algorithms.supported_schemes()
+        self.provider
+            .signature_verification_algorithms
+            .supported_schemes()
     }
 }

@@ -107,12 +107,18 @@ mod tests {
     fn skips_a_request_to_try_again() {
         let mut stream = hello(HELLO_RETRY_REQUEST, 0x0017);
         stream.extend(hello([7; 32], 0x11EC));
-        assert_eq!(server_hello(&stream).unwrap().key_exchange_group, "X25519MLKEM768");
+        assert_eq!(
+            server_hello(&stream).unwrap().key_exchange_group,
+            "X25519MLKEM768"
+        );
     }
 
     #[test]
     fn plain_http_is_no_handshake() {
-        assert_eq!(server_hello(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n"), None);
+        assert_eq!(
+            server_hello(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n"),
+            None
+        );
         assert_eq!(server_hello(b""), None);
         assert_eq!(server_hello(&hello([7; 32], 0x001D)[..20]), None);
     }

@@ -230,7 +230,7 @@ pub enum TrialOutcome {
     Measured {
         /// The generator's figures.
         load: Box<LoadResult>,
-        /// Established connections between the two proxies near the window's end; `None`
+        /// Established connections between the two proxies just after the window; `None`
         /// where there are no proxies.
         proxy_connections: Option<u32>,
         /// Of a variant with an injected delay.

@@ -44,6 +44,8 @@ fn took_ns(run: &RunOnDisk) -> u64 {
     let design = &run.manifest.experiment.design;
     let last = run.trials.iter().map(|t| t.started_unix_ms).max();
     last.map_or(0, |last| {
-        last.saturating_sub(run.manifest.started_unix_ms) * 1_000_000 + design.warmup_ns + design.trial_ns
+        last.saturating_sub(run.manifest.started_unix_ms) * 1_000_000
+            + design.warmup_ns
+            + design.trial_ns
     })
 }

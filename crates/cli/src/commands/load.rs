@@ -3,7 +3,9 @@
 use std::fmt::Write as _;
 use std::net::ToSocketAddrs as _;
 
-use meshtax_load::{Hooks, LoadError, LoadModel, LoadSpec, Outcome as LoadOutcome, Progress as Count};
+use meshtax_load::{
+    Hooks, LoadError, LoadModel, LoadSpec, Outcome as LoadOutcome, Progress as Count,
+};
 use meshtax_model::LatencyHistogram;
 use meshtax_model::trial::LoadResult;
 use serde_json::json;
@@ -23,12 +25,19 @@ pub(crate) fn load(args: LoadArgs) -> Outcome {
         on_window: &mut on_window,
         on_progress: Some(&mut on_progress),
         abort: Some(&interrupt.flag),
+        on_result: None,
     };
     let outcome = meshtax_load::run_with(&spec, hooks).map_err(failure)?;
-    let text = if json { as_json(&spec, &outcome) } else { as_text(&spec, &outcome) };
+    let text = if json {
+        as_json(&spec, &outcome)
+    } else {
+        as_text(&spec, &outcome)
+    };
     print(&text);
     let nothing = outcome.result.completed == 0;
-    Ok(interrupt.exit_code().unwrap_or(if nothing { NOTHING_MEASURED } else { SUCCESS }))
+    Ok(interrupt
+        .exit_code()
+        .unwrap_or(if nothing { NOTHING_MEASURED } else { SUCCESS }))
 }
 
 fn failure(error: LoadError) -> Failure {
@@ -42,7 +51,11 @@ fn failure(error: LoadError) -> Failure {
 
 fn spec(args: LoadArgs) -> Result<LoadSpec, Failure> {
     let url = Url::parse(&args.url).map_err(|why| {
-        Failure::with_fix(USAGE, format!("{}: {why}", args.url), "write it as http://HOST[:PORT][/PATH]")
+        Failure::with_fix(
+            USAGE,
+            format!("{}: {why}", args.url),
+            "write it as http://HOST[:PORT][/PATH]",
+        )
     })?;
     let target = (url.host.as_str(), url.port)
         .to_socket_addrs()
@@ -58,7 +71,11 @@ fn spec(args: LoadArgs) -> Result<LoadSpec, Failure> {
         body: args.body,
         connections: args.connections,
         model: match args.rate {
-            Some(rate_per_s) => LoadModel::Open { rate_per_s, arrivals: args.arrivals, seed },
+            Some(rate_per_s) => LoadModel::Open {
+                rate_per_s,
+                arrivals: args.arrivals,
+                seed,
+            },
             None => LoadModel::Closed,
         },
         warmup_ns: args.warmup,
@@ -97,13 +114,23 @@ impl Url {
             path => path.to_owned(),
         };
         let (host, port) = match authority.rsplit_once(':') {
-            Some((host, port)) if !port.ends_with(']') => {
-                (host, port.parse().map_err(|_| "the port is no number from 1 to 65535")?)
-            }
+            Some((host, port)) if !port.ends_with(']') => (
+                host,
+                port.parse()
+                    .map_err(|_| "the port is no number from 1 to 65535")?,
+            ),
             _ => (authority, 80),
         };
-        let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
-        Ok(Self { authority: authority.to_owned(), host, port, path })
+        let host = host
+            .trim_start_matches('[')
+            .trim_end_matches(']')
+            .to_owned();
+        Ok(Self {
+            authority: authority.to_owned(),
+            host,
+            port,
+            path,
+        })
     }
 }
 
@@ -135,8 +162,14 @@ fn as_json(spec: &LoadSpec, outcome: &LoadOutcome) -> String {
     format!("{document:#}\n")
 }
 
-const QUANTILES: [(&str, f64); 6] =
-    [("p50", 0.5), ("p75", 0.75), ("p90", 0.9), ("p99", 0.99), ("p99.9", 0.999), ("p99.99", 0.9999)];
+const QUANTILES: [(&str, f64); 6] = [
+    ("p50", 0.5),
+    ("p75", 0.75),
+    ("p90", 0.9),
+    ("p99", 0.99),
+    ("p99.9", 0.999),
+    ("p99.99", 0.9999),
+];
 
 /// Requests that must lie above a percentile before it is printed.
 const LEAST_ABOVE: u64 = 10;
@@ -155,52 +188,101 @@ fn quantiles(histogram: &LatencyHistogram) -> serde_json::Value {
 
 fn resolved(histogram: &LatencyHistogram, quantile: f64) -> Option<u64> {
     let above = (histogram.count() as f64 * (1.0 - quantile)).floor() as u64;
-    histogram.quantile_ns(quantile).filter(|_| above >= LEAST_ABOVE)
+    histogram
+        .quantile_ns(quantile)
+        .filter(|_| above >= LEAST_ABOVE)
 }
 
 fn as_text(spec: &LoadSpec, outcome: &LoadOutcome) -> String {
     let result = &outcome.result;
     let mut text = String::new();
-    let _ = writeln!(text, "{} {} over {} connections, {}", spec.method, spec.target, spec.connections, model(spec, result));
+    let _ = writeln!(
+        text,
+        "{} {} over {} connections, {}",
+        spec.method,
+        spec.target,
+        spec.connections,
+        model(spec, result)
+    );
     let _ = writeln!(
         text,
         "{:.0} requests/s completed ({} of {} offered in {:.2} s), {} with status 200-399",
-        result.achieved_per_s(), result.completed, result.offered,
-        result.window_ns as f64 / 1e9, result.succeeded
+        result.achieved_per_s(),
+        result.completed,
+        result.offered,
+        result.window_ns as f64 / 1e9,
+        result.succeeded
     );
     for (status, count) in &result.status {
         let _ = writeln!(text, "  status {status}: {count}");
     }
-    for (kind, count) in result.errors.by_kind().iter().filter(|(_, count)| *count > 0) {
+    for (kind, count) in result
+        .errors
+        .by_kind()
+        .iter()
+        .filter(|(_, count)| *count > 0)
+    {
         let _ = writeln!(text, "  {kind} errors: {count}");
     }
     if result.unanswered > 0 {
         let _ = writeln!(text, "  without an answer: {}", result.unanswered);
     }
-    let _ = writeln!(text, "\n{:<10}{:>12}{:>12}{:>12}", "ms", "response", "service", "send lag");
+    let _ = writeln!(
+        text,
+        "\n{:<10}{:>12}{:>12}{:>12}",
+        "ms", "response", "service", "send lag"
+    );
     let cell = |value: Option<f64>| value.map_or("-".into(), |ns| format!("{:.3}", ns / 1e6));
     let histograms = [&result.response, &result.service, &result.send_lag];
     for (name, quantile) in QUANTILES {
         let cells = histograms.map(|h| cell(resolved(h, quantile).map(|ns| ns as f64)));
-        let _ = writeln!(text, "{name:<10}{:>12}{:>12}{:>12}", cells[0], cells[1], cells[2]);
+        let _ = writeln!(
+            text,
+            "{name:<10}{:>12}{:>12}{:>12}",
+            cells[0], cells[1], cells[2]
+        );
     }
     let means = histograms.map(|h| cell(h.mean_ns()));
-    let _ = writeln!(text, "{:<10}{:>12}{:>12}{:>12}", "mean", means[0], means[1], means[2]);
+    let _ = writeln!(
+        text,
+        "{:<10}{:>12}{:>12}{:>12}",
+        "mean", means[0], means[1], means[2]
+    );
     let largest = histograms.map(|h| cell(h.max_ns().map(|ns| ns as f64)));
-    let _ = writeln!(text, "{:<10}{:>12}{:>12}{:>12}", "max", largest[0], largest[1], largest[2]);
+    let _ = writeln!(
+        text,
+        "{:<10}{:>12}{:>12}{:>12}",
+        "max", largest[0], largest[1], largest[2]
+    );
     let _ = writeln!(text, "(-: fewer than {LEAST_ABOVE} requests above it)\n");
     if matches!(spec.model, LoadModel::Closed) {
-        let _ = writeln!(text, "closed loop: mean latency is connections / throughput, not the server's speed under a given load; use -q for that");
+        let _ = writeln!(
+            text,
+            "closed loop: mean latency is connections / throughput, not the server's speed under a given load; use -q for that"
+        );
     }
-    let verdict = result.audit.generator_bound.as_deref().map_or("fine".into(), |why| format!("generator-bound: {why}"));
-    let _ = writeln!(text, "generator: {verdict} ({:.0} % busy, {})", result.audit.busy_share * 100.0, result.congestion_control);
+    let verdict = result
+        .audit
+        .generator_bound
+        .as_deref()
+        .map_or("fine".into(), |why| format!("generator-bound: {why}"));
+    let _ = writeln!(
+        text,
+        "generator: {verdict} ({:.0} % busy, {})",
+        result.audit.busy_share * 100.0,
+        result.congestion_control
+    );
     text
 }
 
 fn model(spec: &LoadSpec, result: &LoadResult) -> String {
     match spec.model {
         LoadModel::Closed => "closed loop".into(),
-        LoadModel::Open { rate_per_s, arrivals, seed } => format!(
+        LoadModel::Open {
+            rate_per_s,
+            arrivals,
+            seed,
+        } => format!(
             "open loop at {rate_per_s}/s ({arrivals:?} arrivals, seed {seed}), {} connections opened",
             result.connections_opened
         ),

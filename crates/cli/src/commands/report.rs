@@ -22,7 +22,10 @@ pub(crate) fn report(args: &ReportArgs) -> Outcome {
 pub(crate) fn render(analysis: &Analysis, format: Format) -> String {
     match format {
         Format::Terminal => {
-            let options = TerminalOptions { width: terminal::width(), color: terminal::color() };
+            let options = TerminalOptions {
+                width: terminal::width(),
+                color: terminal::color(),
+            };
             meshtax_report::terminal(analysis, options)
         }
         Format::Html => meshtax_report::html(analysis),
@@ -34,7 +37,10 @@ pub(crate) fn render(analysis: &Analysis, format: Format) -> String {
 
 /// The newest run where runs are put by default. Their names begin with their time.
 fn newest() -> Result<PathBuf, Failure> {
-    let parent = meshtax_store::default_path("x").parent().map(Path::to_path_buf).unwrap_or_default();
+    let parent = meshtax_store::default_path("x")
+        .parent()
+        .map(Path::to_path_buf)
+        .unwrap_or_default();
     fs::read_dir(&parent)
         .into_iter()
         .flatten()
@@ -44,6 +50,10 @@ fn newest() -> Result<PathBuf, Failure> {
         .max()
         .ok_or_else(|| {
             let message = format!("there is no run in {}", parent.display());
-            Failure::with_fix(UNREADABLE, message, "name a run's directory, or make one with `meshtax run`")
+            Failure::with_fix(
+                UNREADABLE,
+                message,
+                "name a run's directory, or make one with `meshtax run`",
+            )
         })
 }

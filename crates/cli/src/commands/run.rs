@@ -79,7 +79,10 @@ fn experiment(args: &RunArgs) -> Result<Experiment, Failure> {
     }
     for (variant, _) in &args.sabotage {
         if experiment.variant(variant).is_none() {
-            return Err(Failure::new(USAGE, format!("--sabotage: no variant is called {variant}")));
+            return Err(Failure::new(
+                USAGE,
+                format!("--sabotage: no variant is called {variant}"),
+            ));
         }
     }
     Ok(experiment)
@@ -88,7 +91,10 @@ fn experiment(args: &RunArgs) -> Result<Experiment, Failure> {
 fn create_store(args: &RunArgs, experiment: &Experiment, seed: u64) -> Result<Store, Failure> {
     let started_unix_ms = meshtax_observe::unix_ms();
     let run_id = meshtax_store::run_id(started_unix_ms, &experiment.name, random() as u16);
-    let path = args.out.clone().unwrap_or_else(|| meshtax_store::default_path(&run_id));
+    let path = args
+        .out
+        .clone()
+        .unwrap_or_else(|| meshtax_store::default_path(&run_id));
     let start = RunStart {
         run_id,
         meshtax_version: env!("CARGO_PKG_VERSION").into(),
@@ -101,7 +107,9 @@ fn create_store(args: &RunArgs, experiment: &Experiment, seed: u64) -> Result<St
 /// Of no use for secrets: a seed that differs from run to run.
 fn random() -> u64 {
     use std::hash::{BuildHasher as _, Hasher as _};
-    std::collections::hash_map::RandomState::new().build_hasher().finish()
+    std::collections::hash_map::RandomState::new()
+        .build_hasher()
+        .finish()
 }
 
 fn measure(
@@ -113,7 +121,11 @@ fn measure(
 ) -> Result<(RunOutcome, bool), Failure> {
     let EngineName::Local = args.engine;
     let mut progress = Progress::new();
-    let envoy = if needs_envoy(experiment) { Some(dataplanes::envoy(&args.envoy, &progress)?) } else { None };
+    let envoy = if needs_envoy(experiment) {
+        Some(dataplanes::envoy(&args.envoy, &progress)?)
+    } else {
+        None
+    };
     if let Some(Err(why)) = &envoy {
         progress.line(&format!("variants with Envoy are left out: {why}"));
     }
@@ -124,7 +136,10 @@ fn measure(
     let kept = Kept::default();
     let kept = RefCell::new(kept);
     let half_width = experiment.design.precision;
-    let mut sink = KeepingSink { store, kept: half_width.is_some().then_some(&kept) };
+    let mut sink = KeepingSink {
+        store,
+        kept: half_width.is_some().then_some(&kept),
+    };
     let mut enough = || half_width.is_some_and(|half_width| kept.borrow().precise(half_width));
     let outcome = meshtax_engine::run(
         &mut engine,
@@ -153,7 +168,10 @@ fn conclude(outcome: &RunOutcome, directory: &Path, json: bool, interrupt: &Inte
     let mut analysis = None;
     if outcome.measured.trials > 0 {
         let analysed = analysis::of_directory(directory)?;
-        terminal::print(&render(&analysed, if json { Format::Json } else { Format::Terminal }));
+        terminal::print(&render(
+            &analysed,
+            if json { Format::Json } else { Format::Terminal },
+        ));
         write_report(&analysed, directory);
         analysis = Some(analysed);
     }
@@ -164,10 +182,15 @@ fn conclude(outcome: &RunOutcome, directory: &Path, json: bool, interrupt: &Inte
         terminal::say(&format!("error: {problem}"));
     }
     if !outcome.leftovers.is_empty() {
-        let message = format!("teardown is incomplete; left: {}", outcome.leftovers.join(", "));
+        let message = format!(
+            "teardown is incomplete; left: {}",
+            outcome.leftovers.join(", ")
+        );
         return Err(Failure::new(LEFTOVERS, message));
     }
-    Ok(interrupt.exit_code().unwrap_or_else(|| code(outcome, analysis.as_ref())))
+    Ok(interrupt
+        .exit_code()
+        .unwrap_or_else(|| code(outcome, analysis.as_ref())))
 }
 
 fn code(outcome: &RunOutcome, analysis: Option<&Analysis>) -> u8 {
@@ -190,7 +213,9 @@ fn code(outcome: &RunOutcome, analysis: Option<&Analysis>) -> u8 {
 fn answers(analysis: &Analysis) -> bool {
     analysis.effects.iter().any(|effect| {
         !matches!(effect.verdict, Verdict::NotEstimable { .. })
-            && effect.difference.is_some_and(|difference| difference.interval.is_some())
+            && effect
+                .difference
+                .is_some_and(|difference| difference.interval.is_some())
     })
 }
 
@@ -251,7 +276,11 @@ impl KeepingSink<'_> {
 }
 
 impl Sink for KeepingSink<'_> {
-    fn prepared(&mut self, environment: &Environment, experiment: &Experiment) -> Result<(), SinkError> {
+    fn prepared(
+        &mut self,
+        environment: &Environment,
+        experiment: &Experiment,
+    ) -> Result<(), SinkError> {
         self.keep(|kept| kept.prepared = Some((environment.clone(), experiment.clone())));
         self.store.prepared(environment, experiment)
     }
@@ -266,7 +295,11 @@ impl Sink for KeepingSink<'_> {
         self.store.variant_failed(failure)
     }
 
-    fn trial(&mut self, record: &TrialRecord, sample: Option<&ResourceSample>) -> Result<(), SinkError> {
+    fn trial(
+        &mut self,
+        record: &TrialRecord,
+        sample: Option<&ResourceSample>,
+    ) -> Result<(), SinkError> {
         self.keep(|kept| {
             kept.trials.push(record.clone());
             kept.samples.extend(sample.cloned());

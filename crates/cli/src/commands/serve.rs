@@ -9,8 +9,8 @@ use crate::terminal::say;
 
 pub(crate) fn serve(args: &ServeArgs) -> Outcome {
     let interrupt = Interrupt::catch();
-    let response_bytes = u32::try_from(args.body)
-        .map_err(|_| Failure::new(USAGE, "--body: at most 4 GiB"))?;
+    let response_bytes =
+        u32::try_from(args.body).map_err(|_| Failure::new(USAGE, "--body: at most 4 GiB"))?;
     let config = AppConfig {
         response_bytes,
         delay_ns: args.delay,

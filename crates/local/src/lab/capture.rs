@@ -98,8 +98,16 @@ fn segment(frame: &[u8]) -> Option<Segment> {
 
 impl Captured {
     /// What the segments between a client's and a server's pod show.
-    pub(crate) fn between(&self, client: Ipv4Addr, server: Ipv4Addr, canary: &[u8]) -> WireEvidence {
-        let mut evidence = WireEvidence { dropped: self.dropped, ..WireEvidence::default() };
+    pub(crate) fn between(
+        &self,
+        client: Ipv4Addr,
+        server: Ipv4Addr,
+        canary: &[u8],
+    ) -> WireEvidence {
+        let mut evidence = WireEvidence {
+            dropped: self.dropped,
+            ..WireEvidence::default()
+        };
         let mut ports = BTreeSet::new();
         let mut connections = BTreeSet::new();
         let mut streams: BTreeMap<(bool, u16), Stream> = BTreeMap::new();
@@ -109,7 +117,11 @@ impl Captured {
             if !to_server && !to_client {
                 continue;
             }
-            let (near, far) = if to_server { (segment.from, segment.to) } else { (segment.to, segment.from) };
+            let (near, far) = if to_server {
+                (segment.from, segment.to)
+            } else {
+                (segment.to, segment.from)
+            };
             ports.insert(far.1);
             connections.insert(near.1);
             let stream = streams.entry((to_server, near.1)).or_default();
@@ -118,9 +130,15 @@ impl Captured {
                 continue;
             }
             let (frames, bytes) = if to_server {
-                (&mut evidence.frames_to_server, &mut evidence.bytes_to_server)
+                (
+                    &mut evidence.frames_to_server,
+                    &mut evidence.bytes_to_server,
+                )
             } else {
-                (&mut evidence.frames_to_client, &mut evidence.bytes_to_client)
+                (
+                    &mut evidence.frames_to_client,
+                    &mut evidence.bytes_to_client,
+                )
             };
             *frames += 1;
             *bytes += segment.payload.len() as u64;
@@ -132,7 +150,11 @@ impl Captured {
     }
 }
 
-fn judge_streams(streams: &BTreeMap<(bool, u16), Stream>, canary: &[u8], evidence: &mut WireEvidence) {
+fn judge_streams(
+    streams: &BTreeMap<(bool, u16), Stream>,
+    canary: &[u8],
+    evidence: &mut WireEvidence,
+) {
     let mut handshakes: Vec<Handshake> = Vec::new();
     for ((to_server, _), stream) in streams {
         let bytes = stream.assemble();
@@ -189,7 +211,10 @@ impl Stream {
 }
 
 fn contains(haystack: &[u8], needle: &[u8]) -> bool {
-    !needle.is_empty() && haystack.windows(needle.len()).any(|window| window == needle)
+    !needle.is_empty()
+        && haystack
+            .windows(needle.len())
+            .any(|window| window == needle)
 }
 
 #[cfg(test)]
@@ -213,7 +238,10 @@ mod tests {
     fn a_canary_split_over_segments_out_of_order_is_found() {
         let captured = Captured {
             segments: vec![
-                Segment { syn: true, ..to_server(u32::MAX - 2, b"") },
+                Segment {
+                    syn: true,
+                    ..to_server(u32::MAX - 2, b"")
+                },
                 to_server(3, b"ary"),
                 to_server(u32::MAX - 1, b"xxcan"),
                 to_server(u32::MAX - 1, b"xxcan"),
@@ -228,9 +256,15 @@ mod tests {
 
     #[test]
     fn other_pods_do_not_count() {
-        let captured = Captured { segments: vec![to_server(0, b"canary")], dropped: 0 };
+        let captured = Captured {
+            segments: vec![to_server(0, b"canary")],
+            dropped: 0,
+        };
         let seen = captured.between(SERVER, CLIENT, b"canary");
-        assert!(seen.canary_to_client, "the same frames, the other way round");
+        assert!(
+            seen.canary_to_client,
+            "the same frames, the other way round"
+        );
         let seen = captured.between(CLIENT, Ipv4Addr::new(10, 0, 0, 3), b"canary");
         assert_eq!(seen, WireEvidence::default());
     }

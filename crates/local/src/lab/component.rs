@@ -1,5 +1,8 @@
 //! Processes of the lab: started in a pod, on given cores, with their last words kept.
-#![expect(unsafe_code, reason = "a child must enter its namespace between fork and exec")]
+#![expect(
+    unsafe_code,
+    reason = "a child must enter its namespace between fork and exec"
+)]
 
 use std::collections::VecDeque;
 use std::io::{self, BufRead, BufReader, Read};
@@ -36,13 +39,21 @@ impl Component {
         pod: &NetNs,
         cores: &[u32],
     ) -> io::Result<Self> {
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+        command
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped());
         let mut child = spawn_in(&mut command, pod, cores)?;
         let log = Arc::new(Mutex::new(VecDeque::new()));
         if let Some(stderr) = child.stderr.take() {
             keep_last_lines(stderr, Arc::clone(&log));
         }
-        Ok(Self { role, name, child, log })
+        Ok(Self {
+            role,
+            name,
+            child,
+            log,
+        })
     }
 
     pub(crate) fn pid(&self) -> u32 {
@@ -53,7 +64,12 @@ impl Component {
     pub(crate) fn failure(&mut self) -> Option<String> {
         match self.child.try_wait() {
             Ok(None) => None,
-            Ok(Some(status)) => Some(format!("{} {}{}", self.name, ending(status), self.last_words())),
+            Ok(Some(status)) => Some(format!(
+                "{} {}{}",
+                self.name,
+                ending(status),
+                self.last_words()
+            )),
             Err(e) => Some(format!("{}: cannot tell whether it runs: {e}", self.name)),
         }
     }
@@ -74,7 +90,10 @@ impl Component {
     }
 
     fn lines(&self) -> VecDeque<String> {
-        self.log.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.log
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
     }
 }
 

@@ -18,7 +18,11 @@ const LARGEST_ANSWER: usize = 64 << 20;
 #[derive(Clone, Debug)]
 pub(crate) enum Heard {
     /// An HTTP answer.
-    Answer { status: u16, body: Vec<u8>, echoed_canary: Option<String> },
+    Answer {
+        status: u16,
+        body: Vec<u8>,
+        echoed_canary: Option<String>,
+    },
     /// The connection was refused, closed, reset, or ended by a TLS alert.
     Refused(String),
     /// Nothing came in time, which proves neither.
@@ -55,8 +59,10 @@ impl Ask<'_> {
             .map(|c| format!("x-meshtax-canary: {c}\r\n"))
             .unwrap_or_default();
         let (method, path) = (self.method, self.path);
-        format!("{method} {path} HTTP/1.1\r\nhost: server:8080\r\ncontent-length: 0\r\n{canary}\r\n")
-            .into_bytes()
+        format!(
+            "{method} {path} HTTP/1.1\r\nhost: server:8080\r\ncontent-length: 0\r\n{canary}\r\n"
+        )
+        .into_bytes()
     }
 }
 
@@ -77,7 +83,13 @@ pub(crate) fn connect(from: &NetNs, to: (Ipv4Addr, u16)) -> Result<TcpStream, He
 pub(crate) fn handshake(
     stream: TcpStream,
     config: ClientConfig,
-) -> Result<(StreamOwned<ClientConnection, TcpStream>, Option<CertificateDer<'static>>), Heard> {
+) -> Result<
+    (
+        StreamOwned<ClientConnection, TcpStream>,
+        Option<CertificateDer<'static>>,
+    ),
+    Heard,
+> {
     let name = ServerName::IpAddress(Ipv4Addr::LOCALHOST.into());
     let connection = ClientConnection::new(Arc::new(config), name)
         .map_err(|e| Heard::Silence(format!("cannot begin a TLS handshake: {e}")))?;
@@ -111,7 +123,9 @@ fn exchange(stream: &mut (impl Read + Write), ask: &Ask<'_>) -> io::Result<Heard
     loop {
         let length = stream.read(&mut chunk)?;
         if length == 0 {
-            return Ok(Heard::Refused("the connection was closed without a whole answer".into()));
+            return Ok(Heard::Refused(
+                "the connection was closed without a whole answer".into(),
+            ));
         }
         received.extend_from_slice(&chunk[..length]);
         if let Some(heard) = parse(&received)? {
@@ -141,7 +155,9 @@ fn parse(received: &[u8]) -> io::Result<Option<Heard>> {
             .find(|h| h.name.eq_ignore_ascii_case(name))
             .map(|h| String::from_utf8_lossy(h.value).into_owned())
     };
-    let length: usize = header("content-length").and_then(|v| v.parse().ok()).unwrap_or(0);
+    let length: usize = header("content-length")
+        .and_then(|v| v.parse().ok())
+        .unwrap_or(0);
     let Some(body) = received[head..].get(..length) else {
         return Ok(None);
     };

@@ -33,7 +33,10 @@ pub fn lab_main() -> io::Result<()> {
     let control = control_socket()?;
     watch_parent(control.try_clone()?);
     let mut requests = BufReader::new(control.try_clone()?);
-    let mut server = Server { lab: None, round: None };
+    let mut server = Server {
+        lab: None,
+        round: None,
+    };
     while let Some(request) = receive::<Request>(&mut requests)? {
         let reply = server.handle(request);
         send(&control, &reply)?;
@@ -41,7 +44,10 @@ pub fn lab_main() -> io::Result<()> {
     Ok(())
 }
 
-#[expect(unsafe_code, reason = "descriptor 0 was put there by the parent and is nobody else's")]
+#[expect(
+    unsafe_code,
+    reason = "descriptor 0 was put there by the parent and is nobody else's"
+)]
 fn control_socket() -> io::Result<UnixStream> {
     // SAFETY: see the reason above; the duplicate leaves descriptor 0 itself alone.
     let inherited = unsafe { OwnedFd::from_raw_fd(0) };
@@ -64,7 +70,10 @@ fn watch_parent(control: UnixStream) {
     });
 }
 
-#[expect(clippy::exit, reason = "the end of this process is what removes the lab")]
+#[expect(
+    clippy::exit,
+    reason = "the end of this process is what removes the lab"
+)]
 fn end() -> ! {
     std::process::exit(0)
 }
@@ -109,5 +118,9 @@ impl Server {
 }
 
 fn out_of_order(what: &str) -> Reply {
-    Reply::Refused { step: what.into(), cause: "out of order".into(), not_permitted: false }
+    Reply::Refused {
+        step: what.into(),
+        cause: "out of order".into(),
+        not_permitted: false,
+    }
 }

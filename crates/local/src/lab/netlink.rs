@@ -31,7 +31,11 @@ pub(crate) fn add_bridge(name: &str) -> io::Result<()> {
         LinkAttribute::IfName(name.into()),
         LinkAttribute::LinkInfo(vec![LinkInfo::Kind(InfoKind::Bridge)]),
     ];
-    request(RouteNetlinkMessage::NewLink(link), CREATE, &format!("add bridge {name}"))
+    request(
+        RouteNetlinkMessage::NewLink(link),
+        CREATE,
+        &format!("add bridge {name}"),
+    )
 }
 
 /// Adds a pair of virtual Ethernet links, the far end straight in another namespace.
@@ -49,7 +53,11 @@ pub(crate) fn add_veth(name: &str, peer_name: &str, peer_namespace: RawFd) -> io
             LinkInfo::Data(InfoData::Veth(InfoVeth::Peer(peer))),
         ]),
     ];
-    request(RouteNetlinkMessage::NewLink(link), CREATE, &format!("add veth {name}"))
+    request(
+        RouteNetlinkMessage::NewLink(link),
+        CREATE,
+        &format!("add veth {name}"),
+    )
 }
 
 /// Makes a link a port of a bridge.
@@ -57,7 +65,11 @@ pub(crate) fn set_controller(name: &str, bridge: &str) -> io::Result<()> {
     let mut link = LinkMessage::default();
     link.header.index = index(name)?;
     link.attributes = vec![LinkAttribute::Controller(index(bridge)?)];
-    request(RouteNetlinkMessage::SetLink(link), 0, &format!("put {name} on {bridge}"))
+    request(
+        RouteNetlinkMessage::SetLink(link),
+        0,
+        &format!("put {name} on {bridge}"),
+    )
 }
 
 /// Sets a link up.
@@ -66,7 +78,11 @@ pub(crate) fn set_up(name: &str) -> io::Result<()> {
     link.header.index = index(name)?;
     link.header.flags = LinkFlags::Up;
     link.header.change_mask = LinkFlags::Up;
-    request(RouteNetlinkMessage::SetLink(link), 0, &format!("set {name} up"))
+    request(
+        RouteNetlinkMessage::SetLink(link),
+        0,
+        &format!("set {name} up"),
+    )
 }
 
 /// Gives a link an IPv4 address.

@@ -26,7 +26,10 @@ impl NetNs {
     /// Runs `work` on a thread that is inside the namespace.
     ///
     /// Sockets made there stay in the namespace wherever they are used afterwards.
-    pub(crate) fn run<T: Send>(&self, work: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
+    pub(crate) fn run<T: Send>(
+        &self,
+        work: impl FnOnce() -> io::Result<T> + Send,
+    ) -> io::Result<T> {
         on_own_thread(|| {
             setns(self.descriptor.as_fd(), CloneFlags::CLONE_NEWNET)?;
             work()

@@ -79,7 +79,11 @@ impl Network {
             netlink::add_route(NodeName::A.subnet(0), 24, LINK_A)
         })?;
         node_a.run(|| netlink::add_route(NodeName::B.subnet(0), 24, LINK_B))?;
-        Ok(Self { node_a, node_b, next_host: [10, 10] })
+        Ok(Self {
+            node_a,
+            node_b,
+            next_host: [10, 10],
+        })
     }
 
     /// The node whose link carries all traffic between the nodes.

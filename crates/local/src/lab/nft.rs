@@ -72,7 +72,9 @@ fn acknowledgements(mut answer: &[u8]) -> io::Result<u32> {
             }
             count += 1;
         }
-        answer = answer.get(length.next_multiple_of(4).max(20)..).unwrap_or(&[]);
+        answer = answer
+            .get(length.next_multiple_of(4).max(20)..)
+            .unwrap_or(&[]);
     }
     Ok(count)
 }
@@ -100,13 +102,34 @@ fn encode(redirect: &Redirect) -> Batch {
         batch.chain("output", HOOK_OUTPUT);
         // The proxy's own connections carry its mark: otherwise they would come back to it.
         // A rule by uid would not do for ordinary users, to whom one uid only is mapped.
-        batch.rule("output", &[meta(META_MARK), equals(&redirect.exempt_mark.to_ne_bytes()), accept()]);
-        batch.rule("output", &[meta(META_OIF), equals(&LOOPBACK_INDEX.to_ne_bytes()), accept()]);
+        batch.rule(
+            "output",
+            &[
+                meta(META_MARK),
+                equals(&redirect.exempt_mark.to_ne_bytes()),
+                accept(),
+            ],
+        );
+        batch.rule(
+            "output",
+            &[
+                meta(META_OIF),
+                equals(&LOOPBACK_INDEX.to_ne_bytes()),
+                accept(),
+            ],
+        );
         batch.rule("output", &redirect_tcp(port));
     }
     if let Some(port) = redirect.inbound_to {
         batch.chain("prerouting", HOOK_PREROUTING);
-        batch.rule("prerouting", &[meta(META_IIF), equals(&LOOPBACK_INDEX.to_ne_bytes()), accept()]);
+        batch.rule(
+            "prerouting",
+            &[
+                meta(META_IIF),
+                equals(&LOOPBACK_INDEX.to_ne_bytes()),
+                accept(),
+            ],
+        );
         batch.rule("prerouting", &redirect_tcp(port));
     }
     batch.message(BATCH_END, F_REQUEST, 0, SUBSYSTEM, &[]);
@@ -219,15 +242,23 @@ mod tests {
     fn hex(bytes: &[u8]) -> String {
         bytes
             .chunks(16)
-            .map(|row| row.iter().map(|b| format!("{b:02x}")).collect::<Vec<_>>().join(" "))
+            .map(|row| {
+                row.iter()
+                    .map(|b| format!("{b:02x}"))
+                    .collect::<Vec<_>>()
+                    .join(" ")
+            })
             .collect::<Vec<_>>()
             .join("\n")
     }
 
     #[test]
     fn golden_messages() {
-        let redirect =
-            |outbound_to, inbound_to| Redirect { outbound_to, inbound_to, exempt_mark: 1337 };
+        let redirect = |outbound_to, inbound_to| Redirect {
+            outbound_to,
+            inbound_to,
+            exempt_mark: 1337,
+        };
         insta::assert_snapshot!("outbound", hex(&encode(&redirect(Some(15001), None)).bytes));
         insta::assert_snapshot!("inbound", hex(&encode(&redirect(None, Some(15006))).bytes));
         assert!(encode(&redirect(None, None)).bytes.is_empty());
@@ -249,7 +280,11 @@ mod tests {
             messages += 1;
         }
         assert_eq!(messages, batch.sequence);
-        assert_eq!(batch.acknowledged, batch.sequence - 2, "all but the batch's begin and end");
+        assert_eq!(
+            batch.acknowledged,
+            batch.sequence - 2,
+            "all but the batch's begin and end"
+        );
     }
 
     #[test]

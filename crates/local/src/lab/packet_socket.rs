@@ -1,11 +1,16 @@
 //! A packet socket on one link: every frame that passes it, without tcpdump.
-#![expect(unsafe_code, reason = "sockaddr_ll and PACKET_STATISTICS have no safe form")]
+#![expect(
+    unsafe_code,
+    reason = "sockaddr_ll and PACKET_STATISTICS have no safe form"
+)]
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockType, recv, setsockopt, socket, sockopt};
+use nix::sys::socket::{
+    AddressFamily, MsgFlags, SockFlag, SockType, recv, setsockopt, socket, sockopt,
+};
 
 /// Frames of a link, in both directions.
 #[derive(Debug)]
@@ -15,7 +20,12 @@ impl PacketSocket {
     /// On the link with this index, in the calling thread's namespace.
     pub(crate) fn open(link_index: u32) -> io::Result<Self> {
         // Without a protocol it receives nothing until it is bound: no frame of another link slips in.
-        let socket = socket(AddressFamily::Packet, SockType::Raw, SockFlag::SOCK_CLOEXEC, None)?;
+        let socket = socket(
+            AddressFamily::Packet,
+            SockType::Raw,
+            SockFlag::SOCK_CLOEXEC,
+            None,
+        )?;
         // As large as the system allows; a smaller one shows as drops, which are looked at.
         let _ = setsockopt(&socket, sockopt::RcvBuf, &(8 << 20));
         // SAFETY: a zeroed sockaddr_ll is valid.
@@ -38,7 +48,11 @@ impl PacketSocket {
     }
 
     /// The next frame; `None` if none came within the time.
-    pub(crate) fn next<'a>(&self, buffer: &'a mut [u8], wait_ms: u16) -> io::Result<Option<&'a [u8]>> {
+    pub(crate) fn next<'a>(
+        &self,
+        buffer: &'a mut [u8],
+        wait_ms: u16,
+    ) -> io::Result<Option<&'a [u8]>> {
         let mut ready = [PollFd::new(self.0.as_fd(), PollFlags::POLLIN)];
         if poll(&mut ready, PollTimeout::from(wait_ms))? == 0 {
             return Ok(None);

@@ -30,7 +30,7 @@ pub(crate) struct Subject<'a> {
     pub(crate) outsider: &'a NetNs,
     pub(crate) components: &'a mut [Component],
     pub(crate) response_bytes: u32,
-    pub(crate) canary: String,
+    pub(crate) canary: &'a str,
 }
 
 /// The authorities by which a prober can be somebody.
@@ -73,11 +73,20 @@ pub(crate) fn conclude(
         .zip(active.results)
         .filter_map(|(probe, result)| result.or_else(|| wire_probe(subject, probe, &wire)))
         .collect();
-    Evidence { variant: subject.variant.clone(), round, probes, wire }
+    Evidence {
+        variant: subject.variant.clone(),
+        round,
+        probes,
+        wire,
+    }
 }
 
 fn result(probe: &str, passed: bool, seen: impl Into<String>) -> ProbeResult {
-    ProbeResult { probe: probe.into(), passed, seen: seen.into() }
+    ProbeResult {
+        probe: probe.into(),
+        passed,
+        seen: seen.into(),
+    }
 }
 
 fn active_probe(
@@ -98,20 +107,46 @@ fn active_probe(
             let root = identities.authority_root();
             let identity = subject.site.client.identity();
             let heard = direct(subject, identities.foreign, root, &identity);
-            refused(names::FOREIGN_CA, "the right name from another authority", &heard.0)
+            refused(
+                names::FOREIGN_CA,
+                "the right name from another authority",
+                &heard.0,
+            )
         }
         Probe::ForbiddenMethod { method } => {
-            let heard = through_the_path(subject, &Ask { method, path: ALLOWED_PATH, canary: None });
+            let heard = through_the_path(
+                subject,
+                &Ask {
+                    method,
+                    path: ALLOWED_PATH,
+                    canary: None,
+                },
+            );
             refused(names::FORBIDDEN_METHOD, method, &heard)
         }
         Probe::ForbiddenPath { path } => {
-            let heard = through_the_path(subject, &Ask { method: "GET", path, canary: None });
+            let heard = through_the_path(
+                subject,
+                &Ask {
+                    method: "GET",
+                    path,
+                    canary: None,
+                },
+            );
             refused(names::FORBIDDEN_PATH, path, &heard)
         }
         Probe::PlaintextOutsider => {
-            let plain = Ask { method: "GET", path: ALLOWED_PATH, canary: None };
+            let plain = Ask {
+                method: "GET",
+                path: ALLOWED_PATH,
+                canary: None,
+            };
             let heard = one_request(subject.outsider, subject.server(), &plain);
-            refused(names::PLAINTEXT_OUTSIDER, "plain HTTP from a pod without a mesh", &heard)
+            refused(
+                names::PLAINTEXT_OUTSIDER,
+                "plain HTTP from a pod without a mesh",
+                &heard,
+            )
         }
         Probe::OnTheWire { .. } | Probe::Canary { .. } | Probe::Handshake => return None,
     })
@@ -132,10 +167,18 @@ impl Identities<'_> {
 /// Refusal must be heard: silence proves nothing.
 fn refused(name: &str, who: &str, heard: &Heard) -> ProbeResult {
     let (passed, seen) = match heard {
-        Heard::Answer { status: 401 | 403, .. } => (true, format!("{who}: {}", heard.describe())),
-        Heard::Answer { .. } => (false, format!("{who} was let through: {}", heard.describe())),
+        Heard::Answer {
+            status: 401 | 403, ..
+        } => (true, format!("{who}: {}", heard.describe())),
+        Heard::Answer { .. } => (
+            false,
+            format!("{who} was let through: {}", heard.describe()),
+        ),
         Heard::Refused(_) => (true, format!("{who}: {}", heard.describe())),
-        Heard::Silence(_) => (false, format!("{who}: {}: neither allowed nor refused", heard.describe())),
+        Heard::Silence(_) => (
+            false,
+            format!("{who}: {}: neither allowed nor refused", heard.describe()),
+        ),
     };
     result(name, passed, seen)
 }
@@ -154,7 +197,11 @@ fn through_the_path(subject: &Subject<'_>, request: &Ask<'_>) -> Heard {
 /// Readiness is the first permitted 200 through the whole path, not an open port.
 fn permitted(subject: &mut Subject<'_>) -> ProbeResult {
     let deadline = Instant::now() + READY_WITHIN;
-    let request = Ask { method: "GET", path: ALLOWED_PATH, canary: None };
+    let request = Ask {
+        method: "GET",
+        path: ALLOWED_PATH,
+        canary: None,
+    };
     loop {
         let heard = through_the_path(subject, &request);
         if heard.is_ok() {
@@ -164,8 +211,15 @@ fn permitted(subject: &mut Subject<'_>) -> ProbeResult {
             return result(names::PERMITTED, false, dead);
         }
         if Instant::now() > deadline {
-            let words: String = subject.components.iter().map(Component::last_words).collect();
-            let seen = format!("a permitted request got no 200: {}{words}", heard.describe());
+            let words: String = subject
+                .components
+                .iter()
+                .map(Component::last_words)
+                .collect();
+            let seen = format!(
+                "a permitted request got no 200: {}{words}",
+                heard.describe()
+            );
             return result(names::PERMITTED, false, seen);
         }
         thread::sleep(Duration::from_millis(5));
@@ -174,22 +228,37 @@ fn permitted(subject: &mut Subject<'_>) -> ProbeResult {
 }
 
 fn send_canaries(subject: &Subject<'_>) -> ProbeResult {
-    let request = Ask { method: "GET", path: ALLOWED_PATH, canary: Some(&subject.canary) };
+    let request = Ask {
+        method: "GET",
+        path: ALLOWED_PATH,
+        canary: Some(subject.canary),
+    };
     let mut stream = match connect(subject.client, subject.server()) {
         Ok(stream) => stream,
         Err(heard) => return result(names::PERMITTED, false, heard.describe()),
     };
     for _ in 0..CANARY_REQUESTS {
         let heard = ask(&mut stream, &request);
-        let Heard::Answer { status: 200, body, echoed_canary } = &heard else {
+        let Heard::Answer {
+            status: 200,
+            body,
+            echoed_canary,
+        } = &heard
+        else {
             return result(names::PERMITTED, false, heard.describe());
         };
-        if body.len() != subject.response_bytes as usize || echoed_canary.as_ref() != Some(&subject.canary) {
+        if body.len() != subject.response_bytes as usize
+            || echoed_canary.as_deref() != Some(subject.canary)
+        {
             let seen = format!("the answer is not the application's: {} bytes", body.len());
             return result(names::PERMITTED, false, seen);
         }
     }
-    result(names::PERMITTED, true, format!("HTTP 200, {CANARY_REQUESTS} of {CANARY_REQUESTS}"))
+    result(
+        names::PERMITTED,
+        true,
+        format!("HTTP 200, {CANARY_REQUESTS} of {CANARY_REQUESTS}"),
+    )
 }
 
 /// A TLS connection past the client's proxy, as somebody; what a GET gets, and the server's identity.
@@ -201,17 +270,34 @@ fn direct(
 ) -> (Heard, Option<String>) {
     let leaf = match issuer.leaf(identity) {
         Ok(leaf) => leaf,
-        Err(e) => return (Heard::Silence(format!("cannot make a certificate: {e}")), None),
+        Err(e) => {
+            return (
+                Heard::Silence(format!("cannot make a certificate: {e}")),
+                None,
+            );
+        }
     };
-    let credentials = Credentials { chain_pem: leaf.chain_pem, key_pem: leaf.key_pem, root_pem };
-    let config = match client_config(&credentials, Expect::Anyone, &subject.blueprint.direct_tls.alpn) {
+    let credentials = Credentials {
+        chain_pem: leaf.chain_pem,
+        key_pem: leaf.key_pem,
+        root_pem,
+    };
+    let config = match client_config(
+        &credentials,
+        Expect::Anyone,
+        &subject.blueprint.direct_tls.alpn,
+    ) {
         Ok(config) => config,
         Err(e) => return (Heard::Silence(format!("cannot speak TLS: {e}")), None),
     };
     let connected = connect(subject.outsider, subject.server()).and_then(|s| handshake(s, config));
     match connected {
         Ok((mut tls, certificate)) => {
-            let request = Ask { method: "GET", path: ALLOWED_PATH, canary: None };
+            let request = Ask {
+                method: "GET",
+                path: ALLOWED_PATH,
+                canary: None,
+            };
             let shown = certificate.as_ref().and_then(spiffe_identity);
             (ask(&mut tls, &request), shown)
         }
@@ -230,12 +316,17 @@ fn server_identity(
     let client = subject.site.client.identity();
     let (heard, shown) = direct(subject, identities.authority, root, &client);
     match shown {
-        Some(shown) if shown != expected => {
-            result(names::SERVER_IDENTITY, false, format!("the server is {shown}, expected {expected}"))
-        }
+        Some(shown) if shown != expected => result(
+            names::SERVER_IDENTITY,
+            false,
+            format!("the server is {shown}, expected {expected}"),
+        ),
         Some(shown) if heard.is_ok() => result(names::SERVER_IDENTITY, true, shown),
         _ => {
-            let seen = format!("a direct mutual-TLS request as {client}: {}", heard.describe());
+            let seen = format!(
+                "a direct mutual-TLS request as {client}: {}",
+                heard.describe()
+            );
             result(names::SERVER_IDENTITY, false, seen)
         }
     }
@@ -266,8 +357,18 @@ fn client_identity(
 
 /// The URI in the header that the server's proxy added to what the application received.
 fn forwarded_identity(subject: &Subject<'_>) -> Result<String, String> {
-    let heard = through_the_path(subject, &Ask { method: "GET", path: ECHO_PATH, canary: None });
-    let Heard::Answer { status: 200, body, .. } = &heard else {
+    let heard = through_the_path(
+        subject,
+        &Ask {
+            method: "GET",
+            path: ECHO_PATH,
+            canary: None,
+        },
+    );
+    let Heard::Answer {
+        status: 200, body, ..
+    } = &heard
+    else {
         return Err(heard.describe());
     };
     let echo: serde_json::Value = serde_json::from_slice(body).map_err(|e| e.to_string())?;
@@ -303,7 +404,9 @@ fn logged_identity(subject: &Subject<'_>, expected: &str) -> Result<String, Stri
         match line {
             Some(identity) => return Ok(identity),
             None if Instant::now() > deadline => {
-                return Err(format!("the server's proxy saw no client identity, expected {expected}"));
+                return Err(format!(
+                    "the server's proxy saw no client identity, expected {expected}"
+                ));
             }
             None => thread::sleep(Duration::from_millis(5)),
         }
@@ -323,7 +426,11 @@ fn wire_probe(subject: &Subject<'_>, probe: &Probe, wire: &WireEvidence) -> Opti
 fn on_the_wire(subject: &Subject<'_>, port: u16, wire: &WireEvidence) -> ProbeResult {
     let seen = format!(
         "{} + {} frames, {} + {} bytes to server and client, ports {:?}",
-        wire.frames_to_server, wire.frames_to_client, wire.bytes_to_server, wire.bytes_to_client, wire.ports
+        wire.frames_to_server,
+        wire.frames_to_client,
+        wire.bytes_to_server,
+        wire.bytes_to_client,
+        wire.ports
     );
     let least_to_client = CANARY_REQUESTS * u64::from(subject.response_bytes);
     let least_to_server = CANARY_REQUESTS * subject.canary.len() as u64;
@@ -332,12 +439,16 @@ fn on_the_wire(subject: &Subject<'_>, port: u16, wire: &WireEvidence) -> ProbeRe
         && wire.bytes_to_server >= least_to_server
         && wire.bytes_to_client >= least_to_client;
     let only_expected = wire.ports == [port];
-    result(names::ON_THE_WIRE, enough && only_expected && wire.dropped == 0, match wire.dropped {
-        0 if !enough => format!("too little to prove anything: {seen}"),
-        0 if !only_expected => format!("expected port {port} only: {seen}"),
-        0 => seen,
-        dropped => format!("the kernel dropped {dropped} packets of the capture: {seen}"),
-    })
+    result(
+        names::ON_THE_WIRE,
+        enough && only_expected && wire.dropped == 0,
+        match wire.dropped {
+            0 if !enough => format!("too little to prove anything: {seen}"),
+            0 if !only_expected => format!("expected port {port} only: {seen}"),
+            0 => seen,
+            dropped => format!("the kernel dropped {dropped} packets of the capture: {seen}"),
+        },
+    )
 }
 
 fn canary(expected_readable: bool, wire: &WireEvidence) -> ProbeResult {
@@ -351,7 +462,10 @@ fn canary(expected_readable: bool, wire: &WireEvidence) -> ProbeResult {
         wire.canary_to_server && wire.canary_to_client
     } else {
         // Absence of a canary from an empty capture proves nothing.
-        !wire.canary_to_server && !wire.canary_to_client && wire.bytes_to_server > 0 && wire.bytes_to_client > 0
+        !wire.canary_to_server
+            && !wire.canary_to_client
+            && wire.bytes_to_server > 0
+            && wire.bytes_to_client > 0
     };
     result(names::CANARY, passed, readable)
 }
@@ -362,7 +476,12 @@ fn tls_on_the_wire(wire: &WireEvidence) -> ProbeResult {
         .iter()
         .map(|h| format!("{}, {}, {}", h.version, h.cipher, h.key_exchange_group))
         .collect();
-    let passed = !wire.handshakes.is_empty() && wire.handshakes.iter().all(|h| h.version == "TLS 1.3");
-    let seen = if seen.is_empty() { "no ServerHello between the pods".into() } else { seen.join("; ") };
+    let passed =
+        !wire.handshakes.is_empty() && wire.handshakes.iter().all(|h| h.version == "TLS 1.3");
+    let seen = if seen.is_empty() {
+        "no ServerHello between the pods".into()
+    } else {
+        seen.join("; ")
+    };
     result(names::HANDSHAKE, passed, seen)
 }

@@ -30,6 +30,8 @@ pub(crate) struct Instance {
     pub(crate) variant: Variant,
     pub(crate) site: Site,
     pub(crate) blueprint: Blueprint,
+    /// A text that the probes send, and that nothing else on the wire holds.
+    pub(crate) canary: String,
     /// The application first, then the proxies.
     pub(crate) components: Vec<Component>,
 }
@@ -42,16 +44,20 @@ pub(crate) struct Round {
 
 impl Round {
     /// Starts all variants, then proves them one by one, since they share the cores.
-    pub(crate) fn start(lab: &mut Lab, round: u32, variants: &[Variant]) -> (Self, Vec<StartReport>) {
+    pub(crate) fn start(
+        lab: &mut Lab,
+        round: u32,
+        variants: &[Variant],
+    ) -> (Self, Vec<StartReport>) {
         let capture = start_capture(lab);
         let mut started: Vec<(VariantId, Result<Instance, String>)> = variants
             .iter()
-            .map(|variant| (variant.id.clone(), Instance::start(lab, variant)))
+            .map(|variant| (variant.id.clone(), Instance::start(lab, variant, round)))
             .collect();
         let mut active = Vec::new();
         for (id, instance) in &mut started {
             active.push(instance.as_mut().ok().map(|instance| {
-                let (mut subject, mut identities) = subject(lab, instance, round);
+                let (mut subject, mut identities) = subject(lab, instance);
                 let results = probes::run_active(&mut subject, &mut identities);
                 (id.clone(), results)
             }));
@@ -74,7 +80,11 @@ impl Round {
             }
         }
         // What failed does not stay up: it would only take CPU from the others.
-        instances.retain(|id, _| reports.iter().any(|r| r.variant == *id && r.failure.is_none()));
+        instances.retain(|id, _| {
+            reports
+                .iter()
+                .any(|r| r.variant == *id && r.failure.is_none())
+        });
         (Self { instances }, reports)
     }
 }
@@ -86,14 +96,10 @@ fn start_capture(lab: &Lab) -> io::Result<Capture> {
         .map(Capture::start)
 }
 
-fn subject<'a>(
-    lab: &'a mut Lab,
-    instance: &'a mut Instance,
-    round: u32,
-) -> (Subject<'a>, Identities<'a>) {
+fn subject<'a>(lab: &'a mut Lab, instance: &'a mut Instance) -> (Subject<'a>, Identities<'a>) {
     let pods = &lab.pods[&instance.variant.id];
     let subject = Subject {
-        canary: canary(&instance.variant.id, round),
+        canary: &instance.canary,
         variant: &instance.variant.id,
         site: &instance.site,
         blueprint: &instance.blueprint,
@@ -102,13 +108,18 @@ fn subject<'a>(
         components: &mut instance.components,
         response_bytes: lab.setup.workload.response_bytes,
     };
-    let identities = Identities { authority: &mut lab.authority, foreign: &mut lab.foreign };
+    let identities = Identities {
+        authority: &mut lab.authority,
+        foreign: &mut lab.foreign,
+    };
     (subject, identities)
 }
 
-/// A text that nothing else on the wire holds.
 fn canary(variant: &VariantId, round: u32) -> String {
-    format!("canary-{variant}-{round}-{:016x}", meshtax_observe::monotonic_ns().wrapping_mul(0x9E37_79B9_7F4A_7C15))
+    format!(
+        "canary-{variant}-{round}-{:016x}",
+        meshtax_observe::monotonic_ns().wrapping_mul(0x9E37_79B9_7F4A_7C15)
+    )
 }
 
 fn report(
@@ -122,11 +133,17 @@ fn report(
     let captured = match captured {
         Ok(captured) => captured,
         Err(e) => {
-            let failure = Some(format!("no packets could be captured between the nodes: {e}"));
-            return StartReport { variant, evidence: None, failure };
+            let failure = Some(format!(
+                "no packets could be captured between the nodes: {e}"
+            ));
+            return StartReport {
+                variant,
+                evidence: None,
+                failure,
+            };
         }
     };
-    let (subject, _) = subject(lab, instance, round);
+    let (subject, _) = subject(lab, instance);
     let evidence = probes::conclude(&subject, round, active, captured);
     let failed: Vec<String> = evidence
         .probes
@@ -135,11 +152,15 @@ fn report(
         .map(|p| format!("{}: {}", p.probe, p.seen))
         .collect();
     let failure = (!failed.is_empty()).then(|| failed.join("; "));
-    StartReport { variant, evidence: Some(evidence), failure }
+    StartReport {
+        variant,
+        evidence: Some(evidence),
+        failure,
+    }
 }
 
 impl Instance {
-    fn start(lab: &mut Lab, variant: &Variant) -> Result<Self, String> {
+    fn start(lab: &mut Lab, variant: &Variant, round: u32) -> Result<Self, String> {
         let site = site(lab, variant).map_err(|e| e.to_string())?;
         let plane = find(&variant.data_plane)
             .ok_or_else(|| format!("no data plane is called {}", variant.data_plane))?;
@@ -160,7 +181,14 @@ impl Instance {
                 components.push(start_process(variant, plane, process, pod, cores)?);
             }
         }
-        Ok(Self { variant: variant.clone(), site, blueprint, components })
+        let canary = canary(&variant.id, round);
+        Ok(Self {
+            variant: variant.clone(),
+            site,
+            blueprint,
+            canary,
+            components,
+        })
     }
 }
 
@@ -210,7 +238,11 @@ fn write_files(lab: &mut Lab, pod: &Pod, blueprint: &PodBlueprint) -> Result<(),
 fn own_program(name: &str, arguments: &[String]) -> Command {
     // By this name it is found even if its path is hidden by the lab's own file systems.
     let mut command = Command::new("/proc/self/exe");
-    command.arg0("meshtax").arg("internal").arg(name).args(arguments);
+    command
+        .arg0("meshtax")
+        .arg("internal")
+        .arg(name)
+        .args(arguments);
     command
 }
 
@@ -218,7 +250,9 @@ fn start_app(lab: &Lab, variant: &Variant, pod: &PodNet) -> Result<Component, St
     let delay_ns = match variant.inject {
         Some(Inject::DelayNs(delay_ns)) => delay_ns,
         Some(Inject::DelayShareOfP50(_)) => {
-            return Err("a delay relative to the p50 must be resolved before the first round".into());
+            return Err(
+                "a delay relative to the p50 must be resolved before the first round".into(),
+            );
         }
         None => 0,
     };
@@ -230,8 +264,14 @@ fn start_app(lab: &Lab, variant: &Variant, pod: &PodNet) -> Result<Component, St
     let config = serde_json::to_string(&config).map_err(|e| e.to_string())?;
     let command = own_program("app", &[config]);
     let name = format!("{}/app", variant.id);
-    Component::start(name, ComponentRole::App, command, &pod.namespace, &lab.setup.layout.server_node)
-        .map_err(|e| format!("cannot start the test application: {e}"))
+    Component::start(
+        name,
+        ComponentRole::App,
+        command,
+        &pod.namespace,
+        &lab.setup.layout.server_node,
+    )
+    .map_err(|e| format!("cannot start the test application: {e}"))
 }
 
 fn start_process(

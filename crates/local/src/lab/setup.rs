@@ -23,7 +23,10 @@ pub(crate) struct Refusal {
 }
 
 fn refused(step: &'static str) -> impl FnOnce(io::Error) -> Refusal {
-    move |cause| Refusal { step: step.into(), cause }
+    move |cause| Refusal {
+        step: step.into(),
+        cause,
+    }
 }
 
 /// The two pods of a variant.
@@ -48,10 +51,14 @@ impl Lab {
     pub(crate) fn build(setup: Setup) -> Result<Self, Refusal> {
         if setup.version != PROTOCOL_VERSION {
             let cause = io::Error::other("the meshtax binary was replaced during the run");
-            return Err(Refusal { step: "speak with the run".into(), cause });
+            return Err(Refusal {
+                step: "speak with the run".into(),
+                cause,
+            });
         }
         private_file_systems()?;
-        let mut network = Network::build().map_err(refused("build two nodes and the link between them"))?;
+        let mut network =
+            Network::build().map_err(refused("build two nodes and the link between them"))?;
         let pods = setup
             .variants
             .iter()
@@ -62,7 +69,9 @@ impl Lab {
             })
             .collect::<io::Result<_>>()
             .map_err(refused("build the pods"))?;
-        let outsider = network.add_pod(NodeName::A).map_err(refused("build the outsider's pod"))?;
+        let outsider = network
+            .add_pod(NodeName::A)
+            .map_err(refused("build the outsider's pod"))?;
         let authority = |name| {
             Authority::new(name)
                 .map_err(io::Error::other)
@@ -93,12 +102,23 @@ impl Lab {
 /// lab's own processes.
 fn private_file_systems() -> Result<(), Refusal> {
     let none = None::<&str>;
-    let step = |name: &'static str| move |e: nix::Error| Refusal { step: name.into(), cause: e.into() };
+    let step = |name: &'static str| {
+        move |e: nix::Error| Refusal {
+            step: name.into(),
+            cause: e.into(),
+        }
+    };
     mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none)
         .map_err(step("make mounts private"))?;
     let safe = MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
-    mount(Some("proc"), "/proc", Some("proc"), safe | MsFlags::MS_NOEXEC, none)
-        .map_err(step("mount a /proc of its own"))?;
+    mount(
+        Some("proc"),
+        "/proc",
+        Some("proc"),
+        safe | MsFlags::MS_NOEXEC,
+        none,
+    )
+    .map_err(step("mount a /proc of its own"))?;
     for path in ["/tmp", "/dev/shm"] {
         if Path::new(path).is_dir() {
             mount(Some("tmpfs"), path, Some("tmpfs"), safe, Some("mode=1777"))

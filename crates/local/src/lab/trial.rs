@@ -2,7 +2,7 @@
 
 use std::io::{BufRead, BufReader, Write as _};
 use std::os::unix::process::CommandExt as _;
-use std::process::{Child, ChildStdout, Command, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
 use std::time::Duration;
@@ -15,7 +15,9 @@ use meshtax_model::plan::PlannedTrial;
 use meshtax_model::trial::{
     ComponentRole, ComponentUsage, InjectedDelay, LoadResult, ResourceSample, TrialOutcome,
 };
-use meshtax_observe::{MachineReading, cpu_ns, established_connections, memory, sleep_until_ns, speed_probe};
+use meshtax_observe::{
+    MachineReading, cpu_ns, established_connections, memory, sleep_until_ns, speed_probe,
+};
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::unistd::Pid;
 
@@ -28,8 +30,6 @@ use crate::protocol::Reply;
 
 /// Beyond warm-up, window and drain: for starting a process and opening its connections.
 const GRACE: Duration = Duration::from_secs(15);
-/// Connections between the proxies are counted this long before the window's end.
-const COUNT_BEFORE_END_NS: u64 = 20_000_000;
 const DRAIN_NS: u64 = 1_000_000_000;
 
 impl Round {
@@ -37,8 +37,14 @@ impl Round {
     pub(crate) fn measure(&mut self, lab: &Lab, trial: &PlannedTrial, point: &LoadPoint) -> Reply {
         let result = self.try_measure(lab, trial, point);
         match result {
-            Ok((outcome, sample)) => Reply::Measured { outcome, sample: Some(sample) },
-            Err(reason) => Reply::Measured { outcome: TrialOutcome::Failed { reason }, sample: None },
+            Ok((outcome, sample)) => Reply::Measured {
+                outcome,
+                sample: Some(sample),
+            },
+            Err(reason) => Reply::Measured {
+                outcome: TrialOutcome::Failed { reason },
+                sample: None,
+            },
         }
     }
 
@@ -49,7 +55,10 @@ impl Round {
         point: &LoadPoint,
     ) -> Result<(TrialOutcome, ResourceSample), String> {
         let id = &trial.variant;
-        let instance = self.instances.get_mut(id).ok_or_else(|| format!("{id} is not up"))?;
+        let instance = self
+            .instances
+            .get_mut(id)
+            .ok_or_else(|| format!("{id} is not up"))?;
         if let Some(dead) = dead_components(instance).into_iter().next() {
             return Err(dead);
         }
@@ -63,20 +72,27 @@ impl Round {
         let watched = self.watched(id);
         let edges = observe_window(&watched, &window, generator.child.id());
         let load = generator.result();
+        // The load is over and its connections still stand. Not within the window: the kernel walks
+        // its whole table for this, for milliseconds.
+        let proxy_connections = watched.connections();
+        drop(generator);
         let probe_after = speed_on(&core);
 
         let instance = self.instances.get_mut(id).ok_or("the variant is gone")?;
         let component_failures = dead_components(instance);
         let load = load.map_err(|reason| with_failures(reason, &component_failures))?;
-        let injected = injected(delay_before, delay_stats(&instance.variant, &pods.server).ok().flatten());
+        let injected = injected(
+            delay_before,
+            delay_stats(&instance.variant, &pods.server).ok().flatten(),
+        );
         let sample = edges?.sample(trial, instance, &load, [probe_before, probe_after]);
         let outcome = TrialOutcome::Measured {
-            proxy_connections: sample.1,
+            proxy_connections,
             load: Box::new(load),
             injected,
             component_failures,
         };
-        Ok((outcome, sample.0))
+        Ok((outcome, sample))
     }
 
     /// Every process that is up, with its part in a trial of this variant.
@@ -84,16 +100,26 @@ impl Round {
         let mut processes = Vec::new();
         for (id, instance) in &self.instances {
             for component in &instance.components {
-                let role = if id == active { component.role } else { ComponentRole::Idle };
+                let role = if id == active {
+                    component.role
+                } else {
+                    ComponentRole::Idle
+                };
                 processes.push((component.pid(), component.name.clone(), role));
             }
         }
         processes.push((std::process::id(), "harness".into(), ComponentRole::Harness));
         let connections = self.instances.get(active).and_then(|instance| {
-            let proxy = instance.components.iter().find(|c| c.role == ComponentRole::ServerProxy)?;
+            let proxy = instance
+                .components
+                .iter()
+                .find(|c| c.role == ComponentRole::ServerProxy)?;
             Some((proxy.pid(), instance.blueprint.proxy_port?))
         });
-        Watched { processes, connections }
+        Watched {
+            processes,
+            connections,
+        }
     }
 }
 
@@ -105,7 +131,11 @@ fn with_failures(reason: String, failures: &[String]) -> String {
 }
 
 fn dead_components(instance: &mut Instance) -> Vec<String> {
-    instance.components.iter_mut().filter_map(Component::failure).collect()
+    instance
+        .components
+        .iter_mut()
+        .filter_map(Component::failure)
+        .collect()
 }
 
 /// What is read at the window's edges.
@@ -115,6 +145,13 @@ struct Watched {
     connections: Option<(u32, u16)>,
 }
 
+impl Watched {
+    fn connections(&self) -> Option<u32> {
+        let (pid, port) = self.connections?;
+        established_connections(pid, port).ok()
+    }
+}
+
 /// Both readings of a window.
 struct Edges {
     processes: Vec<(u32, String, ComponentRole)>,
@@ -122,22 +159,21 @@ struct Edges {
     cpu_after: Vec<Option<u64>>,
     machine_before: MachineReading,
     machine_after: MachineReading,
-    connections: Option<u32>,
     generator: u32,
 }
 
 fn observe_window(watched: &Watched, window: &Window, generator: u32) -> Result<Edges, String> {
     let read = |watched: &Watched| -> Vec<Option<u64>> {
-        watched.processes.iter().map(|(pid, ..)| cpu_ns(*pid).ok()).collect()
+        watched
+            .processes
+            .iter()
+            .map(|(pid, ..)| cpu_ns(*pid).ok())
+            .collect()
     };
     let machine = || MachineReading::now().map_err(|e| e.to_string());
     sleep_until_ns(window.start_monotonic_ns);
     let machine_before = machine()?;
     let cpu_before = read(watched);
-    sleep_until_ns(window.end_monotonic_ns.saturating_sub(COUNT_BEFORE_END_NS));
-    let connections = watched
-        .connections
-        .and_then(|(pid, port)| established_connections(pid, port).ok());
     sleep_until_ns(window.end_monotonic_ns);
     let machine_after = machine()?;
     let cpu_after = read(watched);
@@ -147,7 +183,6 @@ fn observe_window(watched: &Watched, window: &Window, generator: u32) -> Result<
         cpu_after,
         machine_before,
         machine_after,
-        connections,
         generator,
     })
 }
@@ -159,7 +194,7 @@ impl Edges {
         instance: &Instance,
         load: &LoadResult,
         probes: [u64; 2],
-    ) -> (ResourceSample, Option<u32>) {
+    ) -> ResourceSample {
         let mut components = Vec::new();
         let mut idle = ComponentUsage {
             name: "idle".into(),
@@ -168,7 +203,8 @@ impl Edges {
             memory: None,
         };
         for (index, (pid, name, role)) in self.processes.iter().enumerate() {
-            let (Some(before), Some(after)) = (self.cpu_before[index], self.cpu_after[index]) else {
+            let (Some(before), Some(after)) = (self.cpu_before[index], self.cpu_after[index])
+            else {
                 continue;
             };
             let used = after.saturating_sub(before);
@@ -191,13 +227,12 @@ impl Edges {
             memory: None,
         });
         components.push(idle);
-        let sample = ResourceSample {
+        ResourceSample {
             trial: trial.id.clone(),
             components,
             machine: self.machine_after.since(&self.machine_before),
             speed_probe_ns: Some(probes),
-        };
-        (sample, self.connections)
+        }
     }
 }
 
@@ -219,6 +254,8 @@ struct Generator {
     child: Child,
     messages: Receiver<Result<WorkerMessage, String>>,
     patience: Duration,
+    /// While this is open, the generator keeps its connections.
+    _hold: ChildStdin,
 }
 
 impl Generator {
@@ -245,9 +282,15 @@ impl Generator {
         let (Some(mut input), Some(output)) = (child.stdin.take(), child.stdout.take()) else {
             return Err("the load generator has no pipes".into());
         };
-        let request = serde_json::to_vec(&WorkerRequest::new(spec)).map_err(|e| e.to_string())?;
+        let request =
+            serde_json::to_vec(&WorkerRequest::holding(spec)).map_err(|e| e.to_string())?;
         input.write_all(&request).map_err(failed)?;
-        Ok(Self { child, messages: read_messages(output), patience })
+        Ok(Self {
+            child,
+            messages: read_messages(output),
+            patience,
+            _hold: input,
+        })
     }
 
     fn window(&mut self) -> Result<Window, String> {
@@ -269,7 +312,9 @@ impl Generator {
     fn next(&mut self) -> Result<WorkerMessage, String> {
         match self.messages.recv_timeout(self.patience) {
             Ok(message) => message,
-            Err(RecvTimeoutError::Timeout) => Err("the load generator did not answer in time".into()),
+            Err(RecvTimeoutError::Timeout) => {
+                Err("the load generator did not answer in time".into())
+            }
             Err(RecvTimeoutError::Disconnected) => {
                 let how = self.child.wait().map_or_else(|e| e.to_string(), ending);
                 Err(format!("the load generator {how}"))
@@ -306,9 +351,14 @@ fn load_spec(lab: &Lab, instance: &Instance, trial: &PlannedTrial, point: &LoadP
         path: ALLOWED_PATH.into(),
         connections: lab.setup.workload.connections,
         model: match point.load {
-            Regime::Steady { rate_per_s, arrivals } => {
-                LoadModel::Open { rate_per_s, arrivals, seed: trial.arrival_seed }
-            }
+            Regime::Steady {
+                rate_per_s,
+                arrivals,
+            } => LoadModel::Open {
+                rate_per_s,
+                arrivals,
+                seed: trial.arrival_seed,
+            },
             Regime::Saturated => LoadModel::Closed,
         },
         warmup_ns: lab.setup.warmup_ns,
@@ -323,18 +373,33 @@ fn delay_stats(variant: &Variant, pod: &PodNet) -> Result<Option<AppStats>, Stri
     if variant.inject.is_none() {
         return Ok(None);
     }
-    let request = Ask { method: "GET", path: STATS_PATH, canary: None };
+    let request = Ask {
+        method: "GET",
+        path: STATS_PATH,
+        canary: None,
+    };
     let heard = connect(&pod.namespace, (std::net::Ipv4Addr::LOCALHOST, APP_PORT))
         .map_or_else(|heard| heard, |mut stream| ask(&mut stream, &request));
-    let Heard::Answer { status: 200, body, .. } = &heard else {
-        return Err(format!("the test application does not say its delay: {}", heard.describe()));
+    let Heard::Answer {
+        status: 200, body, ..
+    } = &heard
+    else {
+        return Err(format!(
+            "the test application does not say its delay: {}",
+            heard.describe()
+        ));
     };
-    serde_json::from_slice(body).map(Some).map_err(|e| e.to_string())
+    serde_json::from_slice(body)
+        .map(Some)
+        .map_err(|e| e.to_string())
 }
 
 fn injected(before: Option<AppStats>, after: Option<AppStats>) -> Option<InjectedDelay> {
     let (before, after) = (before?, after?);
-    let count = after.delayed.checked_sub(before.delayed).filter(|count| *count > 0)?;
+    let count = after
+        .delayed
+        .checked_sub(before.delayed)
+        .filter(|count| *count > 0)?;
     Some(InjectedDelay {
         asked_ns: after.delay_asked_ns,
         count,

@@ -84,7 +84,15 @@ impl Link {
                 Some(Connection::Server(connection))
             }
         };
-        Ok(Self { clear, wire, tls, side, destination, peer_known: false, told_clear: false })
+        Ok(Self {
+            clear,
+            wire,
+            tls,
+            side,
+            destination,
+            peer_known: false,
+            told_clear: false,
+        })
     }
 
     /// The stream that [`Link::new`] made besides the accepted one.
@@ -167,7 +175,9 @@ impl Link {
                 .and_then(spiffe_identity)
                 .unwrap_or_default();
             if !identity.starts_with(peer_prefix) {
-                return Err(io::Error::other(format!("peer {identity:?} is not of this mesh")));
+                return Err(io::Error::other(format!(
+                    "peer {identity:?} is not of this mesh"
+                )));
             }
             if let Ok(SocketAddr::V4(from)) = self.wire.stream.peer_addr() {
                 report_peer(&identity, *from.ip());
@@ -180,7 +190,10 @@ impl Link {
     }
 
     fn take_from_wire(&mut self) -> io::Result<bool> {
-        let room = self.clear.as_ref().is_none_or(|c| c.unsent.len() < HIGH_WATER);
+        let room = self
+            .clear
+            .as_ref()
+            .is_none_or(|c| c.unsent.len() < HIGH_WATER);
         if !self.wire.readable || self.wire.eof || !room {
             return Ok(false);
         }
@@ -241,7 +254,12 @@ impl Link {
 
 impl End {
     fn new(stream: TcpStream) -> Self {
-        Self { stream, unsent: Vec::new(), readable: true, eof: false }
+        Self {
+            stream,
+            unsent: Vec::new(),
+            readable: true,
+            eof: false,
+        }
     }
 
     /// Reads once. `None`: nothing now.
@@ -291,7 +309,10 @@ impl End {
 
 /// Also not connected yet: what is written then waits for the event that says so.
 fn not_now(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::NotConnected | io::ErrorKind::Interrupted)
+    matches!(
+        error.kind(),
+        io::ErrorKind::WouldBlock | io::ErrorKind::NotConnected | io::ErrorKind::Interrupted
+    )
 }
 
 fn copy(from: &mut End, to: &mut End) -> io::Result<bool> {
@@ -319,7 +340,10 @@ fn encrypt(clear: &mut End, tls: &mut Connection, wire: &mut End) -> io::Result<
 }
 
 fn decrypt(tls: &mut Connection, wire: &mut End) -> io::Result<bool> {
-    let mut source = Tracked { stream: &mut wire.stream, filled: true };
+    let mut source = Tracked {
+        stream: &mut wire.stream,
+        filled: true,
+    };
     let result = tls.read_tls(&mut source);
     let filled = source.filled;
     match result {
@@ -331,7 +355,8 @@ fn decrypt(tls: &mut Connection, wire: &mut End) -> io::Result<bool> {
         }
         Err(e) => return Err(e),
     }
-    tls.process_new_packets().map_err(|e| io::Error::other(e.to_string()))?;
+    tls.process_new_packets()
+        .map_err(|e| io::Error::other(e.to_string()))?;
     Ok(true)
 }
 
@@ -362,7 +387,10 @@ fn send_records(tls: &mut Connection, wire: &mut End) -> io::Result<()> {
 }
 
 /// The evidence reads this line; one for each connection would be noise.
-#[expect(clippy::print_stderr, reason = "the log of a process of the lab, read by the evidence")]
+#[expect(
+    clippy::print_stderr,
+    reason = "the log of a process of the lab, read by the evidence"
+)]
 fn report_peer(identity: &str, from: std::net::Ipv4Addr) {
     use std::collections::BTreeSet;
     use std::sync::{Mutex, PoisonError};

@@ -41,7 +41,9 @@ pub fn run(config_path: &Path) -> io::Result<()> {
         .collect();
     Worker::new(context)?.serve()?;
     for other in others {
-        other.join().unwrap_or_else(|_| Err(io::Error::other("a worker panicked")))?;
+        other
+            .join()
+            .unwrap_or_else(|_| Err(io::Error::other("a worker panicked")))?;
     }
     Ok(())
 }
@@ -55,7 +57,10 @@ struct Context {
 enum Tls {
     Off,
     Client(Arc<ClientConfig>),
-    Server { config: Arc<ServerConfig>, peer_prefix: String },
+    Server {
+        config: Arc<ServerConfig>,
+        peer_prefix: String,
+    },
 }
 
 impl Context {
@@ -64,7 +69,10 @@ impl Context {
             None => Tls::Off,
             Some(files) => Tls::new(config.side, files)?,
         };
-        Ok(Self { config: config.clone(), tls })
+        Ok(Self {
+            config: config.clone(),
+            tls,
+        })
     }
 }
 
@@ -82,7 +90,9 @@ impl Tls {
         Ok(match side {
             LimitSide::Client => {
                 let expect = Expect::Exactly(files.peer.clone());
-                Self::Client(Arc::new(client_config(&credentials, expect, &[]).map_err(invalid)?))
+                Self::Client(Arc::new(
+                    client_config(&credentials, expect, &[]).map_err(invalid)?,
+                ))
             }
             LimitSide::Server => Self::Server {
                 config: Arc::new(server_config(&credentials).map_err(invalid)?),
@@ -106,7 +116,13 @@ impl Worker {
         let listener = listen(context.config.listen_port)?;
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         watch(&epoll, &listener, LISTENER, epoll::EventFlags::IN)?;
-        Ok(Self { context, epoll, listener, links: Vec::new(), free: Vec::new() })
+        Ok(Self {
+            context,
+            epoll,
+            listener,
+            links: Vec::new(),
+            free: Vec::new(),
+        })
     }
 
     fn serve(mut self) -> io::Result<()> {
@@ -114,7 +130,11 @@ impl Worker {
         let mut ended = Vec::new();
         loop {
             events.clear();
-            match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), None) {
+            match epoll::wait(
+                &self.epoll,
+                rustix::buffer::spare_capacity(&mut events),
+                None,
+            ) {
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
                 Err(e) => return Err(e.into()),
             }
@@ -191,7 +211,12 @@ fn watch_stream(epoll: &OwnedFd, stream: &TcpStream, index: usize, side: Side) -
 }
 
 fn watch(epoll: &OwnedFd, what: impl AsFd, token: u64, flags: epoll::EventFlags) -> io::Result<()> {
-    Ok(epoll::add(epoll, what, epoll::EventData::new_u64(token), flags)?)
+    Ok(epoll::add(
+        epoll,
+        what,
+        epoll::EventData::new_u64(token),
+        flags,
+    )?)
 }
 
 fn listen(port: u16) -> io::Result<OwnedFd> {
