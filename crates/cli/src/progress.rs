@@ -12,6 +12,7 @@ use crate::terminal::say;
 pub(crate) struct Progress {
     bar: Option<ProgressBar>,
     round: String,
+    left_ns: Option<u64>,
 }
 
 impl Progress {
@@ -25,6 +26,7 @@ impl Progress {
         Self {
             bar,
             round: String::new(),
+            left_ns: None,
         }
     }
 
@@ -44,10 +46,13 @@ impl Progress {
 
     pub(crate) fn show(&mut self, event: &Event) {
         match event {
-            Event::Preparing { what } => self.message(what),
+            Event::Preparing { what } => self.message(&format!("preparing {what}")),
             Event::RoundStarted { round, of } => {
                 self.round = format!("round {round} of {of}");
-                let line = format!("{}: starting and proving the variants", self.round);
+                let left = self
+                    .left_ns
+                    .map_or(String::new(), |ns| format!(", {} left", duration(ns)));
+                let line = format!("{}: starting and proving the variants{left}", self.round);
                 self.message(&line);
             }
             Event::VariantFailed {
@@ -65,6 +70,7 @@ impl Progress {
                 of,
                 left_ns,
             } => {
+                self.left_ns = Some(*left_ns);
                 if let Some(bar) = &self.bar {
                     bar.set_length(u64::from(*of));
                     bar.set_position(u64::from(*done));

@@ -5,6 +5,8 @@
 //! golden blueprints. Everything that differs between variants is in the Blueprint; engines treat
 //! all of them alike.
 
+#![forbid(unsafe_code)]
+
 mod envoy_sidecar;
 mod limit_mtls;
 mod sabotage;
@@ -48,7 +50,7 @@ pub struct DataPlane {
     pub levels: &'static [PolicyLevel],
     /// What really runs, and what it stands for.
     pub summary: &'static str,
-    /// The program that it needs from outside; `None`: built in.
+    /// The program that its proxies run; `None`: there are no proxies.
     pub needs: Option<Program>,
     /// What a reader of its figures must know.
     pub note: Option<&'static str>,

@@ -16,8 +16,8 @@ pub(crate) const DATA_PLANE: DataPlane = DataPlane {
     name: "limit-mtls",
     levels: &[PolicyLevel::Mtls],
     summary: "a minimal mutual-TLS proxy pair built into meshtax: the floor any user-space proxy pays",
-    needs: None,
-    note: None,
+    needs: Some(Program::LimitProxy),
+    note: Some("no parsing, no statistics, no policy: the floor that any user-space proxy pays"),
     build: blueprint,
 };
 

@@ -187,6 +187,11 @@ fn inspect_cached(path: &Path) -> Option<EnvoyBinary> {
 /// Runs it for its version, and digests it.
 fn inspect(path: &Path, origin: &str) -> Result<EnvoyBinary, String> {
     let path = path.canonicalize().map_err(|e| e.to_string())?;
+    if !is_program(&path).map_err(|e| e.to_string())? {
+        return Err(
+            "it is a script, not the program itself, whose digest is to be in the result".into(),
+        );
+    }
     let output = Command::new(&path)
         .arg("--version")
         .stdin(Stdio::null())
@@ -211,6 +216,12 @@ fn inspect(path: &Path, origin: &str) -> Result<EnvoyBinary, String> {
     })
 }
 
+fn is_program(path: &Path) -> io::Result<bool> {
+    let mut magic = [0_u8; 4];
+    File::open(path)?.read_exact(&mut magic)?;
+    Ok(magic == *b"\x7fELF")
+}
+
 fn prefixed(words: &str) -> String {
     if words.is_empty() {
         String::new()
@@ -228,7 +239,7 @@ fn version_in(text: &str) -> Option<String> {
         .then(|| version.to_owned())
 }
 
-fn digest(path: &Path) -> io::Result<String> {
+pub(crate) fn digest(path: &Path) -> io::Result<String> {
     let mut file = File::open(path)?;
     let mut hasher = Sha256::new();
     let mut buffer = vec![0_u8; 1 << 20];

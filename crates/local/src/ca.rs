@@ -70,3 +70,28 @@ impl Authority {
         Ok(leaf)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use rustls::pki_types::CertificateDer;
+    use rustls::pki_types::pem::PemObject as _;
+
+    use super::*;
+    use crate::tls::spiffe_identity;
+
+    #[test]
+    fn a_leaf_carries_its_identity_and_is_made_once() {
+        let mut authority = Authority::new("test").unwrap();
+        let identity = "spiffe://cluster.local/ns/default/sa/client";
+        let leaf = authority.leaf(identity).unwrap();
+        let certificate = CertificateDer::from_pem_slice(leaf.chain_pem.as_bytes()).unwrap();
+        assert_eq!(spiffe_identity(&certificate).as_deref(), Some(identity));
+        assert_eq!(authority.leaf(identity).unwrap().key_pem, leaf.key_pem);
+        let other = authority
+            .leaf("spiffe://cluster.local/ns/default/sa/server")
+            .unwrap();
+        assert_ne!(other.key_pem, leaf.key_pem);
+        let root = CertificateDer::from_pem_slice(authority.root_pem().as_bytes()).unwrap();
+        assert_eq!(spiffe_identity(&root), None);
+    }
+}

@@ -3,22 +3,25 @@
 use std::collections::BTreeMap;
 use std::io::{self, BufReader};
 use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::time::Duration;
 
-use meshtax_dataplane::{DATA_PLANES, Program, Sabotage, find};
+use meshtax_dataplane::{DATA_PLANES, DataPlane, Program, Sabotage, find};
 use meshtax_engine::{Engine, EngineError, Measured, VariantStart};
 use meshtax_model::environment::{Artifact, CpuLayout, Environment};
 use meshtax_model::experiment::{Experiment, LoadPoint, Variant, VariantId};
 use meshtax_model::plan::PlannedTrial;
-use meshtax_model::trial::{ComponentRole, ResourceSample};
+use nix::sys::resource::{Resource, getrlimit};
 
-use crate::artifacts::EnvoyBinary;
+use crate::artifacts::{EnvoyBinary, digest};
 use crate::missing::{no_namespaces, refused_inside};
 use crate::protocol::{PROTOCOL_VERSION, Reply, Request, Setup, receive, send};
 use crate::sandbox::Sandbox;
 
-/// No single request takes longer: beyond it the lab is taken for lost.
-const PATIENCE: Duration = Duration::from_secs(180);
+/// Beyond what a request may take, the lab is taken for lost.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// What proving one variant may take: its readiness, and every probe met by silence.
+const PATIENCE_PER_VARIANT: Duration = Duration::from_secs(40);
 
 /// What a local run is given besides its experiment.
 #[derive(Clone, Debug, Default)]
@@ -105,6 +108,7 @@ impl RunningLab {
 
 impl Engine for LocalEngine {
     fn prepare(&mut self, experiment: &Experiment) -> Result<Environment, EngineError> {
+        enough_open_files(experiment.workload.connections)?;
         let layout = cpu_layout(&meshtax_observe::allowed_cores());
         let envoy = self.options.envoy.as_ref().map(|e| e.path.as_path());
         let sandbox = Sandbox::start(&["internal", "lab"], envoy).map_err(|e| no_namespaces(&e))?;
@@ -178,22 +182,12 @@ impl Engine for LocalEngine {
         trial: &PlannedTrial,
         load_point: &LoadPoint,
     ) -> Result<Measured, EngineError> {
-        let own_before = meshtax_observe::cpu_ns(std::process::id()).unwrap_or(0);
         let request = Request::Trial {
             trial: trial.clone(),
             load_point: load_point.clone(),
         };
         match self.ask(&request)? {
-            Reply::Measured {
-                outcome,
-                mut sample,
-            } => {
-                let own_after = meshtax_observe::cpu_ns(std::process::id()).unwrap_or(own_before);
-                if let Some(sample) = &mut sample {
-                    charge_harness(sample, own_after.saturating_sub(own_before));
-                }
-                Ok(Measured { outcome, sample })
-            }
+            Reply::Measured { outcome, sample } => Ok(Measured { outcome, sample }),
             other => Err(unexpected(&other)),
         }
     }
@@ -228,7 +222,7 @@ impl LocalEngine {
             })
             .filter_map(|plane| match plane.needs {
                 None => None,
-                Some(Program::LimitProxy) => None,
+                Some(Program::LimitProxy) => Some(own_program(plane)),
                 Some(Program::Envoy) => self.options.envoy.as_ref().map(|envoy| Artifact {
                     data_plane: plane.name.into(),
                     version: envoy.version.clone(),
@@ -241,14 +235,34 @@ impl LocalEngine {
     }
 }
 
-/// What this process used while it waited (progress, storing) is meshtax's own, too.
-fn charge_harness(sample: &mut ResourceSample, cpu_ns: u64) {
-    if let Some(harness) = sample
-        .components
-        .iter_mut()
-        .find(|c| c.role == ComponentRole::Harness)
-    {
-        harness.cpu_ns += cpu_ns;
+/// A proxy has two sockets for each connection of the generator, and some of its own.
+fn enough_open_files(connections: u32) -> Result<(), EngineError> {
+    const OWN: u64 = 128;
+    let needed = u64::from(connections) * 2 + OWN;
+    let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE)
+        .map_err(|e| EngineError::Lost(format!("the limit on open files: {e}")))?;
+    if hard >= needed {
+        return Ok(());
+    }
+    Err(EngineError::Missing {
+        what: format!(
+            "{connections} connections need {needed} open files in each proxy, and the limit is {hard}"
+        ),
+        fix: format!(
+            "raise it (`ulimit -n {needed}`), or use at most {} connections",
+            hard.saturating_sub(OWN) / 2
+        ),
+    })
+}
+
+/// The minimal proxy is this very program.
+fn own_program(plane: &DataPlane) -> Artifact {
+    Artifact {
+        data_plane: plane.name.into(),
+        version: env!("CARGO_PKG_VERSION").into(),
+        sha256: digest(Path::new("/proc/self/exe")).unwrap_or_else(|e| format!("unknown: {e}")),
+        origin: "built in".into(),
+        note: plane.note.map(str::to_owned),
     }
 }
 

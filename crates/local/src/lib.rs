@@ -18,3 +18,12 @@ pub use artifacts::{EnvoyBinary, EnvoyError, find_envoy, get_envoy};
 pub use engine::{LocalEngine, LocalOptions, cpu_layout};
 pub use lab::lab_main;
 pub use limit_proxy::run as limit_proxy_main;
+
+#[cfg(test)]
+mod tests {
+    /// `dataplane` is pure and cannot see the application: what both must know is held equal here.
+    #[test]
+    fn policies_allow_the_path_at_which_the_application_echoes() {
+        assert_eq!(meshtax_dataplane::ECHO_PATH, meshtax_app::ECHO_PATH);
+    }
+}

@@ -1,6 +1,6 @@
 //! The lab's process: a child in namespaces of its own, whose death removes all that is in them.
 //!
-//! This is the one module with `unsafe` code: `clone` has no safe wrapper.
+//! `clone` has no safe wrapper.
 #![expect(
     unsafe_code,
     reason = "clone(2) and what its child may do before exec have no safe form"

@@ -3,6 +3,8 @@
 //! Everything here is pure: no I/O, no clock, no randomness. The words are those of
 //! `docs/glossary.md`. Units stand last in a field's name (`_ns`, `_bytes`, `_per_s`).
 
+#![forbid(unsafe_code)]
+
 pub mod analysis;
 pub mod environment;
 pub mod event;

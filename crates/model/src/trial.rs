@@ -152,7 +152,7 @@ pub struct ComponentUsage {
     pub role: ComponentRole,
     /// CPU in the window, user and system together, in nanoseconds.
     pub cpu_ns: u64,
-    /// Memory at the window's end; `None` where the kernel would not say.
+    /// Memory just after the load, its connections still open; `None` where the kernel would not say.
     pub memory: Option<Memory>,
 }
 
@@ -181,7 +181,8 @@ pub struct MachineUsage {
     pub iowait_ns: u64,
     /// Time that the hypervisor gave to others.
     pub steal_ns: u64,
-    /// The kernel's step for these three (one tick of `/proc/stat`, per core).
+    /// The kernel's step for each of these three: one tick of `/proc/stat`, whose line of all cores
+    /// is rounded down once.
     pub resolution_ns: u64,
 }
 

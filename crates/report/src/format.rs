@@ -1,6 +1,7 @@
 //! Numbers as people read them: grouped digits, sensible precision, one unit per column.
 
 use meshtax_model::analysis::{Estimate, Interval};
+use time::OffsetDateTime;
 
 /// What stands where there is no figure.
 pub(crate) const MISSING: &str = "-";
@@ -219,28 +220,11 @@ pub(crate) fn bytes(count: u64) -> String {
     }
 }
 
-/// `2026-11-21 11:30 UTC`, by Howard Hinnant's civil-from-days.
+/// `2026-11-21 11:30 UTC`.
 pub(crate) fn date_utc(unix_ms: u64) -> String {
-    let minutes = unix_ms / 60_000;
-    let days = minutes / 1440 + 719_468;
-    let era = days / 146_097;
-    let day_of_era = days % 146_097;
-    let year_of_era =
-        (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let shifted_month = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * shifted_month + 2) / 5 + 1;
-    let month = if shifted_month < 10 {
-        shifted_month + 3
-    } else {
-        shifted_month - 9
-    };
-    let year = year_of_era + era * 400 + u64::from(month <= 2);
-    format!(
-        "{year:04}-{month:02}-{day:02} {:02}:{:02} UTC",
-        minutes / 60 % 24,
-        minutes % 60
-    )
+    let seconds = i64::try_from(unix_ms / 1000).unwrap_or(0);
+    let at = OffsetDateTime::from_unix_timestamp(seconds).unwrap_or(OffsetDateTime::UNIX_EPOCH);
+    format!("{} {:02}:{:02} UTC", at.date(), at.hour(), at.minute())
 }
 
 /// `1`, `1-3`, `0, 2`.

@@ -9,9 +9,11 @@
 #![expect(clippy::print_stdout, reason = "a program for a person to run")]
 
 use meshtax_model::LatencyHistogram;
+use meshtax_model::analysis::Interval;
 use meshtax_stats::family::holm;
-use meshtax_stats::interval::{CONFIDENCE, Inference, critical_t};
+use meshtax_stats::interval::{CONFIDENCE, Inference, Spread, critical_t};
 use meshtax_stats::pairing::{BlockKey, ByBlock, Pair, Paired, infer, pairs};
+use meshtax_stats::signed_rank::SignedRank;
 use meshtax_stats::tails::{Counts, compare};
 use rand::Rng;
 use rand_pcg::Pcg64Mcg;
@@ -45,48 +47,13 @@ impl Noise {
     }
 }
 
-/// Which order statistic of the Walsh averages is the exact Wilcoxon interval's end: the
-/// largest number of them that may be left out at each end with at most 2.5 % error there.
-fn wilcoxon_skip(n: usize) -> usize {
-    let most = n * (n + 1) / 2;
-    let mut ways = vec![0.0_f64; most + 1];
-    ways[0] = 1.0;
-    for rank in 1..=n {
-        for sum in (rank..=most).rev() {
-            ways[sum] += ways[sum - rank];
-        }
-    }
-    let total = 2.0_f64.powi(n as i32);
-    let mut tail = 0.0;
-    let mut skip = 0_usize;
-    for count in ways {
-        tail += count / total;
-        if tail > 0.025 {
-            break;
-        }
-        skip += 1;
-    }
-    // P(W < skip) <= 2.5 %: the interval's ends are the averages number `skip` from each side.
-    skip.saturating_sub(1)
-}
-
-fn hodges_lehmann(values: &[f64], skip: usize) -> (f64, f64) {
-    let mut walsh = Vec::new();
-    for (i, a) in values.iter().enumerate() {
-        walsh.extend(values[i..].iter().map(|b| (a + b) / 2.0));
-    }
-    walsh.sort_by(f64::total_cmp);
-    (walsh[skip], walsh[walsh.len() - 1 - skip])
-}
-
 /// Rounds with unit noise around zero: coverage, width, and power against 1.5 of its standard
 /// deviations, unadjusted and as one of four with Holm's first step.
 fn one_sample(noise: &mut Noise) {
     const RUNS: usize = 40_000;
     println!("rounds noise        | t: covers  width power power/4 | Wilcoxon: covers width power");
-    for n in [6, 8, 10, 15] {
+    for n in [6, 8, 10, 12, 15] {
         for (name, contaminated) in [("normal", false), ("contaminated", true)] {
-            let skip = wilcoxon_skip(n);
             let t95 = critical_t(n as f64 - 1.0, 0.95).expect("n > 1");
             let t_holm = critical_t(n as f64 - 1.0, 1.0 - 0.05 / 4.0).expect("n > 1");
             let mut sums = [0.0_f64; 7];
@@ -101,8 +68,12 @@ fn one_sample(noise: &mut Noise) {
                     })
                     .collect();
                 let fit = Inference::of_mean(&values).expect("values");
-                let se = fit.spread.expect("six").standard_error;
-                let (low, high) = hodges_lehmann(&values, skip);
+                let Some(Spread::Student(student)) = fit.spread else {
+                    panic!("six or more units");
+                };
+                let se = student.standard_error;
+                let Interval { low, high } =
+                    SignedRank::of(&values).expect("values").interval(0.95);
                 let yes = |condition: bool| f64::from(u8::from(condition));
                 sums[0] += yes(fit.estimate.abs() < t95 * se);
                 sums[1] += 2.0 * t95 * se;

@@ -91,17 +91,17 @@ fn busy_ns(machine: &MachineUsage) -> i64 {
 
 /// What the busy time can be wrong by: two standard deviations of the sum over the trials.
 ///
-/// The kernel keeps the idle time exactly and prints it in whole steps, per core: a reading
-/// is short by something between zero and one step, evenly spread, with variance step²/12. A
-/// trial has two readings of each core, and as many columns as moved (one that stands still is
-/// short by the same in both). The errors are independent, so variances add up over cores,
-/// columns and trials.
+/// The kernel keeps the idle time exactly and prints the sum over the cores in whole steps: a
+/// reading is short by something between zero and one step, evenly spread, with variance
+/// step²/12. A trial has two readings, and as many columns as moved (one that stands still is
+/// short by the same in both). The errors are independent, so variances add up over columns
+/// and trials.
 fn resolution_ns<'a>(machines: impl Iterator<Item = &'a MachineUsage>) -> u64 {
     let variance: f64 = machines
         .map(|machine| {
             let others = [machine.iowait_ns, machine.steal_ns];
             let columns = 1 + others.iter().filter(|ns| **ns > 0).count();
-            let readings = 2.0 * f64::from(machine.cores) * columns as f64;
+            let readings = 2.0 * columns as f64;
             readings * (machine.resolution_ns as f64).powi(2) / 12.0
         })
         .sum();
@@ -228,12 +228,12 @@ mod tests {
     #[test]
     fn the_rest_is_shown_where_the_clock_can_tell() {
         let parts = || vec![component(ComponentRole::App, 600, 0)];
-        // 1000 ms of capacity, 300 idle: 700 busy, 100 not attributed. Two readings of two
-        // cores: 2 sqrt(4 x 100 / 12) = 11.5 ms.
+        // 1000 ms of capacity, 300 idle: 700 busy, 100 not attributed. Two readings:
+        // 2 sqrt(2 x 100 / 12) = 8.2 ms.
         let s = sample(300, parts());
         let account = account(&[(&s, 500)]).unwrap();
         assert_eq!(account.shown.busy_ns, 700 * MS as i64);
-        assert_eq!(account.shown.resolution_ns, 11_547_005);
+        assert_eq!(account.shown.resolution_ns, 8_164_966);
         assert_eq!(account.shown.unattributed_ns, Some(100 * MS));
         assert_eq!(account.shown.components[0].cpu_per_request_ns, 1_200_000.0);
         let share = account.shown.components[0].share_of_busy.unwrap();

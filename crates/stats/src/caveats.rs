@@ -6,7 +6,7 @@ use meshtax_model::analysis::{Analysis, Effect, Metric, Verdict};
 use meshtax_model::event::Ending;
 use meshtax_model::experiment::{LoadPoint, Role, Variant};
 
-use crate::account::account;
+use crate::account::{IN_PATH, account};
 use crate::effects::{compare_cells, few_rounds};
 use crate::family::{ALPHA, holm};
 use crate::interval::UNITS_MIN;
@@ -20,9 +20,13 @@ const STEAL_SHARE_MAX: f64 = 0.02;
 /// Busy time that no component accounts for, as a share of it.
 const UNATTRIBUTED_SHARE_MAX: f64 = 0.10;
 
+/// Below the knee: the share of their cores that the two ends and their proxies may use at a steady
+/// point. Above it a good part of the latency is waiting for each other.
+const STEADY_BUSY_SHARE_MAX: f64 = 0.40;
+
 /// All of them, the most general first.
 pub(crate) fn caveats(trials: &Trials<'_>, analysis: &Analysis) -> Vec<String> {
-    let rules: [fn(&Trials<'_>, &Analysis) -> Vec<String>; 12] = [
+    let rules: [fn(&Trials<'_>, &Analysis) -> Vec<String>; 13] = [
         ending,
         amount,
         failures,
@@ -33,6 +37,7 @@ pub(crate) fn caveats(trials: &Trials<'_>, analysis: &Analysis) -> Vec<String> {
         unexpected_orderings,
         levels_out_of_order,
         generator_bound,
+        steady_too_busy,
         steal,
         unattributed,
     ];
@@ -245,7 +250,7 @@ fn levels_out_of_order(trials: &Trials<'_>, analysis: &Analysis) -> Vec<String> 
             let cell = trials.cell(&higher.id, &floor.load_point);
             let reference = trials.cell(&lower.id, &floor.load_point);
             let fit = compare_cells(floor.metric, cell, &[reference]).map(|p| p.log_ratio);
-            let Some((fit, p_value)) = fit.and_then(|fit| Some((fit, fit.p_value()?))) else {
+            let Some((fit, p_value)) = fit.and_then(|fit| fit.p_value().map(|p| (fit, p))) else {
                 continue;
             };
             let change = fit.estimate.exp_m1();
@@ -327,6 +332,46 @@ fn generator_bound(trials: &Trials<'_>, _: &Analysis) -> Vec<String> {
                 point.id,
                 candidates.join(", ")
             ));
+        }
+    }
+    said
+}
+
+/// The steady rate is to leave the slowest variant's cores mostly idle.
+fn steady_too_busy(trials: &Trials<'_>, analysis: &Analysis) -> Vec<String> {
+    let layout = &analysis.environment.layout;
+    let cores: BTreeSet<u32> = layout
+        .client_node
+        .iter()
+        .chain(&layout.server_node)
+        .copied()
+        .collect();
+    let mut said = Vec::new();
+    for variant in &analysis.variants {
+        for point in &variant.points {
+            let steady = trials
+                .points()
+                .iter()
+                .any(|p| p.id == point.load_point && p.is_steady());
+            let Some(cpu) = point.cpu.as_ref().filter(|_| steady && !cores.is_empty()) else {
+                continue;
+            };
+            let per_request_ns: f64 = cpu
+                .components
+                .iter()
+                .filter(|c| IN_PATH.contains(&c.role))
+                .map(|c| c.cpu_per_request_ns)
+                .sum();
+            let share = per_request_ns * point.achieved_per_s / 1e9 / cores.len() as f64;
+            if share > STEADY_BUSY_SHARE_MAX {
+                said.push(format!(
+                    "{} kept its cores {:.0} % busy at {}: a good part of its latency is queueing \
+                     there; a lower rate shows the path alone.",
+                    variant.variant,
+                    share * 100.0,
+                    point.load_point
+                ));
+            }
         }
     }
     said

@@ -119,6 +119,7 @@ fn draft(
         Ok(paired) => (Some(paired), None),
         Err(reason) => (None, Some(reason)),
     };
+    let paired = paired.as_ref();
     let reason = reason.or_else(|| {
         paired.and_then(|p| {
             p.log_ratio
@@ -143,7 +144,7 @@ fn draft(
             rounds: paired.map_or(0, |p| p.rounds),
             blocks: paired.map_or(0, |p| p.blocks),
         },
-        log_ratio: paired.map(|p| p.log_ratio),
+        log_ratio: paired.map(|p| p.log_ratio.clone()),
         role: variant.role,
     })
 }
@@ -280,7 +281,7 @@ fn noise_floors(trials: &Trials<'_>, drafts: &[Draft]) -> Vec<NoiseFloor> {
 /// scales every difference in it, and leaves the ratios as they are.
 fn judge(draft: &mut Draft, floors: &[NoiseFloor]) {
     let effect = &mut draft.effect;
-    let (Some(fit), Some(p_value)) = (draft.log_ratio, effect.p_value) else {
+    let (Some(fit), Some(p_value)) = (draft.log_ratio.as_ref(), effect.p_value) else {
         return;
     };
     if effect.verdict != Verdict::NotDistinguishable {

@@ -38,6 +38,7 @@ pub mod family;
 pub mod interval;
 pub mod pairing;
 mod points;
+pub mod signed_rank;
 pub mod tails;
 mod trials;
 pub mod validity;

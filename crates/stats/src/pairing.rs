@@ -90,7 +90,7 @@ pub fn pairs(arm: &ByBlock, references: &[&ByBlock]) -> Vec<Pair> {
 }
 
 /// An effect over the whole run.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Paired {
     /// In the metric's unit.
     pub difference: Inference,
@@ -109,8 +109,8 @@ pub struct Paired {
 pub fn infer(pairs: &[Pair]) -> Option<Paired> {
     let unit = Unit::for_blocks(pairs.iter().map(|pair| &pair.key));
     Some(Paired {
-        difference: Inference::of_mean(&unit_means(pairs, unit, |pair| pair.difference))?,
-        log_ratio: Inference::of_mean(&unit_means(pairs, unit, |pair| pair.log_ratio))?,
+        difference: Inference::of_units(&unit_means(pairs, unit, |pair| pair.difference))?,
+        log_ratio: Inference::of_units(&unit_means(pairs, unit, |pair| pair.log_ratio))?,
         rounds: count_rounds(pairs.iter().map(|pair| &pair.key)),
         blocks: u32::try_from(pairs.len()).unwrap_or(u32::MAX),
     })
@@ -137,6 +137,7 @@ fn unit_means(pairs: &[Pair], unit: Unit, figure: impl Fn(&Pair) -> f64) -> Vec<
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::interval::Spread;
 
     fn key(round: u32, block: u32) -> BlockKey {
         BlockKey { round, block }
@@ -163,6 +164,13 @@ mod tests {
         assert_eq!(infer(&[]), None);
     }
 
+    fn degrees_of_freedom(paired: &Paired) -> f64 {
+        match paired.difference.spread {
+            Some(Spread::Student(student)) => student.degrees_of_freedom,
+            ref other => panic!("{other:?}"),
+        }
+    }
+
     #[test]
     fn rounds_weigh_the_same_whatever_their_blocks() {
         let mut pairs = Vec::new();
@@ -181,11 +189,7 @@ mod tests {
         let paired = infer(&pairs).unwrap();
         assert_eq!(paired.difference.estimate, 2.0);
         assert_eq!((paired.rounds, paired.blocks), (6, 15));
-        assert_eq!(
-            paired.difference.spread.unwrap().degrees_of_freedom,
-            5.0,
-            "rounds count, not blocks"
-        );
+        assert_eq!(degrees_of_freedom(&paired), 5.0, "rounds count, not blocks");
     }
 
     #[test]
@@ -197,7 +201,7 @@ mod tests {
         };
         let blocks: Vec<Pair> = (1..=5).flat_map(|r| [pair(r, 1), pair(r, 2)]).collect();
         let paired = infer(&blocks).unwrap();
-        assert_eq!(paired.difference.spread.unwrap().degrees_of_freedom, 9.0);
+        assert_eq!(degrees_of_freedom(&paired), 9.0);
         assert_eq!(paired.rounds, 5);
         assert_eq!(infer(&blocks[..5]).unwrap().difference.spread, None);
     }

@@ -355,8 +355,8 @@ mod tests {
         let jack = jackknife(values.len(), statistic).unwrap();
         let mean = Inference::of_mean(&values).unwrap();
         assert!((jack.estimate - mean.estimate).abs() < 1e-12);
-        let (a, b) = (jack.spread.unwrap(), mean.spread.unwrap());
-        assert!((a.standard_error - b.standard_error).abs() < 1e-12);
+        let (a, b) = (jack.interval(0.95).unwrap(), mean.interval(0.95).unwrap());
+        assert!((a.low - b.low).abs() < 1e-12 && (a.high - b.high).abs() < 1e-12);
     }
 
     #[test]

@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use time::OffsetDateTime;
+
 /// Where runs go unless the user says otherwise.
 const PARENT: &str = "meshtax-runs";
 
@@ -17,9 +19,10 @@ pub fn default_path(run_id: &str) -> PathBuf {
 /// `20261121-110934-quick-3f2a`: UTC, the experiment's name, and randomness of the caller's.
 #[must_use]
 pub fn run_id(started_unix_ms: u64, name: &str, random: u16) -> String {
-    let seconds = started_unix_ms / 1000;
-    let (year, month, day) = civil(seconds / 86_400);
-    let (hour, minute, second) = (seconds / 3600 % 24, seconds / 60 % 60, seconds % 60);
+    let seconds = i64::try_from(started_unix_ms / 1000).unwrap_or(0);
+    let at = OffsetDateTime::from_unix_timestamp(seconds).unwrap_or(OffsetDateTime::UNIX_EPOCH);
+    let (year, month, day) = at.to_calendar_date();
+    let (month, (hour, minute, second)) = (u8::from(month), at.to_hms());
     let name: String = name
         .chars()
         .map(|c| {
@@ -32,25 +35,6 @@ pub fn run_id(started_unix_ms: u64, name: &str, random: u16) -> String {
         .take(MOST_OF_NAME)
         .collect();
     format!("{year:04}{month:02}{day:02}-{hour:02}{minute:02}{second:02}-{name}-{random:04x}")
-}
-
-/// Days since 1970 -> year, month, day (Hinnant's algorithm, with years that begin in March).
-fn civil(days: u64) -> (u64, u64, u64) {
-    let z = days + 719_468;
-    let era = z / 146_097;
-    let day_of_era = z % 146_097;
-    let year_of_era =
-        (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let month_from_march = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
-    let month = if month_from_march < 10 {
-        month_from_march + 3
-    } else {
-        month_from_march - 9
-    };
-    let year = year_of_era + era * 400 + u64::from(month <= 2);
-    (year, month, day)
 }
 
 #[cfg(test)]

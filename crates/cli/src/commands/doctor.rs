@@ -1,5 +1,6 @@
 //! `meshtax doctor`: what this machine lets meshtax do is tried, not guessed.
 
+use meshtax_dataplane::Program;
 use meshtax_engine::Engine as _;
 use meshtax_local::{LocalEngine, LocalOptions, cpu_layout, find_envoy};
 use meshtax_model::experiment::{Experiment, LoadPoint, LoadPointId, Regime, Variant};
@@ -195,8 +196,9 @@ fn smallest_experiment() -> Experiment {
     let quick = meshtax_spec::preset("quick").map_or("", |p| p.yaml);
     let mut experiment = meshtax_spec::parse("quick", quick, &known)
         .unwrap_or_else(|_| unreachable!("a test parses every preset"));
-    let built_in =
-        |v: &Variant| meshtax_dataplane::find(&v.data_plane).is_some_and(|p| p.needs.is_none());
+    let built_in = |v: &Variant| {
+        meshtax_dataplane::find(&v.data_plane).is_some_and(|p| p.needs != Some(Program::Envoy))
+    };
     experiment.variants.retain(built_in);
     experiment.load_points = vec![LoadPoint {
         id: LoadPointId("saturated".into()),

@@ -5,6 +5,7 @@ use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::Duration;
 
+use meshtax_app::CANARY_HEADER;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, StreamOwned};
 
@@ -56,7 +57,7 @@ impl Ask<'_> {
     fn bytes(&self) -> Vec<u8> {
         let canary = self
             .canary
-            .map(|c| format!("x-meshtax-canary: {c}\r\n"))
+            .map(|c| format!("{CANARY_HEADER}: {c}\r\n"))
             .unwrap_or_default();
         let (method, path) = (self.method, self.path);
         format!(
@@ -164,7 +165,7 @@ fn parse(received: &[u8]) -> io::Result<Option<Heard>> {
     Ok(Some(Heard::Answer {
         status: response.code.unwrap_or(0),
         body: body.to_vec(),
-        echoed_canary: header("x-meshtax-canary"),
+        echoed_canary: header(CANARY_HEADER),
     }))
 }
 

@@ -128,6 +128,9 @@ fn harden(forward: bool) -> io::Result<()> {
         // Absent where the kernel has no IPv6, and then not needed.
         let _ = sysctl(&format!("ipv6/conf/{interface}/disable_ipv6"), "1");
     }
+    // Every trial opens its connections anew: ports that wait for their minute must not run out.
+    sysctl("ipv4/ip_local_port_range", "1024 65535")?;
+    sysctl("ipv4/tcp_tw_reuse", "1")?;
     if forward {
         sysctl("ipv4/ip_forward", "1")?;
     }

@@ -26,8 +26,11 @@ impl PacketSocket {
             SockFlag::SOCK_CLOEXEC,
             None,
         )?;
-        // As large as the system allows; a smaller one shows as drops, which are looked at.
-        let _ = setsockopt(&socket, sockopt::RcvBuf, &(8 << 20));
+        // As large as the system allows (root may exceed the limit); a smaller one shows as drops,
+        // which are looked at.
+        if setsockopt(&socket, sockopt::RcvBufForce, &(8 << 20)).is_err() {
+            let _ = setsockopt(&socket, sockopt::RcvBuf, &(8 << 20));
+        }
         // SAFETY: a zeroed sockaddr_ll is valid.
         let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
         address.sll_family = libc::AF_PACKET as u16;

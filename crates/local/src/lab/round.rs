@@ -259,6 +259,7 @@ fn start_app(lab: &Lab, variant: &Variant, pod: &PodNet) -> Result<Component, St
     let config = AppConfig {
         response_bytes: lab.setup.workload.response_bytes,
         delay_ns,
+        threads: app_threads(lab),
         ..AppConfig::new((std::net::Ipv4Addr::UNSPECIFIED, APP_PORT).into())
     };
     let config = serde_json::to_string(&config).map_err(|e| e.to_string())?;
@@ -272,6 +273,12 @@ fn start_app(lab: &Lab, variant: &Variant, pod: &PodNet) -> Result<Component, St
         &lab.setup.layout.server_node,
     )
     .map_err(|e| format!("cannot start the test application: {e}"))
+}
+
+/// One thread is as fast as the generator's one; on a node with cores to spare the application must
+/// not be the bottleneck of a pair either.
+fn app_threads(lab: &Lab) -> u32 {
+    (lab.setup.layout.server_node.len() as u32).clamp(1, 4)
 }
 
 fn start_process(

@@ -7,6 +7,7 @@ use std::path::Path;
 
 use meshtax_model::experiment::VariantId;
 use nix::mount::{MsFlags, mount};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
 use super::network::{Network, NodeName, PodNet};
 use crate::ca::Authority;
@@ -57,6 +58,10 @@ impl Lab {
             });
         }
         private_file_systems()?;
+        // The engine has looked that the hard limit is enough; processes of the lab inherit this.
+        if let Ok((_, hard)) = getrlimit(Resource::RLIMIT_NOFILE) {
+            let _ = setrlimit(Resource::RLIMIT_NOFILE, hard, hard);
+        }
         let mut network =
             Network::build().map_err(refused("build two nodes and the link between them"))?;
         let pods = setup

@@ -1,5 +1,6 @@
 //! One trial: load from the client's pod, and what it cost, read at the window's very edges.
 
+use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write as _};
 use std::os::unix::process::CommandExt as _;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -13,7 +14,7 @@ use meshtax_load::{LoadModel, LoadSpec, Window, WorkerMessage, WorkerRequest};
 use meshtax_model::experiment::{LoadPoint, Regime, Variant, VariantId};
 use meshtax_model::plan::PlannedTrial;
 use meshtax_model::trial::{
-    ComponentRole, ComponentUsage, InjectedDelay, LoadResult, ResourceSample, TrialOutcome,
+    ComponentRole, ComponentUsage, InjectedDelay, LoadResult, Memory, ResourceSample, TrialOutcome,
 };
 use meshtax_observe::{
     MachineReading, cpu_ns, established_connections, memory, sleep_until_ns, speed_probe,
@@ -73,8 +74,9 @@ impl Round {
         let edges = observe_window(&watched, &window, generator.child.id());
         let load = generator.result();
         // The load is over and its connections still stand. Not within the window: the kernel walks
-        // its whole table for this, for milliseconds.
+        // its whole table of connections for this, for milliseconds.
         let proxy_connections = watched.connections();
+        let memories = watched.memories();
         drop(generator);
         let probe_after = speed_on(&core);
 
@@ -85,7 +87,7 @@ impl Round {
             delay_before,
             delay_stats(&instance.variant, &pods.server).ok().flatten(),
         );
-        let sample = edges?.sample(trial, instance, &load, [probe_before, probe_after]);
+        let sample = edges?.sample(trial, &memories, &load, [probe_before, probe_after]);
         let outcome = TrialOutcome::Measured {
             proxy_connections,
             load: Box::new(load),
@@ -150,6 +152,15 @@ impl Watched {
         let (pid, port) = self.connections?;
         established_connections(pid, port).ok()
     }
+
+    /// Of the measured variant's own processes, by process id.
+    fn memories(&self) -> BTreeMap<u32, Memory> {
+        self.processes
+            .iter()
+            .filter(|(_, _, role)| !matches!(role, ComponentRole::Idle | ComponentRole::Harness))
+            .filter_map(|(pid, ..)| Some((*pid, memory(*pid).ok()?)))
+            .collect()
+    }
 }
 
 /// Both readings of a window.
@@ -191,7 +202,7 @@ impl Edges {
     fn sample(
         &self,
         trial: &PlannedTrial,
-        instance: &Instance,
+        memories: &BTreeMap<u32, Memory>,
         load: &LoadResult,
         probes: [u64; 2],
     ) -> ResourceSample {
@@ -212,12 +223,11 @@ impl Edges {
                 idle.cpu_ns += used;
                 continue;
             }
-            let wanted = instance.components.iter().any(|c| c.pid() == *pid);
             components.push(ComponentUsage {
                 name: name.clone(),
                 role: *role,
                 cpu_ns: used,
-                memory: wanted.then(|| memory(*pid).ok()).flatten(),
+                memory: memories.get(pid).copied(),
             });
         }
         components.push(ComponentUsage {
