@@ -1,0 +1,16 @@
+//! The real binary from end to end: real labs with the real Envoy, what is refused and how, what
+//! remains after a kill. One test at a time: the labs share the machine's cores, and several tests
+//! compare the whole machine before and after.
+
+mod bad_input;
+mod forbidden;
+mod interrupted;
+mod killed;
+mod load_and_serve;
+mod machine;
+mod processes;
+mod real_run;
+mod sabotage;
+mod specs;
+mod support;
+mod together;

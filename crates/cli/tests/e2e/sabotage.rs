@@ -1,0 +1,211 @@
+//! Variants that are broken on purpose: the evidence catches each, by the probe that should, and
+//! the others are measured all the same.
+
+use std::path::PathBuf;
+
+use serde_json::Value;
+
+use crate::specs::{SATURATED, run_arguments, spec, variant};
+use crate::support::{PATIENCE, Running, Scratch, alone, envoy, meshtax, records};
+
+/// A way to break a variant, and the probes that must fail. Without a list the probe that fails is
+/// the permitted request: nothing comes through at all.
+type Broken = (&'static str, &'static [&'static str]);
+
+const PERMITTED: &[&str] = &["permitted request: "];
+const NO_ENCRYPTION: Broken = (
+    "no-encryption",
+    &[
+        "canary: request and answer readable on the wire",
+        "handshake: no ServerHello",
+    ],
+);
+/// The client's proxy refuses such a server, and so the path never answers.
+const WRONG_SERVER: Broken = (
+    "wrong-server-identity",
+    &[
+        "permitted request: ",
+        "server identity: the server is spiffe://cluster.local/ns/default/sa/impostor",
+    ],
+);
+const WRONG_CLIENT: Broken = (
+    "wrong-client-identity",
+    &["client identity: the server's side saw spiffe://cluster.local/ns/default/sa/impostor"],
+);
+const NO_POLICY: Broken = (
+    "no-policy",
+    &[
+        "forbidden method: POST was let through: HTTP",
+        "forbidden path: /forbidden was let through: HTTP",
+    ],
+);
+const NO_CLIENT_REDIRECT: Broken = ("no-client-redirect", PERMITTED);
+/// The client's proxy speaks TLS to the application itself.
+const NO_SERVER_REDIRECT: Broken = (
+    "no-server-redirect",
+    &[
+        "permitted request: ",
+        "server identity: a direct mutual-TLS request",
+    ],
+);
+const NO_REDIRECT: Broken = (
+    "no-redirect",
+    &[
+        "plaintext outsider: plain HTTP from a pod without a mesh was let through: HTTP 200",
+        "canary: request and answer readable on the wire",
+        "handshake: no ServerHello",
+    ],
+);
+const NO_PROXY: Broken = ("no-proxy", PERMITTED);
+
+/// What each refusal needs: none is left to the readiness alone where a probe sees the cause.
+/// Those that never become ready stand first: meanwhile the other proxies have started.
+const OF_MTLS: &[Broken] = &[
+    NO_PROXY,
+    NO_CLIENT_REDIRECT,
+    NO_SERVER_REDIRECT,
+    WRONG_SERVER,
+    NO_ENCRYPTION,
+    WRONG_CLIENT,
+    NO_REDIRECT,
+];
+
+const OF_L7: &[Broken] = &[
+    NO_PROXY,
+    NO_CLIENT_REDIRECT,
+    NO_SERVER_REDIRECT,
+    WRONG_SERVER,
+    // The policy names the client, so that the permitted request is refused as well.
+    (
+        "wrong-client-identity",
+        &["permitted request: ", "client identity: "],
+    ),
+    NO_ENCRYPTION,
+    NO_REDIRECT,
+    NO_POLICY,
+];
+
+/// One round, since a variant that failed in the first is not tried again: its blocks are what
+/// the intervals rest on.
+const DESIGN: &str = "rounds: 1, blocks: 6, trial: 100ms, warmup: 20ms, time: 2m";
+
+/// A run of one data plane and level: broken in all these ways, and whole.
+struct Case {
+    data_plane: &'static str,
+    level: &'static str,
+    broken: &'static [Broken],
+    out: PathBuf,
+}
+
+impl Case {
+    fn id(kind: &str) -> String {
+        format!("with-{kind}")
+    }
+
+    fn start(&self, scratch: &Scratch) -> Running {
+        let kinds = self.broken.iter().map(|(kind, _)| *kind);
+        let broken = kinds
+            .clone()
+            .map(|kind| variant(self.data_plane, self.level, &Self::id(kind)));
+        let whole = variant(self.data_plane, self.level, "whole");
+        let variants: Vec<String> = broken.chain([whole]).collect();
+        let name = format!("{}-{}", self.data_plane, self.level);
+        let path = scratch.write(&name, &spec(&name, &variants, SATURATED, DESIGN));
+        // Measuring ends after the one round; only its slow start takes time.
+        let flags: Vec<String> = kinds
+            .map(|kind| format!("--sabotage={}={kind}", Self::id(kind)))
+            .collect();
+        let mut arguments = run_arguments(&path, &self.out);
+        arguments.extend(["--json", "--time", "70s"]);
+        arguments.extend(flags.iter().map(String::as_str));
+        Running::start(meshtax(scratch, &arguments))
+    }
+
+    fn check(&self, run: Running) {
+        let finished = run.finish(PATIENCE);
+        let analysis = finished.expect_code(0).json();
+        let at = format!("{} {}", self.data_plane, self.level);
+        for (kind, probes) in self.broken {
+            let id = Self::id(kind);
+            let left_out = of(&analysis, &id)["left_out"].as_str().unwrap_or_default();
+            for probe in *probes {
+                assert!(
+                    left_out.contains(probe),
+                    "{at} {kind}: no {probe:?} in: {left_out}"
+                );
+            }
+            let announced = finished
+                .stderr
+                .contains(&format!("{id} cannot be measured"));
+            assert!(announced, "{at} {kind}: {}", finished.stderr);
+            assert_eq!(of(&analysis, &id)["rounds_proven"], 0, "{at} {kind}");
+        }
+        for id in ["none", "none-again", "whole"] {
+            let variant = of(&analysis, id);
+            assert_eq!(variant["left_out"], Value::Null, "{at} {id}");
+            let valid = variant["points"][0]["valid"].as_u64();
+            assert!(valid >= Some(6), "{at} {id}: {valid:?} valid trials");
+        }
+        let measured = records(&self.out.join("trials.jsonl"));
+        let ids = measured
+            .iter()
+            .filter_map(|t| t["trial"]["variant"].as_str());
+        let broken: Vec<&str> = ids.filter(|id| id.starts_with("with-")).collect();
+        assert!(
+            broken.is_empty(),
+            "{at}: measured although broken: {broken:?}"
+        );
+    }
+}
+
+fn of<'a>(analysis: &'a Value, variant: &str) -> &'a Value {
+    let variants = analysis["variants"].as_array().expect("variants");
+    let found = variants.iter().find(|v| v["variant"] == variant);
+    found.unwrap_or_else(|| panic!("no {variant} in {variants:#?}"))
+}
+
+/// The runs go on at once: most of the time they wait for what never becomes ready.
+fn run_all(cases: &[(&'static str, &'static str, &'static [Broken])]) {
+    let scratch = Scratch::new();
+    let cases: Vec<Case> = cases
+        .iter()
+        .map(|(data_plane, level, broken)| Case {
+            data_plane,
+            level,
+            broken,
+            out: scratch.path(&format!("run-{data_plane}-{level}")),
+        })
+        .collect();
+    let runs: Vec<Running> = cases.iter().map(|case| case.start(&scratch)).collect();
+    for (case, run) in cases.iter().zip(runs) {
+        case.check(run);
+    }
+}
+
+#[test]
+fn every_sabotage_is_caught_by_its_probe() {
+    let _alone = alone();
+    let mut cases = vec![("limit-mtls", "mtls", OF_MTLS)];
+    if envoy().is_some() {
+        cases.extend([
+            ("envoy-sidecar", "mtls", OF_MTLS),
+            ("envoy-sidecar", "l7", OF_L7),
+        ]);
+    }
+    run_all(&cases);
+}
+
+#[test]
+fn a_sabotage_of_an_unknown_variant_or_kind_is_refused() {
+    let _alone = alone();
+    let scratch = Scratch::new();
+    for (sabotage, named) in [
+        ("nobody=no-proxy", "no variant is called nobody"),
+        ("limit-mtls=no-idea", "no-idea"),
+        ("limit-mtls", "VARIANT=KIND"),
+    ] {
+        let finished = crate::support::finish(meshtax(&scratch, &["run", "--sabotage", sabotage]));
+        finished.expect_code(2);
+        assert!(finished.stderr.contains(named), "{}", finished.stderr);
+    }
+}

@@ -1,0 +1,51 @@
+//! Two runs at once: labs are private, so neither sees the other.
+
+use crate::machine::{Machine, Trace, assert_nothing_left};
+use crate::specs::{SATURATED, candidate_ids, candidates, run_arguments, spec};
+use crate::support::{PATIENCE, Running, Scratch, alone, manifest, meshtax, records};
+
+const DESIGN: &str = "rounds: 3, blocks: 2, trial: 100ms, warmup: 20ms, time: 16s";
+
+#[test]
+fn two_runs_do_not_disturb_each_other() {
+    let _alone = alone();
+    let scratch = Scratch::new();
+    let before = Machine::now(&scratch);
+    let text = spec("twin", &candidates(), SATURATED, DESIGN);
+    let path = scratch.write("spec.yaml", &text);
+    let outs = ["first", "second"].map(|name| scratch.path(name));
+    let mut trace = Trace::default();
+    let mut runs = [("1", &outs[0]), ("2", &outs[1])].map(|(seed, out)| {
+        let mut arguments = run_arguments(&path, out);
+        arguments.extend(["--json", "--seed", seed]);
+        Running::start(meshtax(&scratch, &arguments))
+    });
+    for (run, out) in runs.iter_mut().zip(&outs) {
+        run.wait_until("a trial", |_| {
+            !records(&out.join("trials.jsonl")).is_empty()
+        });
+    }
+    for run in &mut runs {
+        assert!(!run.is_over(), "one was over before the other began");
+        trace.look(run.pid());
+    }
+    let mut ids = Vec::new();
+    for (run, (seed, out)) in runs.into_iter().zip([1, 2].into_iter().zip(&outs)) {
+        let finished = run.finish(PATIENCE);
+        let analysis = finished.expect_code(0).json();
+        assert_eq!(analysis["run"]["seed"], seed);
+        assert_eq!(manifest(out)["seed"], seed);
+        for variant in analysis["variants"].as_array().expect("variants") {
+            assert_eq!(variant["left_out"], serde_json::Value::Null, "{variant:#}");
+            assert_eq!(
+                variant["rounds_proven"], variant["rounds_tried"],
+                "{variant:#}"
+            );
+        }
+        let of_all = analysis["variants"].as_array().map(Vec::len);
+        assert_eq!(of_all, Some(2 + candidate_ids().len()));
+        ids.push(analysis["run"]["id"].clone());
+    }
+    assert_ne!(ids[0], ids[1]);
+    assert_nothing_left(&before, &trace, &scratch);
+}
