@@ -72,8 +72,9 @@ fn side(site: &Site, pod: &Pod, role: ComponentRole, config: &Value) -> (Vec<Pod
         &site.workers.to_string(),
         // Hot restart keeps shared memory in /dev/shm and would outlive the process.
         "--disable-hot-restart",
+        // Its warnings at every start would be quoted as last words.
         "--log-level",
-        "warning",
+        "error",
     ];
     let process = Process {
         role,

@@ -113,9 +113,10 @@ impl Engine for LocalEngine {
         let envoy = self.options.envoy.as_ref().map(|e| e.path.as_path());
         let sandbox = Sandbox::start(&["internal", "lab"], envoy).map_err(|e| no_namespaces(&e))?;
         let lost = |e: io::Error| EngineError::Lost(format!("the lab's control socket: {e}"));
+        let patience = PATIENCE + PATIENCE_PER_VARIANT * experiment.variants.len() as u32;
         sandbox
             .control
-            .set_read_timeout(Some(PATIENCE))
+            .set_read_timeout(Some(patience))
             .map_err(lost)?;
         let replies = BufReader::new(sandbox.control.try_clone().map_err(lost)?);
         let rootless = sandbox.rootless;

@@ -69,6 +69,12 @@ pub struct WireEvidence {
     pub canary_to_server: bool,
     /// Whether the answer's canary was readable.
     pub canary_to_client: bool,
+    /// Whether a connection from the client's pod began with an HTTP request in clear.
+    #[serde(default)]
+    pub http_to_server: bool,
+    /// Whether a connection from the server's pod began with an HTTP answer in clear.
+    #[serde(default)]
+    pub http_to_client: bool,
     /// The handshakes seen, without repeats.
     pub handshakes: Vec<Handshake>,
     /// Distinct TCP connections seen.

@@ -165,6 +165,11 @@ fn judge_streams(
                 evidence.canary_to_client = true;
             }
         }
+        if *to_server {
+            evidence.http_to_server |= begins_with_method(&bytes);
+        } else {
+            evidence.http_to_client |= bytes.starts_with(b"HTTP/1.");
+        }
         if !to_server
             && let Some(handshake) = server_hello(&bytes)
             && !handshakes.contains(&handshake)
@@ -208,6 +213,12 @@ impl Stream {
         }
         bytes
     }
+}
+
+fn begins_with_method(bytes: &[u8]) -> bool {
+    [&b"GET "[..], b"POST "]
+        .iter()
+        .any(|method| bytes.starts_with(method))
 }
 
 fn contains(haystack: &[u8], needle: &[u8]) -> bool {

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use meshtax_dataplane::{ALLOWED_PATH, Blueprint, ClientIdentityFrom, ECHO_PATH, Probe, Site};
 use meshtax_model::evidence::{Evidence, ProbeResult, WireEvidence, probe as names};
 use meshtax_model::experiment::VariantId;
+use meshtax_model::trial::ComponentRole;
 
 use super::capture::Captured;
 use super::component::Component;
@@ -216,15 +217,28 @@ fn permitted(subject: &mut Subject<'_>) -> ProbeResult {
                 .iter()
                 .map(Component::last_words)
                 .collect();
-            let seen = format!(
-                "a permitted request got no 200: {}{words}",
-                heard.describe()
-            );
+            let seen = format!("no 200: {}{words}", heard.describe());
             return result(names::PERMITTED, false, seen);
         }
         thread::sleep(Duration::from_millis(5));
     }
     send_canaries(subject)
+}
+
+/// A data plane without a process cannot answer, whatever else the probes met: the thing to name.
+pub(crate) fn absent_proxy(subject: &Subject<'_>) -> Option<&'static str> {
+    let runs = |role| subject.components.iter().any(|c| c.role == role);
+    let needed = subject.blueprint.proxy_port.is_some();
+    let absent = match (
+        runs(ComponentRole::ClientProxy),
+        runs(ComponentRole::ServerProxy),
+    ) {
+        (true, true) => None,
+        (false, false) => Some("no proxy was started"),
+        (false, true) => Some("no proxy was started in the client's pod"),
+        (true, false) => Some("no proxy was started in the server's pod"),
+    };
+    absent.filter(|_| needed)
 }
 
 fn send_canaries(subject: &Subject<'_>) -> ProbeResult {
@@ -391,7 +405,7 @@ fn logged_identity(subject: &Subject<'_>, expected: &str) -> Result<String, Stri
     let server = subject
         .components
         .iter()
-        .find(|c| c.role == meshtax_model::trial::ComponentRole::ServerProxy)
+        .find(|c| c.role == ComponentRole::ServerProxy)
         .ok_or("there is no server proxy")?;
     let deadline = Instant::now() + Duration::from_secs(1);
     loop {
@@ -458,16 +472,29 @@ fn canary(expected_readable: bool, wire: &WireEvidence) -> ProbeResult {
         (false, true) => "answer readable on the wire",
         (true, true) => "request and answer readable on the wire",
     };
-    let passed = if expected_readable {
-        wire.canary_to_server && wire.canary_to_client
-    } else {
-        // Absence of a canary from an empty capture proves nothing.
-        !wire.canary_to_server
-            && !wire.canary_to_client
-            && wire.bytes_to_server > 0
-            && wire.bytes_to_client > 0
+    if expected_readable {
+        let passed = wire.canary_to_server && wire.canary_to_client;
+        return result(names::CANARY, passed, readable);
+    }
+    let around = match (wire.http_to_server, wire.http_to_client) {
+        (false, false) => "",
+        (true, false) => "; plain HTTP left the client's pod: its traffic goes around its proxy",
+        (false, true) => "; plain HTTP left the server's pod: traffic to it goes around its proxy",
+        (true, true) => {
+            "; plain HTTP both ways: the traffic is not encrypted, or goes around both proxies"
+        }
     };
-    result(names::CANARY, passed, readable)
+    // Absence of a canary from an empty capture proves nothing.
+    let something = wire.bytes_to_server > 0 && wire.bytes_to_client > 0;
+    if !something && around.is_empty() {
+        return result(
+            names::CANARY,
+            false,
+            "nothing passed the link, which proves nothing",
+        );
+    }
+    let hidden = !wire.canary_to_server && !wire.canary_to_client && around.is_empty();
+    result(names::CANARY, hidden, format!("{readable}{around}"))
 }
 
 fn tls_on_the_wire(wire: &WireEvidence) -> ProbeResult {

@@ -11,6 +11,7 @@ use meshtax_app::AppConfig;
 use meshtax_dataplane::{
     APP_PORT, Blueprint, Content, DataPlane, Pod, PodBlueprint, Process, Program, Site, find,
 };
+use meshtax_model::evidence::{Evidence, probe};
 use meshtax_model::experiment::{Inject, Variant, VariantId};
 use meshtax_model::trial::ComponentRole;
 
@@ -145,18 +146,35 @@ fn report(
     };
     let (subject, _) = subject(lab, instance);
     let evidence = probes::conclude(&subject, round, active, captured);
-    let failed: Vec<String> = evidence
-        .probes
-        .iter()
-        .filter(|p| !p.passed)
-        .map(|p| format!("{}: {}", p.probe, p.seen))
-        .collect();
+    let failed = failures(&subject, &evidence);
     let failure = (!failed.is_empty()).then(|| failed.join("; "));
     StartReport {
         variant,
         evidence: Some(evidence),
         failure,
     }
+}
+
+/// What failed, the most telling first: that the traffic is readable says more than that a request
+/// got no answer, which follows from all the others.
+fn failures(subject: &Subject<'_>, evidence: &Evidence) -> Vec<String> {
+    let rank = |name: &str| match name {
+        probe::CANARY => 0,
+        probe::PERMITTED => 2,
+        _ => 1,
+    };
+    let mut failed: Vec<_> = evidence.probes.iter().filter(|p| !p.passed).collect();
+    failed.sort_by_key(|p| rank(&p.probe));
+    let absent = probes::absent_proxy(subject).filter(|_| !failed.is_empty());
+    absent
+        .map(str::to_owned)
+        .into_iter()
+        .chain(
+            failed
+                .into_iter()
+                .map(|p| format!("{}: {}", p.probe, p.seen)),
+        )
+        .collect()
 }
 
 impl Instance {

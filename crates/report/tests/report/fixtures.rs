@@ -391,6 +391,8 @@ fn evidence(id: &str, level: Option<PolicyLevel>) -> Evidence {
             ports: vec![if encrypted { 15006 } else { 8080 }],
             canary_to_server: !encrypted,
             canary_to_client: !encrypted,
+            http_to_server: !encrypted,
+            http_to_client: !encrypted,
             handshakes: if encrypted {
                 vec![Handshake {
                     version: "TLS 1.3".to_owned(),
