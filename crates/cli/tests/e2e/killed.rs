@@ -164,7 +164,12 @@ impl Attempt {
         match self.victim {
             Victim::Run => Process::find(run).map(|p| (p, String::new())),
             Victim::LabInit => Some((lab.with(&["internal lab"])?, "the lab's init".into())),
-            Victim::Generator => Some((lab.with(&["internal load"])?, "the load generator".into())),
+            Victim::Generator => {
+                // Of a candidate: a baseline with too few valid trials leaves nothing to compare.
+                lab.is_measured(lab.with(&["limit-proxy", "/limit-mtls/client/"])?)
+                    .then_some(())?;
+                Some((lab.with(&["internal load"])?, "the load generator".into()))
+            }
             Victim::Proxy if envoy().is_some() => {
                 let proxy = lab.with(&["envoy", "/envoy-sidecar-mtls/client/"])?;
                 lab.is_measured(proxy).then_some(())?;

@@ -3,11 +3,12 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
+use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::processes::{self, Process, descendants};
-use crate::support::{BINARY, Scratch, envoy};
+use crate::support::{BINARY, Running, Scratch, alone, envoy};
 
 /// The kernel takes namespaces down after their last process, not with it.
 const SETTLES_WITHIN: Duration = Duration::from_secs(5);
@@ -150,14 +151,20 @@ impl Trace {
     }
 }
 
+/// What the run brought and that is still there.
+fn left(before: &Machine, after: &Machine, trace: &Trace) -> Vec<String> {
+    let mut left = trace.survivors();
+    left.extend(after.things.difference(&before.things).cloned());
+    left
+}
+
 /// Fails the test unless all that the run brought is gone.
 #[track_caller]
 pub(crate) fn assert_nothing_left(before: &Machine, trace: &Trace, scratch: &Scratch) {
     let since = Instant::now();
     loop {
-        let mut left = trace.survivors();
         let after = Machine::now(scratch);
-        left.extend(after.things.difference(&before.things).cloned());
+        let left = left(before, &after, trace);
         if left.is_empty() {
             return assert_nothing_taken(before, &after);
         }
@@ -176,4 +183,29 @@ fn assert_nothing_taken(before: &Machine, after: &Machine) {
         gone.is_empty(),
         "the run took away what was there: {gone:#?}"
     );
+}
+
+/// Were the comparison blind, every test that ends with it would pass.
+#[test]
+fn the_comparison_sees_what_remains() {
+    let _alone = alone();
+    let scratch = Scratch::new();
+    let before = Machine::now(&scratch);
+    let mut command = Command::new("/bin/sleep");
+    command.arg("60");
+    let sleeper = Running::start(command);
+    let mut trace = Trace::default();
+    trace.look(sleeper.pid());
+    let file = scratch.write("tmp/forgotten", "");
+    let seen = left(&before, &Machine::now(&scratch), &trace);
+    let expected = [
+        format!("process {}: ", sleeper.pid()),
+        "temporary file: forgotten".to_owned(),
+    ];
+    for thing in expected {
+        assert!(seen.iter().any(|s| s.starts_with(&thing)), "{seen:#?}");
+    }
+    drop(sleeper);
+    fs::remove_file(file).expect("the file");
+    assert_nothing_left(&before, &trace, &scratch);
 }

@@ -1,17 +1,19 @@
 //! Two runs at once: labs are private, so neither sees the other.
 
 use crate::machine::{Machine, Trace, assert_nothing_left};
-use crate::specs::{SATURATED, candidate_ids, candidates, run_arguments, spec};
+use crate::specs::{SATURATED, candidates, run_arguments, spec};
 use crate::support::{PATIENCE, Running, Scratch, alone, manifest, meshtax, records};
 
-const DESIGN: &str = "rounds: 3, blocks: 2, trial: 100ms, warmup: 20ms, time: 16s";
+/// Windows of 300 ms: a request passes five processes that wait for one shared core, twice over.
+const DESIGN: &str = "rounds: 3, blocks: 3, trial: 300ms, warmup: 50ms, time: 20s";
 
 #[test]
 fn two_runs_do_not_disturb_each_other() {
     let _alone = alone();
     let scratch = Scratch::new();
     let before = Machine::now(&scratch);
-    let text = spec("twin", &candidates(), SATURATED, DESIGN);
+    let candidates: Vec<String> = candidates().into_iter().take(2).collect();
+    let text = spec("twin", &candidates, SATURATED, DESIGN);
     let path = scratch.write("spec.yaml", &text);
     let outs = ["first", "second"].map(|name| scratch.path(name));
     let mut trace = Trace::default();
@@ -43,7 +45,7 @@ fn two_runs_do_not_disturb_each_other() {
             );
         }
         let of_all = analysis["variants"].as_array().map(Vec::len);
-        assert_eq!(of_all, Some(2 + candidate_ids().len()));
+        assert_eq!(of_all, Some(2 + candidates.len()));
         ids.push(analysis["run"]["id"].clone());
     }
     assert_ne!(ids[0], ids[1]);
