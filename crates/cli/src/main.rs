@@ -23,7 +23,7 @@ fn main() -> ExitCode {
         Command::Serve(args) => commands::serve::serve(&args),
         Command::Presets(args) => commands::presets::presets(&args),
         Command::Dataplanes(args) => commands::dataplanes::dataplanes(&args),
-        Command::Doctor(args) => commands::doctor::doctor(&args),
+        Command::Doctor(args) => Ok(commands::doctor::doctor(&args)),
         Command::Internal { part } => commands::internal::internal(part),
     };
     match outcome {

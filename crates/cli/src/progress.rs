@@ -82,6 +82,7 @@ impl Progress {
             Event::TrialFailed { trial, reason } => {
                 self.line(&format!("trial {} ({}): {reason}", trial.id, trial.variant));
             }
+            Event::ComponentDied { what } => self.line(&format!("dead by the round's end: {what}")),
             Event::Finished => self.clear(),
         }
     }

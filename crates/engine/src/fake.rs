@@ -242,11 +242,11 @@ impl Engine for FakeEngine {
         })
     }
 
-    fn end_round(&mut self) -> Result<(), EngineError> {
+    fn end_round(&mut self) -> Result<Vec<String>, EngineError> {
         self.calls.push("end".to_owned());
         self.clock.advance(self.end_ns);
         self.variants.clear();
-        Ok(())
+        Ok(Vec::new())
     }
 
     fn teardown(&mut self) -> Vec<String> {

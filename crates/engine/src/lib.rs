@@ -92,11 +92,11 @@ pub trait Engine {
         load_point: &LoadPoint,
     ) -> Result<Measured, EngineError>;
 
-    /// Ends the round's processes.
+    /// Ends the round's processes. Returns those that had died by themselves, each with how.
     ///
     /// # Errors
     /// If the environment itself broke.
-    fn end_round(&mut self) -> Result<(), EngineError>;
+    fn end_round(&mut self) -> Result<Vec<String>, EngineError>;
 
     /// Takes everything down. Returns what could not be removed; empty is good.
     fn teardown(&mut self) -> Vec<String>;

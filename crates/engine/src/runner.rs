@@ -383,7 +383,9 @@ impl Run<'_> {
     fn end_round(&mut self) -> Result<(), Stop> {
         let before = self.elapsed_ns();
         self.round_open = false;
-        self.engine.end_round()?;
+        for what in self.engine.end_round()? {
+            self.say(Event::ComponentDied { what });
+        }
         self.pace.end_took(self.elapsed_ns() - before);
         Ok(())
     }

@@ -93,6 +93,9 @@ pub struct Outcome {
     pub generator_lag: LatencyHistogram,
 }
 
+/// How long connections may be refused before the load is given up.
+const REFUSED_PATIENCE_NS: u64 = 1_000_000_000;
+
 /// Offers the load and waits for its end.
 ///
 /// # Errors
@@ -185,7 +188,13 @@ fn open_all(
     while !pool.all_open() && !aborted(abort) {
         let now = now_ns();
         pool.open_due(now);
-        let give_up_ns = progress_ns + spec.connect_timeout_ns;
+        // Nobody listens there: that may be a server about to start, but not for long. The whole
+        // timeout is for what gets no answer.
+        let patience_ns = match pool.last_failure {
+            Some(Errno::CONNREFUSED) => spec.connect_timeout_ns.min(REFUSED_PATIENCE_NS),
+            _ => spec.connect_timeout_ns,
+        };
+        let give_up_ns = progress_ns + patience_ns;
         if now >= give_up_ns {
             let cause = pool.last_failure.unwrap_or(Errno::TIMEDOUT);
             return Err(LoadError::Connect {

@@ -383,8 +383,7 @@ fn download(
     }
     let last = words
         .lines()
-        .filter(|l| l.contains("ERROR"))
-        .next_back()
+        .rfind(|l| l.contains("ERROR"))
         .unwrap_or("no message");
     Err(not_brought(
         &format!("pip ended with {status}: {last}"),

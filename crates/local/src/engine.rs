@@ -193,8 +193,11 @@ impl Engine for LocalEngine {
         }
     }
 
-    fn end_round(&mut self) -> Result<(), EngineError> {
-        self.ask(&Request::EndRound).map(|_| ())
+    fn end_round(&mut self) -> Result<Vec<String>, EngineError> {
+        match self.ask(&Request::EndRound)? {
+            Reply::RoundEnded { died } => Ok(died),
+            other => Err(unexpected(&other)),
+        }
     }
 
     fn teardown(&mut self) -> Vec<String> {
@@ -273,7 +276,7 @@ fn unexpected(reply: &Reply) -> EngineError {
         Reply::Refused { .. } => "refused",
         Reply::RoundStarted(_) => "round started",
         Reply::Measured { .. } => "measured",
-        Reply::RoundEnded => "round ended",
+        Reply::RoundEnded { .. } => "round ended",
     };
     EngineError::Lost(format!("the lab answered out of order ({kind})"))
 }

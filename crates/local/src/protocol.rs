@@ -62,8 +62,8 @@ pub(crate) enum Reply {
         outcome: TrialOutcome,
         sample: Option<ResourceSample>,
     },
-    /// All processes of the round are gone.
-    RoundEnded,
+    /// All processes of the round are gone; these had died before.
+    RoundEnded { died: Vec<String> },
 }
 
 /// How one variant's start went.

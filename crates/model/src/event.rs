@@ -48,6 +48,11 @@ pub enum Event {
         /// Why.
         reason: String,
     },
+    /// A process of the round had died by the round's end.
+    ComponentDied {
+        /// Which, and how.
+        what: String,
+    },
     /// Measuring is over.
     Finished,
 }

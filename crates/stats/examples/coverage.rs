@@ -54,8 +54,8 @@ fn one_sample(noise: &mut Noise) {
     println!("rounds noise        | t: covers  width power power/4 | Wilcoxon: covers width power");
     for n in [6, 8, 10, 12, 15] {
         for (name, contaminated) in [("normal", false), ("contaminated", true)] {
-            let t95 = critical_t(n as f64 - 1.0, 0.95).expect("n > 1");
-            let t_holm = critical_t(n as f64 - 1.0, 1.0 - 0.05 / 4.0).expect("n > 1");
+            let t95 = critical_t(f64::from(n) - 1.0, 0.95).expect("n > 1");
+            let t_holm = critical_t(f64::from(n) - 1.0, 1.0 - 0.05 / 4.0).expect("n > 1");
             let mut sums = [0.0_f64; 7];
             for _ in 0..RUNS {
                 let values: Vec<f64> = (0..n)

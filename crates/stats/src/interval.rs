@@ -16,8 +16,10 @@
 //! | 8      | contaminated | 0.962    | 2.62  | 0.72  | 0.52 | 0.960           | 2.76  | 0.72  |
 //! | 10     | normal       | 0.951    | 1.39  | 0.99  | 0.92 | 0.951           | 1.43  | 0.98  |
 //! | 10     | contaminated | 0.965    | 2.29  | 0.77  | 0.61 | 0.951           | 2.37  | 0.78  |
+//! | 12     | normal       | 0.952    | 1.25  | 1.00  | 0.97 | 0.959           | 1.32  | 0.99  |
+//! | 12     | contaminated | 0.964    | 2.06  | 0.80  | 0.67 | 0.958           | 1.79  | 0.88  |
 //! | 15     | normal       | 0.949    | 1.09  | 1.00  | 1.00 | 0.952           | 1.12  | 1.00  |
-//! | 15     | contaminated | 0.964    | 1.84  | 0.84  | 0.73 | 0.952           | 1.48  | 0.94  |
+//! | 15     | contaminated | 0.966    | 1.84  | 0.84  | 0.73 | 0.953           | 1.48  | 0.94  |
 //!
 //! Outlying rounds make t wide, never too narrow; they are what shared machines have. The
 //! signed-rank interval takes them in its stride from about twelve rounds on, and costs next

@@ -31,6 +31,7 @@ pub struct Store {
     evidence: Log,
     failures: Log,
     created: bool,
+    created_parent: bool,
 }
 
 impl Store {
@@ -42,6 +43,9 @@ impl Store {
     /// If the path is a file, is a directory with something in it, or cannot be written.
     pub fn create(path: &Path, start: RunStart) -> Result<Self, StoreError> {
         let created = !path.exists();
+        let created_parent = path
+            .parent()
+            .is_some_and(|parent| !parent.as_os_str().is_empty() && !parent.exists());
         make_directory(path)?;
         probe(path)?;
         Ok(Self {
@@ -53,6 +57,7 @@ impl Store {
             manifest: None,
             start,
             created,
+            created_parent,
         })
     }
 
@@ -74,6 +79,10 @@ impl Store {
         // A directory that was there before is the user's.
         if self.created {
             let _ = fs::remove_dir(&self.path);
+        }
+        // Nor is a parent that was made for it: it goes if nothing else is in it.
+        if let Some(parent) = self.path.parent().filter(|_| self.created_parent) {
+            let _ = fs::remove_dir(parent);
         }
     }
 

@@ -1,14 +1,14 @@
 //! `meshtax doctor`: what this machine lets meshtax do is tried, not guessed.
 
 use meshtax_dataplane::Program;
-use meshtax_engine::Engine as _;
+use meshtax_engine::{Engine as _, VariantStart};
 use meshtax_local::{LocalEngine, LocalOptions, cpu_layout, find_envoy};
 use meshtax_model::experiment::{Experiment, LoadPoint, LoadPointId, Regime, Variant};
 use serde::Serialize;
 use serde_json::json;
 
 use crate::args::DoctorArgs;
-use crate::exit::{MISSING, Outcome, SUCCESS};
+use crate::exit::{MISSING, SUCCESS};
 use crate::terminal;
 
 /// How a check went.
@@ -28,7 +28,7 @@ struct Finding {
     fix: Option<String>,
 }
 
-pub(crate) fn doctor(args: &DoctorArgs) -> Outcome {
+pub(crate) fn doctor(args: &DoctorArgs) -> u8 {
     let mut findings = vec![kernel(), cores(), accounting()];
     findings.extend(lab());
     findings.push(envoy(args));
@@ -40,7 +40,7 @@ pub(crate) fn doctor(args: &DoctorArgs) -> Outcome {
         findings.iter().for_each(show);
     }
     let failed = findings.iter().any(|f| f.grade == Grade::Fail);
-    Ok(if failed { MISSING } else { SUCCESS })
+    if failed { MISSING } else { SUCCESS }
 }
 
 fn show(finding: &Finding) {
@@ -146,18 +146,7 @@ fn lab() -> Vec<Finding> {
                 format!("{how}: nodes, links and pods can be built"),
             ));
             match engine.start_round(1, &experiment.variants) {
-                Ok(starts) => {
-                    findings.extend(starts.into_iter().map(|start| match start.failure {
-                        None => finding(
-                            "path",
-                            Grade::Ok,
-                            format!("{}: proven by its probes", start.variant),
-                        ),
-                        Some(why) => {
-                            finding("path", Grade::Fail, format!("{}: {why}", start.variant))
-                        }
-                    }))
-                }
+                Ok(starts) => findings.extend(starts.into_iter().map(path)),
                 Err(e) => findings.push(failed("path", &e.to_string())),
             }
         }
@@ -171,6 +160,18 @@ fn lab() -> Vec<Finding> {
         ));
     }
     findings
+}
+
+fn path(start: VariantStart) -> Finding {
+    let variant = start.variant;
+    match start.failure {
+        None => finding(
+            "path",
+            Grade::Ok,
+            format!("{variant}: proven by its probes"),
+        ),
+        Some(why) => finding("path", Grade::Fail, format!("{variant}: {why}")),
+    }
 }
 
 /// Splits an error's fix off its text.

@@ -135,7 +135,7 @@ impl Url {
 }
 
 fn live(count: &Count) {
-    if count.elapsed_ns / 250_000_000 % 4 != 0 {
+    if !(count.elapsed_ns / 250_000_000).is_multiple_of(4) {
         return;
     }
     let seconds = count.elapsed_ns as f64 / 1e9;

@@ -109,8 +109,11 @@ impl Server {
                 None => out_of_order("a trial outside a round"),
             },
             (Request::EndRound, Some(_)) => {
-                self.round = None;
-                Reply::RoundEnded
+                let died = self
+                    .round
+                    .take()
+                    .map_or(Vec::new(), |mut round| round.died());
+                Reply::RoundEnded { died }
             }
             (_, None) => out_of_order("a request before the lab was prepared"),
         }

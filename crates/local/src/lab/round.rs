@@ -90,6 +90,21 @@ impl Round {
     }
 }
 
+impl Round {
+    /// Components that are no longer there, each with how it ended.
+    pub(crate) fn died(&mut self) -> Vec<String> {
+        self.instances
+            .values_mut()
+            .flat_map(|instance| {
+                instance
+                    .components
+                    .iter_mut()
+                    .filter_map(Component::failure)
+            })
+            .collect()
+    }
+}
+
 fn start_capture(lab: &Lab) -> io::Result<Capture> {
     lab.network
         .capture_point()
@@ -144,9 +159,17 @@ fn report(
             };
         }
     };
+    let died: Vec<String> = instance
+        .components
+        .iter_mut()
+        .filter_map(Component::failure)
+        .collect();
     let (subject, _) = subject(lab, instance);
     let evidence = probes::conclude(&subject, round, active, captured);
-    let failed = failures(&subject, &evidence);
+    let failed: Vec<String> = died
+        .into_iter()
+        .chain(failures(&subject, &evidence))
+        .collect();
     let failure = (!failed.is_empty()).then(|| failed.join("; "));
     StartReport {
         variant,
