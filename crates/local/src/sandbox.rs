@@ -219,8 +219,10 @@ fn child(image: &Image) -> ! {
         if read != 1 {
             libc::_exit(0); // The parent is gone or gave up.
         }
-        // A session of its own: Ctrl-C at the terminal is for the parent, which takes the lab down.
-        libc::setsid();
+        // A process group of its own: Ctrl-C at the terminal is for the parent, which takes the lab
+        // down. Not a session of its own: the kernel's scheduler groups tasks by session
+        // (autogroup), and of two runs at once one starved for hundreds of milliseconds.
+        libc::setpgid(0, 0);
         let control = libc::fcntl(image.control, libc::F_DUPFD, 10);
         let envoy = if image.envoy < 0 {
             -1
