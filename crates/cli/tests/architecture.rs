@@ -10,7 +10,7 @@ use meshtax_model::FORMAT_VERSION;
 use meshtax_spec::KnownDataPlane;
 
 /// No input or output, no clock, no ambient randomness.
-const PURE: [&str; 5] = ["model", "spec", "dataplane", "stats", "report"];
+const PURE: [&str; 6] = ["model", "spec", "dataplane", "stats", "report", "http2"];
 
 /// What nothing pure may depend on, directly or through others.
 const IMPURE: [&str; 18] = [
@@ -42,8 +42,9 @@ const SEES: &[(&str, &[&str])] = &[
     ("stats", &["model"]),
     ("report", &["model"]),
     ("import", &["model"]),
-    ("app", &[]),
-    ("load", &["model"]),
+    ("http2", &[]),
+    ("app", &["http2"]),
+    ("load", &["model", "http2"]),
     ("observe", &["model"]),
     ("engine", &["model", "spec"]),
     ("store", &["model", "engine"]),
