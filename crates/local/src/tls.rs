@@ -1,15 +1,15 @@
 //! Mutual TLS with SPIFFE identities, shared by the minimal proxy and by the probes.
 //!
 //! A SPIFFE certificate has no DNS name: who the peer is stands in a URI. So the chain is verified
-//! as usual and the name by rules of our own.
+//! as usual and the name by rules of our own. TLS 1.3 only, as all data planes negotiate.
 
 use std::sync::Arc;
 
+use meshtax_tls::{Credentials, TlsError, provider};
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::verify_server_cert_signed_by_trust_anchor;
-use rustls::crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature};
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::server::{ParsedCertificate, WebPkiClientVerifier};
 use rustls::{
     CertificateError, ClientConfig, DigitallySignedStruct, Error, RootCertStore, ServerConfig,
@@ -17,45 +17,6 @@ use rustls::{
 };
 use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::{FromDer, X509Certificate};
-
-/// A chain, its key and whom it trusts, PEM.
-#[derive(Clone, Debug)]
-pub(crate) struct Credentials {
-    pub(crate) chain_pem: String,
-    pub(crate) key_pem: String,
-    pub(crate) root_pem: String,
-}
-
-impl Credentials {
-    fn chain(&self) -> Result<Vec<CertificateDer<'static>>, Error> {
-        CertificateDer::pem_slice_iter(self.chain_pem.as_bytes())
-            .collect::<Result<_, _>>()
-            .map_err(|e| Error::General(format!("certificate chain: {e}")))
-    }
-
-    fn key(&self) -> Result<PrivateKeyDer<'static>, Error> {
-        PrivateKeyDer::from_pem_slice(self.key_pem.as_bytes())
-            .map_err(|e| Error::General(format!("private key: {e}")))
-    }
-
-    fn roots(&self) -> Result<RootCertStore, Error> {
-        let mut roots = RootCertStore::empty();
-        for certificate in CertificateDer::pem_slice_iter(self.root_pem.as_bytes()) {
-            roots.add(certificate.map_err(|e| Error::General(format!("trust anchor: {e}")))?)?;
-        }
-        Ok(roots)
-    }
-}
-
-/// The one provider and its default ciphers, for all; TLS 1.3 only, as all data planes negotiate.
-fn provider() -> Arc<CryptoProvider> {
-    let mut provider = ring::default_provider();
-    // Envoy and linkerd2-proxy put AES-128-GCM first: equal work means the same cipher here.
-    provider
-        .cipher_suites
-        .sort_by_key(|s| s.suite() != rustls::CipherSuite::TLS13_AES_128_GCM_SHA256);
-    Arc::new(provider)
-}
 
 /// How a client judges the server's identity.
 #[derive(Clone, Debug)]
@@ -71,7 +32,7 @@ pub(crate) fn client_config(
     credentials: &Credentials,
     expect: Expect,
     alpn: &[String],
-) -> Result<ClientConfig, Error> {
+) -> Result<ClientConfig, TlsError> {
     let provider = provider();
     let verifier = SpiffeVerifier {
         roots: credentials.roots()?,
@@ -91,7 +52,7 @@ pub(crate) fn client_config(
 }
 
 /// A server that demands a certificate of its clients. Who they are is for the caller to check.
-pub(crate) fn server_config(credentials: &Credentials) -> Result<ServerConfig, Error> {
+pub(crate) fn server_config(credentials: &Credentials) -> Result<ServerConfig, TlsError> {
     let provider = provider();
     let verifier = WebPkiClientVerifier::builder_with_provider(
         Arc::new(credentials.roots()?),

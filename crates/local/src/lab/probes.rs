@@ -9,13 +9,14 @@ use meshtax_dataplane::{ALLOWED_PATH, Blueprint, ClientIdentityFrom, ECHO_PATH, 
 use meshtax_model::evidence::{Evidence, ProbeResult, WireEvidence, probe as names};
 use meshtax_model::experiment::VariantId;
 use meshtax_model::trial::ComponentRole;
+use meshtax_tls::Credentials;
 
 use super::capture::Captured;
 use super::component::Component;
 use super::http::{Ask, Heard, ask, connect, handshake};
 use super::netns::NetNs;
 use crate::ca::Authority;
-use crate::tls::{Credentials, Expect, client_config, spiffe_identity};
+use crate::tls::{Expect, client_config, spiffe_identity};
 
 /// Until when a variant must answer its first permitted request.
 const READY_WITHIN: Duration = Duration::from_secs(10);

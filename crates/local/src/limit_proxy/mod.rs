@@ -13,12 +13,13 @@ use std::sync::Arc;
 use std::{fs, thread};
 
 use meshtax_dataplane::{LimitProxyConfig, LimitSide, LimitTls};
+use meshtax_tls::{Credentials, TlsError};
 use nix::sys::socket::{getsockopt, setsockopt, sockopt};
 use rustix::event::epoll;
 use rustix::net::{self, AddressFamily, SocketFlags, SocketType};
 use rustls::{ClientConfig, ServerConfig};
 
-use crate::tls::{Credentials, Expect, client_config, server_config};
+use crate::tls::{Expect, client_config, server_config};
 use link::{Link, Side, State};
 
 const LISTENER: u64 = u64::MAX;
@@ -86,7 +87,7 @@ impl Tls {
             key_pem: read(&files.key)?,
             root_pem: read(&files.root)?,
         };
-        let invalid = |e: rustls::Error| io::Error::new(io::ErrorKind::InvalidInput, e.to_string());
+        let invalid = |e: TlsError| io::Error::new(io::ErrorKind::InvalidInput, e.to_string());
         Ok(match side {
             LimitSide::Client => {
                 let expect = Expect::Exactly(files.peer.clone());
