@@ -10,7 +10,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::mpsc;
 
 use meshtax_app::{AppConfig, AppStats, STATS_PATH, serve};
-use meshtax_load::{Hooks, LoadModel, LoadSpec, run_with};
+use meshtax_load::{LoadModel, LoadSpec, run};
 use meshtax_model::LatencyHistogram;
 use meshtax_model::experiment::Arrivals;
 
@@ -29,18 +29,14 @@ fn main() {
         schedstat: std::path::Path::new("/proc").join(task).join("schedstat"),
     };
     let mut spec = LoadSpec::new(address);
-    spec.core = Some(0);
+    spec.cores = vec![0];
     spec.warmup_ns = 200_000_000;
     spec.window_ns = 2_000_000_000;
-    let open = |rate_per_s, arrivals| LoadModel::Open {
-        rate_per_s,
-        arrivals,
-        seed: 1,
-    };
+    let open = LoadModel::open;
     for round in 0..3 {
         for (name, connections, model, spin) in [
-            ("closed, 64", 64, LoadModel::Closed, true),
-            ("closed, 1", 1, LoadModel::Closed, true),
+            ("closed, 64", 64, LoadModel::closed(), true),
+            ("closed, 1", 1, LoadModel::closed(), true),
             ("poisson 1,000/s", 8, open(1e3, Arrivals::Poisson), true),
             (
                 "poisson 1,000/s, no spin",
@@ -90,14 +86,7 @@ impl App {
 }
 
 fn measure(spec: &LoadSpec) {
-    let hooks = Hooks {
-        on_window: &mut |_| {},
-        on_progress: None,
-        abort: None,
-        on_result: None,
-    };
-    let outcome = run_with(spec, hooks).unwrap();
-    let r = &outcome.result;
+    let r = run(spec, &mut |_| {}).unwrap();
     let us = |h: &LatencyHistogram, q| h.quantile_ns(q).unwrap_or(0) as f64 / 1e3;
     print!(
         "{:>7.0}/s  response p50 {:>6.1} p99 {:>7.1} us  lag p50 {:>5.1} p99 {:>6.1} us  queued {}  \
@@ -105,9 +94,9 @@ fn measure(spec: &LoadSpec) {
         r.achieved_per_s(),
         us(&r.response, 0.5),
         us(&r.response, 0.99),
-        us(&outcome.generator_lag, 0.5),
-        us(&outcome.generator_lag, 0.99),
-        outcome.queued,
+        us(&r.generator_lag, 0.5),
+        us(&r.generator_lag, 0.99),
+        r.queued,
         r.audit.cpu_ns as f64 / 1e3 / r.completed as f64,
         r.audit.busy_share,
         r.audit.longest_loop_ns as f64 / 1e3,

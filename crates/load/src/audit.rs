@@ -132,9 +132,8 @@ impl Audit {
         }
     }
 
-    /// The verdict. `lag`: what the generator itself added, without the time in which no
-    /// connection was free; `None` in a closed loop.
-    pub(crate) fn finish(&self, window_ns: u64, lag: Option<&LatencyHistogram>) -> GeneratorAudit {
+    /// What was gathered; the verdict is for [`verdict`].
+    pub(crate) fn finish(&self, window_ns: u64) -> GeneratorAudit {
         let (start, end) = match (self.start, self.end) {
             (Some(start), Some(end)) => (start, end),
             _ => Default::default(),
@@ -149,12 +148,14 @@ impl Audit {
             busy_share,
             longest_loop_ns: self.longest_ns,
             involuntary_switches: end.involuntary_switches - start.involuntary_switches,
-            generator_bound: verdict(busy_share, lag),
+            generator_bound: None,
         }
     }
 }
 
-fn verdict(busy_share: f64, lag: Option<&LatencyHistogram>) -> Option<String> {
+/// Whether the generator was the limit, and why. `lag`: what the generator itself added,
+/// without the time in which no connection was free; `None` in a closed loop.
+pub(crate) fn verdict(busy_share: f64, lag: Option<&LatencyHistogram>) -> Option<String> {
     let Some(lag) = lag else {
         return (busy_share > MAX_BUSY_CLOSED).then(|| {
             format!(

@@ -1,63 +1,149 @@
-//! One connection: opening it, a request out, an answer in.
+//! One connection: opening it, requests out, answers in.
 
+use std::io::{Read, Write};
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use rustix::event::epoll;
 use rustix::fd::{BorrowedFd, OwnedFd};
 use rustix::io::{self, Errno};
 use rustix::net::{self, AddressFamily, SendFlags, SocketFlags, SocketType, ipproto, sockopt};
+use rustls::ClientConnection;
+use rustls::pki_types::ServerName;
 
-use crate::http1::{Answer, Progress, ResponseParser};
+use crate::wire::{Encoded, Event, Failure, Wire};
 
 /// What a connection is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
     /// No socket.
     Down,
-    /// The handshake is under way.
+    /// TCP's handshake is under way.
     Connecting,
-    /// Open, with no request on it.
-    Idle,
-    /// A request is on it.
-    Busy,
+    /// TLS's handshake is under way.
+    Securing,
+    /// It carries requests.
+    Open,
 }
 
-/// The request on a busy connection.
+/// A request on a connection.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct InFlight {
     /// When it was to be sent.
     pub(crate) intended_ns: u64,
-    /// When it was handed to the kernel.
+    /// When it was handed to the kernel; 0 while its connection is being opened.
     pub(crate) sent_ns: u64,
+    /// When its answer's first byte was read; 0 before.
+    pub(crate) first_byte_ns: u64,
     /// Whether it belongs to the measured window.
     pub(crate) in_window: bool,
+    /// Which of the load's requests it is.
+    pub(crate) request: u32,
 }
 
-/// What a look at the socket brought.
+/// What reading the socket brought.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Received {
-    /// Nothing that ends anything.
-    Nothing,
-    /// The request's answer is complete.
-    Answer(Answer),
-    /// The peer closed or reset before the answer was complete; or, with no request on
-    /// the connection, it simply closed.
+pub(crate) enum Arrival {
+    /// So many bytes.
+    Bytes(usize),
+    /// Nothing for now.
+    Empty,
+    /// The peer closed in good order.
     Closed,
-    /// What came is no answer.
-    Protocol,
+    /// The peer reset.
+    Reset,
+}
+
+/// Why a connection could not be opened.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub(crate) enum OpenError {
+    #[error("{}", std::io::Error::from(*.0))]
+    Tcp(Errno),
+    #[error("the TLS handshake failed: {0}")]
+    Tls(rustls::Error),
+    #[error("the server closed the connection during the TLS handshake")]
+    TlsClosed,
+    #[error("the server does not speak HTTP/2 over TLS (ALPN `h2` was not agreed on)")]
+    NoHttp2,
+}
+
+impl OpenError {
+    pub(crate) fn failure(&self) -> Failure {
+        match self {
+            Self::Tcp(_) => Failure::Connect,
+            Self::Tls(_) | Self::TlsClosed | Self::NoHttp2 => Failure::Tls,
+        }
+    }
+
+    /// Nobody listens there: that may be a server about to start, but not for long.
+    pub(crate) fn is_refusal(&self) -> bool {
+        *self == Self::Tcp(Errno::CONNREFUSED)
+    }
+
+    /// What whoever offers the load can do.
+    pub(crate) fn fix(&self) -> &'static str {
+        match self {
+            Self::Tcp(_) => "see that a server listens there",
+            Self::TlsClosed => "see that the server speaks TLS on this port",
+            Self::NoHttp2 => "use HTTP/1.1, or let the server offer `h2`",
+            Self::Tls(rustls::Error::InvalidCertificate(_)) => {
+                "trust its certificate's authority, or accept any certificate"
+            }
+            Self::Tls(rustls::Error::InvalidMessage(_)) => {
+                "see that the server speaks TLS on this port"
+            }
+            Self::Tls(_) => "see that both ends share a version, a cipher and an identity",
+        }
+    }
+
+    /// Whether trying again can come to anything else.
+    pub(crate) fn is_final(&self) -> bool {
+        matches!(self, Self::Tls(_) | Self::NoHttp2)
+    }
+}
+
+/// How connections are secured.
+#[derive(Clone, Debug)]
+pub(crate) struct Secure {
+    pub(crate) config: Arc<rustls::ClientConfig>,
+    pub(crate) name: ServerName<'static>,
+    /// Whether HTTP/2 must have been agreed on.
+    pub(crate) wants_http2: bool,
+}
+
+/// What all connections of a thread are opened with.
+#[derive(Debug)]
+pub(crate) struct Dial {
+    pub(crate) target: SocketAddr,
+    pub(crate) secure: Option<Secure>,
+    pub(crate) encoded: Arc<Encoded>,
+    pub(crate) streams: u32,
+    /// Requests before it is closed.
+    pub(crate) lifetime: Option<u32>,
 }
 
 /// A connection and its state. After a failure the same object is opened again.
 #[derive(Debug)]
 pub(crate) struct Connection {
     socket: Option<OwnedFd>,
-    parser: ResponseParser,
-    written: usize,
+    tls: Option<Box<ClientConnection>>,
+    wire: Wire,
+    /// What the socket has not taken yet, from `out_at` on.
+    out: Vec<u8>,
+    out_at: usize,
+    /// Requests under way, by slot, and the slots without one.
+    slots: Vec<Option<InFlight>>,
+    vacant: Vec<u32>,
+    /// Bytes that sockets took since they were last counted.
+    pub(crate) written: u64,
+    /// Requests since it was opened.
+    carried: u32,
     /// Told apart in events: one that was queued for an earlier socket must not be taken
     /// for one of the present socket.
     pub(crate) generation: u32,
     pub(crate) phase: Phase,
-    pub(crate) request: InFlight,
+    /// When its handshakes began, TCP's and then TLS's.
+    pub(crate) handshake_ns: u64,
     /// When the answer came that freed it, or when it was opened.
     pub(crate) free_since_ns: u64,
     /// The earliest instant at which the generator, had it looked, could have found it free.
@@ -66,32 +152,45 @@ pub(crate) struct Connection {
     pub(crate) proven: bool,
     /// Pause before the next attempt to open it, in nanoseconds.
     pub(crate) backoff_ns: u64,
+    /// Whether it stands in the list of those that are free.
+    pub(crate) listed: bool,
+    /// Whether it pauses after a failed attempt.
+    pub(crate) resting: bool,
 }
 
 impl Connection {
-    pub(crate) fn new(method: &str) -> Self {
+    pub(crate) fn new(dial: &Dial) -> Self {
         Self {
             socket: None,
-            parser: ResponseParser::new(method),
+            tls: None,
+            wire: dial.encoded.wire(dial.streams),
+            out: Vec::new(),
+            out_at: 0,
+            slots: vec![None; dial.streams as usize],
+            vacant: (0..dial.streams).rev().collect(),
             written: 0,
+            carried: 0,
             generation: 0,
             phase: Phase::Down,
-            request: InFlight::default(),
+            handshake_ns: 0,
             free_since_ns: 0,
             available_since_ns: 0,
             proven: false,
             backoff_ns: 0,
+            listed: false,
+            resting: false,
         }
     }
 
     /// Begins a handshake. It ends with a writable event, or an error event.
     pub(crate) fn connect(
         &mut self,
-        target: &SocketAddr,
+        dial: &Dial,
         epoll: BorrowedFd<'_>,
         index: u32,
+        now_ns: u64,
     ) -> Result<(), Errno> {
-        let family = if target.is_ipv4() {
+        let family = if dial.target.is_ipv4() {
             AddressFamily::INET
         } else {
             AddressFamily::INET6
@@ -99,7 +198,7 @@ impl Connection {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         let socket = net::socket_with(family, SocketType::STREAM, flags, Some(ipproto::TCP))?;
         sockopt::set_tcp_nodelay(&socket, true)?;
-        match net::connect(&socket, target) {
+        match net::connect(&socket, &dial.target) {
             Ok(()) | Err(Errno::INPROGRESS) => {}
             Err(errno) => return Err(errno),
         }
@@ -115,19 +214,73 @@ impl Connection {
         epoll::add(epoll, &socket, data, interest)?;
         self.socket = Some(socket);
         self.phase = Phase::Connecting;
+        self.handshake_ns = now_ns;
         self.proven = false;
-        self.parser.reset();
+        self.carried = 0;
         Ok(())
     }
 
-    /// Whether the handshake succeeded, after an event for it.
-    pub(crate) fn finish_connect(&mut self, now_ns: u64) -> Result<(), Errno> {
-        let socket = self.socket.as_ref().ok_or(Errno::NOTCONN)?;
-        sockopt::socket_error(socket)??;
-        self.phase = Phase::Idle;
+    /// Whether TCP's handshake succeeded, after an event for it. TLS's follows, if there is one.
+    pub(crate) fn connected(&mut self, dial: &Dial, now_ns: u64) -> Result<(), OpenError> {
+        let socket = self.socket.as_ref().ok_or(OpenError::Tcp(Errno::NOTCONN))?;
+        sockopt::socket_error(socket)
+            .and_then(|result| result)
+            .map_err(OpenError::Tcp)?;
+        let Some(secure) = &dial.secure else {
+            return self.open(now_ns);
+        };
+        let tls = ClientConnection::new(secure.config.clone(), secure.name.clone())
+            .map_err(OpenError::Tls)?;
+        self.tls = Some(Box::new(tls));
+        self.phase = Phase::Securing;
+        self.handshake_ns = now_ns;
+        self.flush().map_err(OpenError::Tcp)
+    }
+
+    /// Goes on with TLS's handshake. Over, the connection is open.
+    pub(crate) fn secure(
+        &mut self,
+        dial: &Dial,
+        buffer: &mut [u8],
+        now_ns: u64,
+    ) -> Result<(), OpenError> {
+        loop {
+            let count = match self.read(buffer) {
+                Arrival::Bytes(count) => count,
+                Arrival::Empty => break,
+                Arrival::Closed | Arrival::Reset => return Err(OpenError::TlsClosed),
+            };
+            let tls = self.tls.as_mut().ok_or(OpenError::TlsClosed)?;
+            let mut rest = &buffer[..count];
+            while !rest.is_empty() {
+                tls.read_tls(&mut rest)
+                    .map_err(|e| OpenError::Tls(rustls::Error::General(e.to_string())))?;
+                if let Err(error) = tls.process_new_packets() {
+                    // The alert says to the peer what was wrong.
+                    let _ = self.flush();
+                    return Err(OpenError::Tls(error));
+                }
+            }
+        }
+        self.flush().map_err(OpenError::Tcp)?;
+        let tls = self.tls.as_ref().ok_or(OpenError::TlsClosed)?;
+        if tls.is_handshaking() {
+            return Ok(());
+        }
+        // HTTP/1.1 is what a server speaks that knows nothing of ALPN.
+        let wants_http2 = dial.secure.as_ref().is_some_and(|s| s.wants_http2);
+        if wants_http2 && tls.alpn_protocol() != Some(b"h2") {
+            return Err(OpenError::NoHttp2);
+        }
+        self.open(now_ns)
+    }
+
+    fn open(&mut self, now_ns: u64) -> Result<(), OpenError> {
+        self.phase = Phase::Open;
         self.free_since_ns = now_ns;
         self.available_since_ns = now_ns;
-        Ok(())
+        self.wire.open(&mut self.out);
+        self.flush().map_err(OpenError::Tcp)
     }
 
     /// The congestion control of the socket.
@@ -135,85 +288,241 @@ impl Connection {
         sockopt::tcp_congestion(self.socket.as_ref()?).ok()
     }
 
-    /// Closes the socket; the kernel takes it out of the epoll set.
+    /// Closes the socket; the kernel takes it out of the epoll set. Its requests are forgotten.
     pub(crate) fn close(&mut self) {
+        if self.tls.is_some() && self.phase == Phase::Open {
+            if let Some(tls) = &mut self.tls {
+                tls.send_close_notify();
+            }
+            let _ = self.flush();
+        }
+        self.tls = None;
         self.socket = None;
         self.phase = Phase::Down;
+        self.out.clear();
+        self.out_at = 0;
+        for slot in 0..self.slots.len() as u32 {
+            if self.slots[slot as usize].take().is_some() {
+                self.vacant.push(slot);
+            }
+        }
     }
 
-    /// Puts a request on an idle connection.
-    pub(crate) fn start(&mut self, request: InFlight, bytes: &[u8]) -> Result<(), Errno> {
-        self.request = request;
-        self.written = 0;
-        self.phase = Phase::Busy;
-        self.write_on(bytes)
+    /// Requests under way.
+    pub(crate) fn active(&self) -> u32 {
+        (self.slots.len() - self.vacant.len()) as u32
     }
 
-    /// Writes what the socket has not taken yet.
-    pub(crate) fn write_on(&mut self, bytes: &[u8]) -> Result<(), Errno> {
+    /// Whether it can carry one more request at once. A connection without a socket can, if
+    /// opening it belongs to the request.
+    pub(crate) fn has_room(&self, dial: &Dial) -> bool {
+        match self.phase {
+            Phase::Open => {
+                self.wire.goes_on()
+                    && self.active() < self.wire.capacity()
+                    && dial.lifetime.is_none_or(|most| self.carried < most)
+            }
+            Phase::Down => dial.lifetime.is_some() && !self.resting && self.active() == 0,
+            Phase::Connecting | Phase::Securing => false,
+        }
+    }
+
+    /// Whether it is open, carries nothing, and can carry nothing more.
+    pub(crate) fn is_spent(&self, dial: &Dial) -> bool {
+        self.phase == Phase::Open
+            && self.active() == 0
+            && !self.has_room(dial)
+            && (!self.wire.goes_on() || dial.lifetime.is_some_and(|most| self.carried >= most))
+    }
+
+    /// Takes a slot for a request, which must have room, and writes it if it is open. It is on
+    /// its way after [`Self::flush`].
+    pub(crate) fn start(&mut self, dial: &Dial, request: InFlight) {
+        let Some(slot) = self.vacant.pop() else {
+            return;
+        };
+        self.slots[slot as usize] = Some(request);
+        if self.phase == Phase::Open {
+            self.write_request(dial, slot, request.request);
+        }
+    }
+
+    /// It is open now: writes the request that waited for that.
+    pub(crate) fn start_waiting(&mut self, dial: &Dial, now_ns: u64) {
+        for slot in 0..self.slots.len() as u32 {
+            if let Some(request) = &mut self.slots[slot as usize] {
+                request.sent_ns = now_ns;
+                let number = request.request;
+                self.write_request(dial, slot, number);
+            }
+        }
+    }
+
+    fn write_request(&mut self, dial: &Dial, slot: u32, request: u32) {
+        self.carried += 1;
+        let last = dial.lifetime.is_some_and(|most| self.carried >= most);
+        self.wire
+            .start(&dial.encoded, request, slot, last, &mut self.out);
+    }
+
+    /// The request in a slot, which is not under way any more.
+    pub(crate) fn take(&mut self, slot: u32) -> Option<InFlight> {
+        let request = self.slots[slot as usize].take();
+        if request.is_some() {
+            self.vacant.push(slot);
+        }
+        request
+    }
+
+    /// Any request under way, which is not any more.
+    pub(crate) fn take_any(&mut self) -> Option<InFlight> {
+        let slot = self.slots.iter().position(Option::is_some)?;
+        self.take(slot as u32)
+    }
+
+    /// The answer in this slot began.
+    pub(crate) fn first_byte(&mut self, slot: u32, now_ns: u64) {
+        if let Some(request) = &mut self.slots[slot as usize] {
+            request.first_byte_ns = now_ns;
+        }
+    }
+
+    /// A slot whose request was sent before that instant.
+    pub(crate) fn overdue(&self, sent_before_ns: u64) -> Option<u32> {
+        let is_late = |slot: &Option<InFlight>| {
+            slot.is_some_and(|r| r.sent_ns != 0 && r.sent_ns < sent_before_ns)
+        };
+        self.slots.iter().position(is_late).map(|slot| slot as u32)
+    }
+
+    /// Gives up the request in a slot. `true`: the connection can go on without it.
+    pub(crate) fn give_up(&mut self, slot: u32) -> bool {
+        self.wire.give_up(slot, &mut self.out) && self.flush().is_ok()
+    }
+
+    /// Whether everything written was taken by the socket.
+    pub(crate) fn is_flushed(&self) -> bool {
+        self.out.is_empty() && self.tls.as_ref().is_none_or(|tls| !tls.wants_write())
+    }
+
+    /// Hands to the socket what it takes.
+    pub(crate) fn flush(&mut self) -> Result<(), Errno> {
         let socket = self.socket.as_ref().ok_or(Errno::NOTCONN)?;
-        while self.written < bytes.len() {
-            match net::send(socket, &bytes[self.written..], SendFlags::NOSIGNAL) {
-                Ok(written) => self.written += written,
-                Err(Errno::AGAIN) => return Ok(()),
-                Err(Errno::INTR) => {}
-                Err(errno) => return Err(errno),
+        let Some(tls) = &mut self.tls else {
+            while self.out_at < self.out.len() {
+                match net::send(socket, &self.out[self.out_at..], SendFlags::NOSIGNAL) {
+                    Ok(count) => {
+                        self.out_at += count;
+                        self.written += count as u64;
+                    }
+                    Err(Errno::AGAIN) => return Ok(()),
+                    Err(Errno::INTR) => {}
+                    Err(errno) => return Err(errno),
+                }
+            }
+            self.out.clear();
+            self.out_at = 0;
+            return Ok(());
+        };
+        loop {
+            if self.out_at < self.out.len() {
+                // Takes no more than its buffer holds, so that a large body does not lie here
+                // twice.
+                let taken = tls.writer().write(&self.out[self.out_at..]);
+                self.out_at += taken.map_err(|_| Errno::PIPE)?;
+            }
+            while tls.wants_write() {
+                match tls.write_tls(&mut Socket(socket)) {
+                    Ok(count) => self.written += count as u64,
+                    Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => return Ok(()),
+                    Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
+                    Err(_) => return Err(Errno::PIPE),
+                }
+            }
+            if self.out_at >= self.out.len() {
+                self.out.clear();
+                self.out_at = 0;
+                return Ok(());
+            }
+        }
+    }
+
+    /// Reads once from the socket.
+    pub(crate) fn read(&self, buffer: &mut [u8]) -> Arrival {
+        let Some(socket) = self.socket.as_ref() else {
+            return Arrival::Empty;
+        };
+        loop {
+            return match io::read(socket, &mut *buffer) {
+                Ok(0) => Arrival::Closed,
+                Ok(count) => Arrival::Bytes(count),
+                Err(Errno::AGAIN) => Arrival::Empty,
+                Err(Errno::INTR) => continue,
+                Err(_) => Arrival::Reset,
+            };
+        }
+    }
+
+    /// Takes what was read; answers and other news go to `events`. What the protocol itself
+    /// answers to the bytes is written at the next [`Self::flush`].
+    pub(crate) fn feed(
+        &mut self,
+        dial: &Dial,
+        bytes: &[u8],
+        plain: &mut [u8],
+        events: &mut Vec<Event>,
+    ) -> Result<(), Failure> {
+        let Some(tls) = &mut self.tls else {
+            self.wire
+                .feed(&dial.encoded, bytes, events, &mut self.out)
+                .map_err(|_| Failure::Protocol)?;
+            if !self.is_flushed() {
+                self.wire.answered_early(events);
+            }
+            return Ok(());
+        };
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            tls.read_tls(&mut rest).map_err(|_| Failure::Tls)?;
+            tls.process_new_packets().map_err(|_| Failure::Tls)?;
+            loop {
+                match tls.reader().read(plain) {
+                    // The peer closed in good order: the socket's end follows.
+                    Ok(0) => break,
+                    Ok(count) => self
+                        .wire
+                        .feed(&dial.encoded, &plain[..count], events, &mut self.out)
+                        .map_err(|_| Failure::Protocol)?,
+                    Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => break,
+                    Err(_) => return Err(Failure::Reset),
+                }
             }
         }
         Ok(())
     }
 
-    /// Reads until the answer is complete or the socket is empty. Returns the bytes read too.
-    ///
-    /// `hang_up`: the event said that the peer closed, so that reading must go to the end.
-    pub(crate) fn read(
-        &mut self,
-        buffer: &mut [u8],
-        request_bytes: usize,
-        hang_up: bool,
-    ) -> (u64, Received) {
-        let mut total = 0;
-        let Some(socket) = self.socket.as_ref() else {
-            return (0, Received::Nothing);
+    /// The socket is at its end: an answer that this completes.
+    pub(crate) fn end(&mut self, events: &mut Vec<Event>) {
+        // Over TLS only a peer that said so has ended its answer: anyone can cut a socket.
+        let said_so = match &mut self.tls {
+            None => true,
+            Some(tls) => matches!(tls.reader().read(&mut [0]), Ok(0)),
         };
-        loop {
-            let count = match io::read(socket, &mut *buffer) {
-                Ok(0) => return (total, self.at_end()),
-                Ok(count) => count,
-                Err(Errno::AGAIN) => return (total, Received::Nothing),
-                Err(Errno::INTR) => continue,
-                Err(_) => return (total, Received::Closed),
-            };
-            total += count as u64;
-            if self.phase != Phase::Busy {
-                // Nobody asked: whatever it is, the connection is of no use any more.
-                return (total, Received::Closed);
-            }
-            match self.parser.feed(&buffer[..count]) {
-                Err(_) => return (total, Received::Protocol),
-                Ok(Progress::More) if count < buffer.len() && !hang_up => {
-                    // A short read emptied the socket; the next byte makes a new event.
-                    return (total, Received::Nothing);
-                }
-                Ok(Progress::More) => {}
-                Ok(Progress::Complete {
-                    mut answer,
-                    consumed,
-                }) => {
-                    // An answer to a request that was not all sent, or with bytes after
-                    // it, leaves the connection in a state that nobody can tell.
-                    answer.keep_alive &=
-                        consumed == count && self.written == request_bytes && !hang_up;
-                    return (total, Received::Answer(answer));
-                }
-            }
+        if said_so {
+            self.wire.end(events);
         }
     }
+}
 
-    fn at_end(&mut self) -> Received {
-        match self.parser.end() {
-            Some(answer) if self.phase == Phase::Busy => Received::Answer(answer),
-            _ => Received::Closed,
-        }
+/// A socket as rustls writes to it.
+struct Socket<'a>(&'a OwnedFd);
+
+impl Write for Socket<'_> {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        Ok(net::send(self.0, bytes, SendFlags::NOSIGNAL)?)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
     }
 }

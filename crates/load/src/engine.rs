@@ -1,24 +1,21 @@
-//! The loop: due sends, a look at the sockets, answers, and again.
+//! One thread's loop: due sends, a look at the sockets, answers, and again.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use meshtax_model::LatencyHistogram;
-use meshtax_model::trial::LoadResult;
+use meshtax_model::trial::GeneratorAudit;
 use rustix::buffer::spare_capacity;
 use rustix::event::epoll::{self, EventFlags};
 use rustix::io::Errno;
-use serde::{Deserialize, Serialize};
 
 use crate::audit::{Audit, Turn};
 use crate::clock::{now_ns, timespec};
-use crate::connection::{InFlight, Phase, Received};
+use crate::connection::{Arrival, Dial, InFlight, OpenError, Phase};
 use crate::error::LoadError;
-use crate::http1;
-use crate::limits;
-use crate::pool::Pool;
-use crate::recorder::{Failure, Recorder};
-use crate::schedule::Schedule;
-use crate::spec::{LoadModel, LoadSpec};
+use crate::pace::{Choice, Pace};
+use crate::pool::{Handshake, Pool};
+use crate::spec::LoadSpec;
+use crate::tally::{Counter, Recorder, Tally};
+use crate::wire::{Event, Failure};
 
 /// Spinning begins so long before an intended send time: a wake-up takes up to 40 µs in a
 /// virtual machine.
@@ -33,118 +30,29 @@ const SENDS_PER_LOOK: u32 = 16;
 /// The longest sleep: how soon an abort is seen.
 const TICK_NS: u64 = 100_000_000;
 
-/// How often a live display is called.
-const PROGRESS_NS: u64 = 250_000_000;
-
-/// Between the announcement of the window and the first send.
-const LEAD_NS: u64 = 2_000_000;
+/// How often totals are shown to whoever displays them.
+const SHOW_NS: u64 = 200_000_000;
 
 /// How long answers are awaited at most after an abort: a person is waiting.
 const ABORT_DRAIN_NS: u64 = 500_000_000;
 
-/// One read's size. Answers are skipped, not stored, so that all connections share it.
-const READ_BYTES: usize = 64 * 1024;
-
-/// When the measured part begins and ends, on `CLOCK_MONOTONIC`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Window {
-    /// The first instant of the window.
-    pub start_monotonic_ns: u64,
-    /// The first instant after it.
-    pub end_monotonic_ns: u64,
-}
-
-/// Counts since the begin of the load, warm-up included.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Progress {
-    /// Time since the load began, in nanoseconds.
-    pub elapsed_ns: u64,
-    /// Requests sent.
-    pub sent: u64,
-    /// Answers of any status.
-    pub answered: u64,
-    /// Errors of any kind.
-    pub failed: u64,
-    /// Connections that are open.
-    pub connections: u32,
-}
-
-/// What the caller wants to hear of a running load.
-pub struct Hooks<'a> {
-    /// All connections are open; the warm-up is about to begin.
-    pub on_window: &'a mut dyn FnMut(Window),
-    /// Called every 250 ms from the loop: it must be quick, since its time is send lag.
-    pub on_progress: Option<&'a mut dyn FnMut(Progress)>,
-    /// When this becomes true the window ends, and the result is of what was measured.
-    pub abort: Option<&'a AtomicBool>,
-    /// The figures are there and the connections still open: they close when this returns.
-    pub on_result: Option<&'a mut dyn FnMut(&Outcome)>,
-}
-
-/// A load's result with what only the generator can tell.
-#[derive(Clone, Debug)]
-pub struct Outcome {
-    /// The figures.
-    pub result: LoadResult,
-    /// Requests of the window that found no connection free when they were due.
-    pub queued: u64,
-    /// Actual minus intended send time, from when a connection was free: the generator's
-    /// own part of the send lag.
-    pub generator_lag: LatencyHistogram,
-}
-
 /// How long connections may be refused before the load is given up.
 const REFUSED_PATIENCE_NS: u64 = 1_000_000_000;
 
-/// Offers the load and waits for its end.
-///
-/// # Errors
-/// When the spec is invalid, or the connections cannot be opened.
-pub fn run(spec: &LoadSpec, on_window: &mut dyn FnMut(Window)) -> Result<LoadResult, LoadError> {
-    let hooks = Hooks {
-        on_window,
-        on_progress: None,
-        abort: None,
-        on_result: None,
-    };
-    run_with(spec, hooks).map(|outcome| outcome.result)
-}
+/// One read's size. Answers are skipped, not stored, so that all connections share it.
+const READ_BYTES: usize = 64 * 1024;
 
-/// As [`run`], with a live display and a way to end it early.
-///
-/// # Errors
-/// As [`run`].
-pub fn run_with(spec: &LoadSpec, mut hooks: Hooks<'_>) -> Result<Outcome, LoadError> {
-    spec.validate()?;
-    limits::allow_connections(spec.connections)?;
-    prepare_thread(spec)?;
-    let mut pool = Pool::new(spec.target, spec.connections, &spec.method)?;
-    let mut events = Vec::with_capacity(EVENTS_PER_LOOK);
-    open_all(spec, &mut pool, &mut events, hooks.abort)?;
-    let mut engine = Engine::new(spec, pool);
-    (hooks.on_window)(Window {
-        start_monotonic_ns: engine.start_ns,
-        end_monotonic_ns: engine.end_ns,
-    });
-    engine.drive(&mut events, &mut hooks)?;
-    let (outcome, _still_open) = engine.finish();
-    if let Some(on_result) = hooks.on_result {
-        on_result(&outcome);
-    }
-    Ok(outcome)
-}
-
-fn prepare_thread(spec: &LoadSpec) -> Result<(), LoadError> {
-    if let Some(core) = spec.core {
-        let mut cores = rustix::thread::CpuSet::new();
-        cores.set(core as usize);
-        rustix::thread::sched_setaffinity(None, &cores)
-            .map_err(|source| LoadError::Pin { core, source })?;
-    }
-    // The default lets the kernel wake us 50 µs late. A refusal only costs precision,
-    // and the send lag shows it.
-    let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
-    Ok(())
+/// What a thread has when its part of the load is over.
+#[derive(Debug)]
+pub(crate) struct Part {
+    /// What was not handed over before.
+    pub(crate) tally: Tally,
+    pub(crate) window_ns: u64,
+    pub(crate) audit: GeneratorAudit,
+    pub(crate) connections_opened: u64,
+    pub(crate) congestion_control: String,
+    /// Connections that are still open, and close when this is dropped.
+    pub(crate) _still_open: Pool,
 }
 
 /// Waits for events until the deadline; `None` does not wait at all.
@@ -163,10 +71,6 @@ fn look(
     }
 }
 
-fn aborted(abort: Option<&AtomicBool>) -> bool {
-    abort.is_some_and(|flag| flag.load(Ordering::Relaxed))
-}
-
 /// Which connection and socket an event is for.
 fn token(event: &epoll::Event) -> (u32, u32) {
     let data = event.data.u64();
@@ -177,136 +81,201 @@ fn hung_up(flags: EventFlags) -> bool {
     flags.intersects(EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR)
 }
 
-/// Opens every connection, or says why that cannot be.
-fn open_all(
-    spec: &LoadSpec,
-    pool: &mut Pool,
-    events: &mut Vec<epoll::Event>,
-    abort: Option<&AtomicBool>,
-) -> Result<(), LoadError> {
-    let mut progress_ns = now_ns();
-    while !pool.all_open() && !aborted(abort) {
-        let now = now_ns();
-        pool.open_due(now);
-        // Nobody listens there: that may be a server about to start, but not for long. The whole
-        // timeout is for what gets no answer.
-        let patience_ns = match pool.last_failure {
-            Some(Errno::CONNREFUSED) => spec.connect_timeout_ns.min(REFUSED_PATIENCE_NS),
-            _ => spec.connect_timeout_ns,
-        };
-        let give_up_ns = progress_ns + patience_ns;
-        if now >= give_up_ns {
-            let cause = pool.last_failure.unwrap_or(Errno::TIMEDOUT);
-            return Err(LoadError::Connect {
-                target: spec.target,
-                cause: std::io::Error::from(cause).to_string(),
-                opened: pool.open_count(),
-                connections: spec.connections,
-            });
-        }
-        let deadline_ns = pool.next_due_ns().min(give_up_ns).min(now + TICK_NS);
-        look(pool, events, now, Some(deadline_ns))?;
-        let now = now_ns();
-        for event in events.iter() {
-            let (index, generation) = token(event);
-            let connection = &mut pool.connections[index as usize];
-            if connection.generation != generation {
-                continue;
-            }
-            if connection.phase == Phase::Connecting {
-                if pool.handshake_event(index, now) {
-                    progress_ns = now;
-                }
-            } else if hung_up(event.flags) && connection.phase == Phase::Idle {
-                pool.reopen(index, now, false);
-                pool.last_failure = Some(Errno::CONNRESET);
-            }
-        }
-    }
-    Ok(())
-}
-
-struct Engine<'a> {
+/// One thread's part of a load.
+pub(crate) struct Engine<'a> {
     spec: &'a LoadSpec,
-    request: Vec<u8>,
+    abort: &'a AtomicBool,
     pool: Pool,
-    /// `None` in a closed loop.
-    schedule: Option<Schedule>,
-    recorder: Recorder,
+    pace: Pace,
+    choice: Choice,
+    recorder: Recorder<'a>,
     audit: Audit,
     buffer: Vec<u8>,
+    /// What TLS made of the buffer.
+    plain: Vec<u8>,
+    news: Vec<Event>,
+    not_opened: Vec<(u32, OpenError)>,
     /// Requests on connections.
     in_flight: u32,
+    /// Requests of the window that may still be sent.
+    left: Option<u64>,
     begin_ns: u64,
     start_ns: u64,
-    /// The window's end: nothing that was intended later is sent.
+    /// The window's end.
     end_ns: u64,
+    /// Nothing that was intended later is sent.
+    stop_ns: u64,
     drained_ns: u64,
-    next_progress_ns: u64,
+    last_done_ns: u64,
+    next_show_ns: u64,
+    next_scan_ns: u64,
     /// The earliest instant at which the events in hand could have been there unseen.
     unseen_since_ns: u64,
     /// The generator's last stall that began with a connection free.
     stall: (u64, u64),
 }
 
+/// The instants of a load.
+fn instants(spec: &LoadSpec, begin_ns: u64) -> (u64, u64, u64) {
+    let start_ns = begin_ns + spec.warmup_ns;
+    let end_ns = start_ns + spec.window_ns;
+    (start_ns, end_ns, end_ns + spec.cooldown_ns)
+}
+
 impl<'a> Engine<'a> {
-    fn new(spec: &'a LoadSpec, mut pool: Pool) -> Self {
-        for index in 0..spec.connections {
-            if pool.connections[index as usize].phase == Phase::Idle {
-                pool.push_free(index);
-            }
-        }
-        // Attempts before the load are no errors of it.
-        pool.failed = 0;
-        let schedule = match spec.model {
-            LoadModel::Open {
-                rate_per_s,
-                arrivals,
-                seed,
-            } => Some(Schedule::new(rate_per_s, arrivals, seed)),
-            LoadModel::Closed => None,
-        };
-        let begin_ns = now_ns() + LEAD_NS;
-        let start_ns = begin_ns + spec.warmup_ns;
-        let end_ns = start_ns + spec.window_ns;
-        Self {
+    /// With nothing open yet. The load begins at an instant that is known later.
+    pub(crate) fn new(
+        spec: &'a LoadSpec,
+        dial: Dial,
+        counter: &'a Counter,
+        abort: &'a AtomicBool,
+    ) -> Result<Self, LoadError> {
+        Ok(Self {
             spec,
-            request: http1::encode_request(spec),
-            pool,
-            schedule,
-            recorder: Recorder::new(start_ns, end_ns),
+            abort,
+            pool: Pool::new(dial, spec.connections)?,
+            pace: Pace::new(spec),
+            choice: Choice::new(spec),
+            recorder: Recorder::new(0, u64::MAX, None, counter),
             audit: Audit::default(),
             buffer: vec![0; READ_BYTES],
+            plain: vec![0; if spec.tls.is_some() { READ_BYTES } else { 0 }],
+            news: Vec::with_capacity(EVENTS_PER_LOOK),
+            not_opened: Vec::new(),
             in_flight: 0,
-            begin_ns,
-            start_ns,
-            end_ns,
-            drained_ns: end_ns + spec.drain_ns,
-            next_progress_ns: begin_ns + PROGRESS_NS,
-            unseen_since_ns: begin_ns,
+            left: spec.max_requests,
+            begin_ns: u64::MAX,
+            start_ns: u64::MAX,
+            end_ns: u64::MAX,
+            stop_ns: u64::MAX,
+            drained_ns: u64::MAX,
+            last_done_ns: 0,
+            next_show_ns: 0,
+            next_scan_ns: u64::MAX,
+            unseen_since_ns: 0,
             stall: (0, 0),
+        })
+    }
+
+    fn aborted(&self) -> bool {
+        self.abort.load(Ordering::Relaxed)
+    }
+
+    /// Opens every connection, or says why that cannot be.
+    pub(crate) fn open_all(&mut self) -> Result<(), LoadError> {
+        if self.pool.opens_on_demand() {
+            self.pool.all_free();
+            return Ok(());
+        }
+        let mut events = Vec::with_capacity(EVENTS_PER_LOOK);
+        let mut progress_ns = now_ns();
+        let mut last_error = OpenError::Tcp(Errno::TIMEDOUT);
+        while !self.pool.all_open() && !self.aborted() {
+            let now = now_ns();
+            self.pool.open_due(now, &mut self.not_opened);
+            while let Some((index, error)) = self.not_opened.pop() {
+                self.pool.reopen(index, now, false);
+                last_error = error;
+            }
+            let patience_ns = if last_error.is_refusal() {
+                self.spec.connect_timeout_ns.min(REFUSED_PATIENCE_NS)
+            } else {
+                self.spec.connect_timeout_ns
+            };
+            let give_up_ns = progress_ns + patience_ns;
+            if now >= give_up_ns || last_error.is_final() {
+                return Err(self.cannot_connect(&last_error));
+            }
+            let deadline_ns = self.pool.next_due_ns().min(give_up_ns).min(now + TICK_NS);
+            look(&self.pool, &mut events, now, Some(deadline_ns))?;
+            let now = now_ns();
+            for event in &events {
+                match self.opening_event(event, now) {
+                    Some(Ok(())) => progress_ns = now,
+                    Some(Err(error)) => last_error = error,
+                    None => {}
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn cannot_connect(&self, error: &OpenError) -> LoadError {
+        LoadError::Connect {
+            target: self.spec.target,
+            cause: error.to_string(),
+            opened: self.pool.open_count(),
+            connections: self.spec.connections,
+            fix: error.fix(),
         }
     }
 
-    fn drive(
-        &mut self,
-        events: &mut Vec<epoll::Event>,
-        hooks: &mut Hooks<'_>,
-    ) -> Result<(), LoadError> {
+    /// An event before the load. `Some(Ok)`: a connection got further.
+    fn opening_event(&mut self, event: &epoll::Event, now: u64) -> Option<Result<(), OpenError>> {
+        let (index, generation) = token(event);
+        let flags = event.flags;
+        let connection = &self.pool.connections[index as usize];
+        if connection.generation != generation {
+            return None;
+        }
+        match connection.phase {
+            Phase::Connecting | Phase::Securing => {
+                match self.pool.handshake_event(index, &mut self.buffer, now) {
+                    Handshake::UnderWay => None,
+                    Handshake::Failed(error) => {
+                        self.pool.reopen(index, now, false);
+                        Some(Err(error))
+                    }
+                    Handshake::Connected(took_ns) => {
+                        self.recorder.connected(took_ns, now);
+                        Some(Ok(()))
+                    }
+                    Handshake::Open(took_ns) => {
+                        self.opened(took_ns, now);
+                        if flags.contains(EventFlags::IN) {
+                            self.receive(index, hung_up(flags), now);
+                        }
+                        Some(Ok(()))
+                    }
+                }
+            }
+            Phase::Open if hung_up(flags) => {
+                self.pool.reopen(index, now, false);
+                Some(Err(OpenError::Tcp(Errno::CONNRESET)))
+            }
+            Phase::Open => {
+                self.receive(index, false, now);
+                None
+            }
+            Phase::Down => None,
+        }
+    }
+
+    fn opened(&mut self, took_ns: u64, now_ns: u64) {
+        if self.spec.tls.is_some() {
+            self.recorder.secured(took_ns, now_ns);
+        } else {
+            self.recorder.connected(took_ns, now_ns);
+        }
+    }
+
+    /// Offers the load from that instant on, to its end.
+    pub(crate) fn run(mut self, begin_ns: u64) -> Result<Part, LoadError> {
+        self.begin(begin_ns);
+        let mut events = Vec::with_capacity(EVENTS_PER_LOOK);
         let mut looked_ns = now_ns();
         let (mut worked, mut had_free) = (false, true);
         loop {
             self.audit.at(looked_ns, self.start_ns, self.end_ns);
-            self.tend(looked_ns, hooks);
+            self.tend(looked_ns);
             if self.is_over(looked_ns) {
-                return Ok(());
+                break;
             }
-            worked |= self.pool.open_due(looked_ns);
+            worked |= self.open_due(looked_ns);
             worked |= self.send_due();
-            self.count_failed_attempts(looked_ns);
             let wait_ns = now_ns();
             let deadline_ns = self.wait_until_ns(wait_ns);
-            look(&self.pool, events, wait_ns, deadline_ns)?;
+            look(&self.pool, &mut events, wait_ns, deadline_ns)?;
             let turn = Turn {
                 looked_ns,
                 wait_ns,
@@ -321,48 +290,98 @@ impl<'a> Engine<'a> {
             }
             had_free = self.pool.has_free();
             self.unseen_since_ns = turn.unseen_since_ns();
-            for event in events.iter() {
+            for event in &events {
                 self.handle(event, turn.woke_ns);
             }
             worked = turn.found;
             looked_ns = turn.woke_ns;
         }
+        Ok(self.finish())
     }
 
-    /// What is not load: an abort, the live display.
-    fn tend(&mut self, now_ns: u64, hooks: &mut Hooks<'_>) {
-        if now_ns < self.end_ns && aborted(hooks.abort) {
+    fn begin(&mut self, begin_ns: u64) {
+        let (start_ns, end_ns, stop_ns) = instants(self.spec, begin_ns);
+        self.begin_ns = begin_ns;
+        self.start_ns = start_ns;
+        self.end_ns = end_ns;
+        self.stop_ns = stop_ns;
+        self.drained_ns = stop_ns + self.spec.drain_ns;
+        self.unseen_since_ns = begin_ns;
+        self.recorder.begin(start_ns, end_ns, self.spec.interval_ns);
+        for index in 0..self.spec.connections {
+            self.pool.offer(index);
+        }
+        if self.spec.timeout_ns.is_some() {
+            self.next_scan_ns = begin_ns;
+        }
+    }
+
+    /// What is not load: an abort, intervals, totals, answers that are overdue.
+    fn tend(&mut self, now_ns: u64) {
+        if now_ns < self.end_ns && self.aborted() {
             self.end_ns = now_ns;
+            self.stop_ns = now_ns;
             self.drained_ns = now_ns + self.spec.drain_ns.min(ABORT_DRAIN_NS);
             self.recorder.cut(now_ns);
             self.audit.at(now_ns, self.start_ns, self.end_ns);
         }
-        if now_ns < self.next_progress_ns {
-            return;
+        self.recorder.turn_over(now_ns);
+        if now_ns >= self.next_show_ns {
+            self.next_show_ns = now_ns + SHOW_NS;
+            self.recorder.show(self.pool.open_count());
         }
-        self.next_progress_ns = now_ns + PROGRESS_NS;
-        if let Some(on_progress) = hooks.on_progress.as_mut() {
-            let totals = self.recorder.totals;
-            on_progress(Progress {
-                elapsed_ns: now_ns.saturating_sub(self.begin_ns),
-                sent: totals.sent,
-                answered: totals.answered,
-                failed: totals.failed,
-                connections: self.pool.open_count(),
-            });
+        if now_ns >= self.next_scan_ns {
+            self.give_up_overdue(now_ns);
         }
     }
 
-    fn is_over(&self, now_ns: u64) -> bool {
-        let all_ended = self.in_flight == 0 && self.next_intended_ns().is_none();
-        now_ns >= self.drained_ns || (now_ns >= self.end_ns && all_ended)
+    fn is_over(&mut self, now_ns: u64) -> bool {
+        if now_ns >= self.drained_ns {
+            self.end_early();
+            return true;
+        }
+        if self.in_flight > 0 || self.next_intended_ns().is_some() {
+            return false;
+        }
+        if now_ns >= self.stop_ns || self.is_replayed() {
+            self.end_early();
+            return true;
+        }
+        false
     }
 
-    /// The next arrival of an open loop that is to be sent at all.
+    /// Whether a replay has no more to send.
+    fn is_replayed(&self) -> bool {
+        matches!(&self.pace, Pace::Shared(schedule) if schedule.peek_ns().is_none())
+    }
+
+    /// With nothing left to send, the window ends with the last answer.
+    fn end_early(&mut self) {
+        if self.left == Some(0) || self.is_replayed() {
+            self.end_ns = self.end_ns.min(self.last_done_ns.max(self.start_ns) + 1);
+            self.recorder.cut(self.end_ns);
+            self.audit.at(now_ns(), self.start_ns, self.end_ns);
+        }
+    }
+
+    /// When the next request is due that is to be sent at all.
     fn next_intended_ns(&self) -> Option<u64> {
-        let schedule = self.schedule.as_ref()?;
-        let intended_ns = self.begin_ns + schedule.peek_ns();
-        (intended_ns < self.end_ns).then_some(intended_ns)
+        let due_ns = match &self.pace {
+            Pace::Shared(schedule) => schedule.peek_ns(),
+            Pace::Own(own) => own.peek_ns(),
+            Pace::Closed => None,
+        };
+        due_ns
+            .map(|due_ns| self.begin_ns.saturating_add(due_ns))
+            .filter(|intended_ns| *intended_ns < self.stop_ns)
+    }
+
+    fn open_due(&mut self, now_ns: u64) -> bool {
+        let acted = self.pool.open_due(now_ns, &mut self.not_opened);
+        while let Some((index, error)) = self.not_opened.pop() {
+            self.not_open(index, &error, now_ns);
+        }
+        acted
     }
 
     /// Sends what is due and has a free connection; `true` if anything was sent.
@@ -370,79 +389,125 @@ impl<'a> Engine<'a> {
         let mut sent = 0;
         let mut now = now_ns();
         while sent < SENDS_PER_LOOK {
-            let intended_ns = if self.schedule.is_some() {
-                self.next_intended_ns()
-            } else {
-                (now < self.end_ns).then_some(self.begin_ns)
-            };
-            let Some(mut intended_ns) = intended_ns.filter(|due_ns| *due_ns <= now) else {
+            let Some((index, intended_ns)) = self.take_due(now) else {
                 break;
             };
-            let Some(index) = self.pool.pop_free() else {
-                break;
-            };
-            match &mut self.schedule {
-                Some(schedule) => {
-                    schedule.take_ns();
-                }
-                None => {
-                    let free_since_ns = self.pool.connections[index as usize].free_since_ns;
-                    intended_ns = intended_ns.max(free_since_ns);
-                }
-            }
             now = self.send(index, intended_ns);
+            self.flush(index, now);
             sent += 1;
         }
         sent > 0
     }
 
-    /// Sends on a free connection; returns when.
+    /// A connection that can send, and when it was to.
+    fn take_due(&mut self, now_ns: u64) -> Option<(u32, u64)> {
+        if matches!(self.pace, Pace::Closed) {
+            if !(self.begin_ns..self.stop_ns).contains(&now_ns) {
+                return None;
+            }
+            let index = self.pool.pop_free()?;
+            let free_since_ns = self.pool.connections[index as usize].free_since_ns;
+            return Some((index, free_since_ns.max(self.begin_ns)));
+        }
+        loop {
+            let intended_ns = self.next_intended_ns().filter(|due_ns| *due_ns <= now_ns)?;
+            match &mut self.pace {
+                Pace::Shared(schedule) => {
+                    let index = self.pool.pop_free()?;
+                    schedule.take_ns();
+                    return Some((index, intended_ns));
+                }
+                Pace::Own(own) => {
+                    let (due_ns, index) = own.pop()?;
+                    let connection = &self.pool.connections[index as usize];
+                    if connection.has_room(&self.pool.dial) {
+                        return Some((index, intended_ns));
+                    }
+                    own.put_off(due_ns, index);
+                }
+                Pace::Closed => return None,
+            }
+        }
+    }
+
+    /// Puts a request on a connection with room; it is on its way when that is flushed.
+    /// Returns when.
     fn send(&mut self, index: u32, intended_ns: u64) -> u64 {
         let sent_ns = now_ns();
-        let belongs_at_ns = if self.schedule.is_some() {
-            intended_ns
-        } else {
-            sent_ns
-        };
+        let is_closed = self.spec.model.is_closed();
+        let belongs_at_ns = if is_closed { sent_ns } else { intended_ns };
         let request = InFlight {
             intended_ns,
             sent_ns,
+            first_byte_ns: 0,
             in_window: self.recorder.in_window(belongs_at_ns),
+            request: self.choice.pick(index),
         };
-        let connection = &mut self.pool.connections[index as usize];
         let (stall_begin_ns, stall_end_ns) = self.stall;
         let own_fault = stall_begin_ns < intended_ns && intended_ns <= stall_end_ns;
         let available_since_ns = if own_fault {
             intended_ns
         } else {
-            connection.available_since_ns
+            self.pool.connections[index as usize].available_since_ns
         };
-        self.recorder.sent(&request, available_since_ns);
+        self.recorder.taken(&request, sent_ns, available_since_ns);
         self.in_flight += 1;
-        if connection.start(request, &self.request).is_err() {
-            self.request_failed(index, Failure::Reset, sent_ns);
+        if let Some(left) = self.left.as_mut().filter(|_| request.in_window) {
+            *left -= 1;
+            if *left == 0 {
+                self.stop_ns = self.stop_ns.min(sent_ns);
+                self.drained_ns = self.stop_ns + self.spec.drain_ns;
+            }
+        }
+        match self.pool.start(index, request) {
+            Ok(()) => self.pool.offer(index),
+            Err(error) => self.not_open(index, &error, sent_ns),
         }
         sent_ns
     }
 
+    /// Hands over to the kernel what was written on a connection.
+    fn flush(&mut self, index: u32, now_ns: u64) {
+        let connection = &mut self.pool.connections[index as usize];
+        if connection.phase != Phase::Open {
+            return;
+        }
+        let flushed = connection.flush();
+        let written = std::mem::take(&mut connection.written);
+        self.recorder.sent(written, now_ns);
+        if flushed.is_err() {
+            self.connection_failed(index, Failure::Reset, now_ns);
+        }
+    }
+
     /// When the next look must end; `None`: at once, since a send is due or nearly so.
     fn wait_until_ns(&mut self, now_ns: u64) -> Option<u64> {
-        let mut until_ns = (now_ns + TICK_NS).min(self.pool.next_due_ns());
-        for boundary_ns in [self.begin_ns, self.start_ns, self.end_ns, self.drained_ns] {
+        let mut until_ns = (now_ns + TICK_NS)
+            .min(self.pool.next_due_ns())
+            .min(self.recorder.next_interval_ns())
+            .min(self.next_scan_ns);
+        for boundary_ns in [
+            self.begin_ns,
+            self.start_ns,
+            self.end_ns,
+            self.stop_ns,
+            self.drained_ns,
+        ] {
             if boundary_ns > now_ns {
                 until_ns = until_ns.min(boundary_ns);
             }
         }
-        if self.pool.has_free() {
-            let send_ns = if self.schedule.is_some() {
-                self.next_intended_ns()
-            } else {
-                (now_ns < self.end_ns).then_some(self.begin_ns)
-            };
-            if let Some(send_ns) = send_ns {
-                let early_ns = if self.spec.spin { SPIN_NS } else { 0 };
-                until_ns = until_ns.min(send_ns.saturating_sub(early_ns));
+        let send_ns = match &self.pace {
+            Pace::Closed => {
+                let due = now_ns < self.stop_ns && self.pool.has_free();
+                due.then_some(self.begin_ns)
             }
+            Pace::Shared(_) if !self.pool.has_free() => None,
+            Pace::Shared(_) | Pace::Own(_) => self.next_intended_ns(),
+        };
+        if let Some(send_ns) = send_ns {
+            let early_ns = if self.spec.spin { SPIN_NS } else { 0 };
+            until_ns = until_ns.min(send_ns.saturating_sub(early_ns));
         }
         (until_ns > now_ns).then_some(until_ns)
     }
@@ -450,115 +515,244 @@ impl<'a> Engine<'a> {
     fn handle(&mut self, event: &epoll::Event, looked_ns: u64) {
         let (index, generation) = token(event);
         let connection = &mut self.pool.connections[index as usize];
-        if connection.generation != generation || connection.phase == Phase::Down {
+        if connection.generation != generation {
             return;
         }
         // Copied: the kernel's struct is packed.
         let flags = event.flags;
-        let hang_up = hung_up(flags);
-        if connection.phase == Phase::Connecting {
-            if self.pool.handshake_event(index, looked_ns) {
-                self.pool.push_free(index);
+        match connection.phase {
+            Phase::Down => return,
+            Phase::Connecting | Phase::Securing => {
+                if !self.handshake_event(index, looked_ns) {
+                    return;
+                }
             }
-            if !hang_up || self.pool.connections[index as usize].phase != Phase::Idle {
-                return;
-            }
-        } else if connection.phase == Phase::Busy && connection.write_on(&self.request).is_err() {
-            self.request_failed(index, Failure::Reset, looked_ns);
-            return;
+            Phase::Open if !connection.is_flushed() => self.flush(index, looked_ns),
+            Phase::Open => {}
         }
-        if hang_up || flags.contains(EventFlags::IN) {
-            self.receive(index, hang_up, looked_ns);
+        if hung_up(flags) || flags.contains(EventFlags::IN) {
+            self.receive(index, hung_up(flags), looked_ns);
+        }
+    }
+
+    /// `true`: the connection is open now.
+    fn handshake_event(&mut self, index: u32, now_ns: u64) -> bool {
+        match self.pool.handshake_event(index, &mut self.buffer, now_ns) {
+            Handshake::UnderWay => false,
+            Handshake::Connected(took_ns) => {
+                self.recorder.connected(took_ns, now_ns);
+                false
+            }
+            Handshake::Failed(error) => {
+                self.not_open(index, &error, now_ns);
+                false
+            }
+            Handshake::Open(took_ns) => {
+                self.opened(took_ns, now_ns);
+                let connection = &mut self.pool.connections[index as usize];
+                connection.start_waiting(&self.pool.dial, now_ns);
+                self.go_on(index, now_ns);
+                true
+            }
         }
     }
 
     fn receive(&mut self, index: u32, hang_up: bool, looked_ns: u64) {
-        let connection = &mut self.pool.connections[index as usize];
-        let (bytes, received) = connection.read(&mut self.buffer, self.request.len(), hang_up);
-        match received {
-            Received::Nothing => self.recorder.received(bytes, looked_ns),
-            Received::Answer(answer) => {
-                let done_ns = now_ns();
-                connection.proven = true;
-                self.in_flight -= 1;
-                self.recorder.received(bytes, done_ns);
-                self.recorder
-                    .answered(&connection.request, answer.status, done_ns);
-                if answer.keep_alive {
-                    connection.phase = Phase::Idle;
-                    connection.backoff_ns = 0;
-                    connection.free_since_ns = done_ns;
-                    connection.available_since_ns = self.unseen_since_ns;
-                    self.go_on(index, done_ns);
-                } else {
-                    self.pool.reopen(index, done_ns, true);
+        let mut at_ns = looked_ns;
+        loop {
+            let connection = &mut self.pool.connections[index as usize];
+            match connection.read(&mut self.buffer) {
+                Arrival::Bytes(count) => {
+                    at_ns = now_ns();
+                    self.recorder.received(count as u64, at_ns);
+                    let fed = connection.feed(
+                        &self.pool.dial,
+                        &self.buffer[..count],
+                        &mut self.plain,
+                        &mut self.news,
+                    );
+                    self.hear(index, at_ns);
+                    if let Err(failure) = fed {
+                        self.connection_failed(index, failure, at_ns);
+                        return;
+                    }
+                    if !self.go_on(index, at_ns) {
+                        return;
+                    }
+                    if count < self.buffer.len() && !hang_up {
+                        // A short read emptied the socket; the next byte makes a new event.
+                        return;
+                    }
+                }
+                Arrival::Empty => return,
+                Arrival::Closed => {
+                    connection.end(&mut self.news);
+                    self.hear(index, at_ns);
+                    self.connection_failed(index, Failure::Reset, at_ns);
+                    return;
+                }
+                Arrival::Reset => {
+                    self.connection_failed(index, Failure::Reset, at_ns);
+                    return;
                 }
             }
-            Received::Closed if connection.phase == Phase::Idle => {
-                // The peer may close what is idle: that is no error.
-                let was_good = connection.proven;
-                self.pool.reopen(index, looked_ns, was_good);
+        }
+    }
+
+    /// Takes note of what a connection brought.
+    fn hear(&mut self, index: u32, at_ns: u64) {
+        let unseen_since_ns = self.unseen_since_ns;
+        for at in 0..self.news.len() {
+            let connection = &mut self.pool.connections[index as usize];
+            match self.news[at] {
+                Event::FirstByte { slot } => connection.first_byte(slot, at_ns),
+                Event::Answer { slot, answer } => {
+                    if let Some(request) = connection.take(slot) {
+                        connection.proven = true;
+                        connection.backoff_ns = 0;
+                        connection.free_since_ns = at_ns;
+                        connection.available_since_ns = unseen_since_ns;
+                        self.recorder.answered(&request, answer, at_ns);
+                        self.ended(index, at_ns);
+                    }
+                }
+                Event::Failed { slot, failure } => {
+                    if let Some(request) = connection.take(slot) {
+                        self.recorder.failed(&request, failure);
+                        self.ended(index, at_ns);
+                    }
+                }
             }
-            Received::Closed => self.request_failed(index, Failure::Reset, looked_ns),
-            Received::Protocol => self.request_failed(index, Failure::Protocol, looked_ns),
         }
+        self.news.clear();
     }
 
-    /// A connection got its answer and may carry the next request.
-    fn go_on(&mut self, index: u32, done_ns: u64) {
-        if self.schedule.is_none() && done_ns < self.end_ns {
-            self.send(index, done_ns);
-        } else {
-            self.pool.push_free(index);
-        }
-    }
-
-    fn request_failed(&mut self, index: u32, failure: Failure, now_ns: u64) {
-        let connection = &mut self.pool.connections[index as usize];
+    /// A request is not under way any more.
+    fn ended(&mut self, index: u32, at_ns: u64) {
         self.in_flight -= 1;
-        self.recorder.failed(&connection.request, failure);
-        let was_good = connection.proven;
+        self.last_done_ns = self.last_done_ns.max(at_ns);
+        if let Pace::Own(own) = &mut self.pace {
+            own.ended(index, at_ns.saturating_sub(self.begin_ns));
+        }
+    }
+
+    /// A connection that may have room: it carries on, or is closed if it cannot. `false`: it is
+    /// not what it was any more.
+    fn go_on(&mut self, index: u32, at_ns: u64) -> bool {
+        let connection = &self.pool.connections[index as usize];
+        let spent = connection.is_spent(&self.pool.dial);
+        if spent {
+            self.pool.reopen(index, at_ns, true);
+        }
+        let load_is_on = (self.begin_ns..self.stop_ns).contains(&at_ns);
+        match &mut self.pace {
+            Pace::Closed if load_is_on => {
+                while self.begin_ns <= at_ns && at_ns < self.stop_ns && self.has_room(index) {
+                    self.send(index, at_ns);
+                }
+            }
+            Pace::Own(own) if load_is_on => {
+                let connection = &self.pool.connections[index as usize];
+                if connection.has_room(&self.pool.dial)
+                    && let Some(due_ns) = own.catch_up(index)
+                {
+                    self.send(index, self.begin_ns + due_ns);
+                }
+            }
+            _ => self.pool.offer(index),
+        }
+        self.flush(index, at_ns);
+        !spent
+    }
+
+    fn has_room(&self, index: u32) -> bool {
+        self.pool.connections[index as usize].has_room(&self.pool.dial)
+    }
+
+    /// A connection is of no use any more: what it carried has failed.
+    fn connection_failed(&mut self, index: u32, failure: Failure, now_ns: u64) {
+        while let Some(request) = self.pool.connections[index as usize].take_any() {
+            self.recorder.failed(&request, failure);
+            self.ended(index, now_ns);
+        }
+        // Without a request on it the peer may close it: that is no error.
+        let was_good = self.pool.connections[index as usize].proven;
         self.pool.reopen(index, now_ns, was_good);
     }
 
-    fn count_failed_attempts(&mut self, now_ns: u64) {
-        if self.pool.failed > 0 {
-            self.recorder.connect_failed(self.pool.failed, now_ns);
-            self.pool.failed = 0;
+    /// A connection could not be opened.
+    fn not_open(&mut self, index: u32, error: &OpenError, now_ns: u64) {
+        let waiting = self.pool.connections[index as usize].take_any();
+        match waiting {
+            Some(request) => {
+                self.recorder.failed(&request, error.failure());
+                self.ended(index, now_ns);
+            }
+            None => self.recorder.attempt_failed(error.failure(), now_ns),
+        }
+        self.pool.reopen(index, now_ns, false);
+    }
+
+    /// Gives up the requests that have waited for their answer too long.
+    fn give_up_overdue(&mut self, now_ns: u64) {
+        let Some(timeout_ns) = self.spec.timeout_ns else {
+            return;
+        };
+        self.next_scan_ns = now_ns + (timeout_ns / 20).clamp(1_000_000, TICK_NS);
+        let sent_before_ns = now_ns.saturating_sub(timeout_ns);
+        for index in 0..self.spec.connections {
+            while let Some(slot) = self.pool.connections[index as usize].overdue(sent_before_ns) {
+                let connection = &mut self.pool.connections[index as usize];
+                let goes_on = connection.give_up(slot);
+                if let Some(request) = connection.take(slot) {
+                    self.recorder.failed(&request, Failure::Timeout);
+                    self.ended(index, now_ns);
+                }
+                if goes_on {
+                    self.go_on(index, now_ns);
+                } else {
+                    self.connection_failed(index, Failure::Timeout, now_ns);
+                }
+            }
         }
     }
 
-    fn finish(mut self) -> (Outcome, Pool) {
+    fn finish(mut self) -> Part {
         // Arrivals that never found a connection were offered all the same.
-        let mut never_sent = 0;
-        while let Some(intended_ns) = self.next_intended_ns() {
-            never_sent += u64::from(self.recorder.in_window(intended_ns));
-            if let Some(schedule) = &mut self.schedule {
+        if self.left != Some(0) {
+            let mut unsent = 0;
+            while let Some(intended_ns) = self.next_intended_ns()
+                && let Pace::Shared(schedule) = &mut self.pace
+            {
+                unsent += u64::from(self.recorder.in_window(intended_ns));
                 schedule.take_ns();
             }
+            if let Pace::Own(own) = std::mem::replace(&mut self.pace, Pace::Closed)
+                && !self.spec.model.is_closed()
+            {
+                let stop_ns = self.stop_ns - self.begin_ns;
+                let missed = own.unsent(stop_ns).into_iter();
+                unsent += missed
+                    .filter(|due_ns| self.recorder.in_window(self.begin_ns + due_ns))
+                    .count() as u64;
+            }
+            self.recorder.never_sent(unsent);
         }
-        self.recorder.never_sent(never_sent);
-        self.recorder.finish();
-        let Recorder {
-            mut result,
-            generator_lag,
-            queued,
-            ..
-        } = self.recorder;
-        let lag = self.schedule.is_some().then_some(&generator_lag);
-        result.audit = self.audit.finish(result.window_ns, lag);
-        result.connections_opened = self.pool.opened;
-        result.congestion_control = self
+        let window_ns = self.recorder.window_ns();
+        let congestion_control = self
             .pool
             .connections
             .iter()
             .find_map(crate::connection::Connection::congestion_control)
             .unwrap_or_default();
-        let outcome = Outcome {
-            result,
-            queued,
-            generator_lag,
-        };
-        (outcome, self.pool)
+        self.recorder.show(self.pool.open_count());
+        Part {
+            window_ns,
+            audit: self.audit.finish(window_ns),
+            connections_opened: self.pool.opened,
+            congestion_control,
+            tally: self.recorder.finish(),
+            _still_open: self.pool,
+        }
     }
 }

@@ -36,7 +36,9 @@ pub enum LoadError {
         most: u64,
     },
     /// The connections could not be opened before the load began.
-    #[error("cannot connect to {target}: {cause} ({opened} of {connections} connections open)")]
+    #[error(
+        "cannot connect to {target}: {cause} ({opened} of {connections} connections open); {fix}"
+    )]
     Connect {
         /// The address.
         target: SocketAddr,
@@ -46,7 +48,15 @@ pub enum LoadError {
         opened: u32,
         /// Connections asked for.
         connections: u32,
+        /// What can be done about it.
+        fix: &'static str,
     },
+    /// The certificates for TLS are of no use.
+    #[error("{0}")]
+    Tls(String),
+    /// A thread ended without a word, which a panic alone can do.
+    #[error("a thread of the load generator ended: this is a bug; the lines above say where")]
+    Thread,
     /// The thread could not be pinned.
     #[error(
         "cannot pin the load generator to core {core}: {source}; choose a core this process may use"

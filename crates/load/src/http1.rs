@@ -4,10 +4,13 @@ use std::mem::MaybeUninit;
 
 use httparse::{Header, ParserConfig, Response, Status};
 
-use crate::spec::LoadSpec;
+use crate::spec::Request;
 
 /// The longest head of an answer, in bytes.
 pub const MAX_HEAD_BYTES: usize = 64 * 1024;
+
+/// A head in pieces is parsed again with every piece up to this size, beyond it with every line.
+const EAGER_HEAD_BYTES: usize = 4096;
 
 /// The most headers of an answer.
 const MAX_HEADERS: usize = 128;
@@ -76,10 +79,16 @@ pub struct ResponseParser {
     to_head_request: bool,
 }
 
+impl Default for ResponseParser {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl ResponseParser {
-    /// For answers to requests with this method.
+    /// At the begin of a connection.
     #[must_use]
-    pub fn new(method: &str) -> Self {
+    pub fn new() -> Self {
         Self {
             state: State::Head,
             partial_head: Vec::new(),
@@ -87,8 +96,13 @@ impl ResponseParser {
                 status: 0,
                 keep_alive: false,
             },
-            to_head_request: method == "HEAD",
+            to_head_request: false,
         }
+    }
+
+    /// The next answer is to a `HEAD` request: it has no body, whatever its head says.
+    pub fn expect_head(&mut self, to_head_request: bool) {
+        self.to_head_request = to_head_request;
     }
 
     /// Forgets a half-read answer, for a new connection.
@@ -158,6 +172,13 @@ impl ResponseParser {
             return Ok(Some(used));
         }
         let before = self.partial_head.len();
+        let length = before + input.len();
+        if (EAGER_HEAD_BYTES..=MAX_HEAD_BYTES).contains(&length) && !input.contains(&b'\n') {
+            // A head ends with a line. Parsing a long one again for every byte that comes would
+            // cost seconds.
+            self.partial_head.extend_from_slice(input);
+            return Ok(None);
+        }
         let mut head = std::mem::take(&mut self.partial_head);
         head.extend_from_slice(input);
         let parsed = self.parse_head(&head);
@@ -396,26 +417,30 @@ impl ChunkedBody {
     }
 }
 
-/// The bytes of every request of a load.
+/// The bytes of a request; with `close`, the connection is to end after it.
 #[must_use]
-pub fn encode_request(spec: &LoadSpec) -> Vec<u8> {
+pub fn encode_request(request: &Request, close: bool) -> Vec<u8> {
     let mut text = format!(
         "{} {} HTTP/1.1\r\nhost: {}\r\n",
-        spec.method, spec.path, spec.host
+        request.method, request.path, request.host
     );
-    for (name, value) in &spec.headers {
+    for (name, value) in &request.headers {
         text.push_str(name);
         text.push_str(": ");
         text.push_str(value);
         text.push_str("\r\n");
     }
-    let expects_body = matches!(spec.method.as_str(), "POST" | "PUT" | "PATCH");
-    if expects_body || !spec.body.is_empty() {
-        text.push_str(&format!("content-length: {}\r\n", spec.body.len()));
+    if close {
+        text.push_str("connection: close\r\n");
+    }
+    let expects_body = matches!(request.method.as_str(), "POST" | "PUT" | "PATCH");
+    if expects_body || !request.body.is_empty() {
+        text.push_str(&format!("content-length: {}\r\n", request.body.len()));
     }
     text.push_str("\r\n");
-    text.push_str(&spec.body);
-    text.into_bytes()
+    let mut bytes = text.into_bytes();
+    bytes.extend_from_slice(&request.body);
+    bytes
 }
 
 #[cfg(test)]
@@ -429,7 +454,7 @@ mod tests {
         bytes: &[u8],
         pieces: &[usize],
     ) -> Result<(Vec<Answer>, Option<Answer>), ProtocolError> {
-        let mut parser = ResponseParser::new("GET");
+        let mut parser = ResponseParser::new();
         let (mut answers, mut at, mut turn) = (Vec::new(), 0, 0);
         while at < bytes.len() {
             let piece = pieces[turn % pieces.len()].max(1);
@@ -533,7 +558,8 @@ mod tests {
 
     #[test]
     fn an_answer_to_head_has_no_body() {
-        let mut parser = ResponseParser::new("HEAD");
+        let mut parser = ResponseParser::new();
+        parser.expect_head(true);
         let bytes = b"HTTP/1.1 200 OK\r\ncontent-length: 500\r\n\r\n";
         let complete = Progress::Complete {
             answer: answer(200, true),
@@ -563,16 +589,31 @@ mod tests {
 
     #[test]
     fn a_request_has_a_length_when_it_may_have_a_body() {
-        let mut spec = LoadSpec::new("127.0.0.1:80".parse().unwrap());
-        spec.headers.push(("x-a".into(), "b".into()));
+        let mut request = Request::get("127.0.0.1:80".into());
+        request.headers.push(("x-a".into(), "b".into()));
+        let text =
+            |request: &Request, close| String::from_utf8(encode_request(request, close)).unwrap();
         assert_eq!(
-            String::from_utf8(encode_request(&spec)).unwrap(),
+            text(&request, false),
             "GET / HTTP/1.1\r\nhost: 127.0.0.1:80\r\nx-a: b\r\n\r\n"
         );
-        spec.method = "POST".into();
-        spec.body = "é".into();
-        let text = String::from_utf8(encode_request(&spec)).unwrap();
-        assert!(text.ends_with("content-length: 2\r\n\r\né"), "{text}");
+        request.method = "POST".into();
+        request.body = "é".into();
+        let text = text(&request, true);
+        assert!(
+            text.ends_with("connection: close\r\ncontent-length: 2\r\n\r\né"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn a_long_head_byte_by_byte_ends_too() {
+        let text = format!(
+            "HTTP/1.1 200 OK\r\na: {}\r\ncontent-length: 1\r\n\r\nx",
+            "y".repeat(60_000)
+        );
+        let (answers, _) = parse(text.as_bytes(), &[1]).unwrap();
+        assert_eq!(answers, [answer(200, true)]);
     }
 
     /// One well-formed answer: (status, how its body is framed, the body).

@@ -18,21 +18,26 @@
 #![forbid(unsafe_code)]
 
 mod audit;
+mod bytes64;
 mod clock;
 mod connection;
 mod engine;
 mod error;
 pub mod http1;
 mod limits;
+mod pace;
 mod pool;
-mod recorder;
+mod run;
 mod schedule;
 mod spec;
+mod tally;
+mod validate;
+mod wire;
 mod worker;
 
 pub use clock::now_ns;
-pub use engine::{Hooks, Outcome, Progress, Window, run, run_with};
 pub use error::LoadError;
+pub use run::{Hooks, Progress, Window, run, run_with};
 pub use schedule::Schedule;
-pub use spec::{LoadModel, LoadSpec};
+pub use spec::{LoadModel, LoadSpec, Protocol, Rate, Request, Slice, Tls};
 pub use worker::{WORKER_PROTOCOL, WorkerError, WorkerMessage, WorkerRequest, worker_main};

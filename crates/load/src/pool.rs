@@ -1,14 +1,13 @@
-//! All connections of a load: opening them a few at a time, reopening, who is free.
+//! All connections of a thread: opening them a few at a time, reopening, who is free.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
-use std::net::SocketAddr;
 
 use rustix::event::epoll;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 
-use crate::connection::{Connection, Phase};
+use crate::connection::{Connection, Dial, InFlight, OpenError, Phase};
 use crate::error::LoadError;
 
 /// Handshakes under way at a time. A burst of them would measure the server's accept
@@ -22,45 +21,58 @@ const LAST_BACKOFF_NS: u64 = 1_000_000_000;
 /// A handshake that takes longer than this has failed, in nanoseconds.
 const HANDSHAKE_TIMEOUT_NS: u64 = 5_000_000_000;
 
+/// What opening a connection came to.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Handshake {
+    /// It goes on.
+    UnderWay,
+    /// TCP's part is over, after so many nanoseconds; TLS's goes on.
+    Connected(u64),
+    /// It is open; so long took TCP's part, or TLS's if there was one.
+    Open(u64),
+    /// It failed, and will be tried again after a pause.
+    Failed(OpenError),
+}
+
 /// The connections.
 #[derive(Debug)]
 pub(crate) struct Pool {
     epoll: OwnedFd,
-    target: SocketAddr,
+    pub(crate) dial: Dial,
     pub(crate) connections: Vec<Connection>,
-    /// Idle ones, the longest idle first. An entry whose generation is past is skipped.
-    free: VecDeque<(u32, u32)>,
-    /// Those without a socket, by the time of the next attempt.
+    /// Those with room for a request, the longest free first. One that has none any more is
+    /// passed over when its turn comes.
+    free: VecDeque<u32>,
+    /// Those without a socket that are to be opened, or may be used again, by that time.
     down: BinaryHeap<Reverse<(u64, u32)>>,
     /// Handshakes under way: (begin, connection, generation), oldest first.
     handshakes: VecDeque<(u64, u32, u32)>,
     /// Sockets that were connected, since the beginning.
     pub(crate) opened: u64,
-    /// Attempts that failed, not yet taken by the engine.
-    pub(crate) failed: u64,
-    /// What the last failed attempt met.
-    pub(crate) last_failure: Option<Errno>,
 }
 
 impl Pool {
-    pub(crate) fn new(target: SocketAddr, count: u32, method: &str) -> Result<Self, LoadError> {
+    pub(crate) fn new(dial: Dial, count: u32) -> Result<Self, LoadError> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)
             .map_err(LoadError::system("epoll_create1"))?;
         Ok(Self {
             epoll,
-            target,
-            connections: (0..count).map(|_| Connection::new(method)).collect(),
+            connections: (0..count).map(|_| Connection::new(&dial)).collect(),
             free: VecDeque::with_capacity(count as usize),
             down: (0..count).map(|index| Reverse((0, index))).collect(),
             handshakes: VecDeque::with_capacity(MAX_HANDSHAKES),
+            dial,
             opened: 0,
-            failed: 0,
-            last_failure: None,
         })
     }
 
     pub(crate) fn epoll(&self) -> BorrowedFd<'_> {
         self.epoll.as_fd()
+    }
+
+    /// Whether connections are opened when a request is due, not before.
+    pub(crate) fn opens_on_demand(&self) -> bool {
+        self.dial.lifetime.is_some()
     }
 
     /// Whether every connection is open.
@@ -70,21 +82,41 @@ impl Pool {
 
     /// How many connections are open.
     pub(crate) fn open_count(&self) -> u32 {
-        (self.connections.len() - self.down.len() - self.handshakes.len()) as u32
+        self.connections
+            .iter()
+            .filter(|c| c.phase == Phase::Open)
+            .count() as u32
     }
 
-    /// Begins the handshakes that are due, gives up those that take too long. `true` if
-    /// there was anything to do.
-    pub(crate) fn open_due(&mut self, now_ns: u64) -> bool {
+    /// Before a load whose connections are opened on demand: all are free as they are.
+    pub(crate) fn all_free(&mut self) {
+        self.down.clear();
+        for index in 0..self.connections.len() as u32 {
+            self.offer(index);
+        }
+    }
+
+    /// Begins what is due: handshakes, or the use of a connection after a pause. `true` if there
+    /// was anything to do. `failed` gets the attempts
+    /// that ended at once, or took too long.
+    pub(crate) fn open_due(&mut self, now_ns: u64, failed: &mut Vec<(u32, OpenError)>) -> bool {
         let mut acted = false;
-        while let Some(&(began_ns, index, _)) = self.handshakes.front() {
+        while let Some(&(began_ns, index, generation)) = self.handshakes.front() {
+            let connection = &self.connections[index as usize];
+            let over = connection.generation != generation
+                || !matches!(connection.phase, Phase::Connecting | Phase::Securing);
+            if over {
+                self.handshakes.pop_front();
+                continue;
+            }
             if now_ns < began_ns + HANDSHAKE_TIMEOUT_NS {
                 break;
             }
-            self.handshake_failed(index, Errno::TIMEDOUT, now_ns);
+            self.handshakes.pop_front();
+            failed.push((index, OpenError::Tcp(Errno::TIMEDOUT)));
             acted = true;
         }
-        while self.handshakes.len() < MAX_HANDSHAKES {
+        while self.opens_on_demand() || self.handshakes.len() < MAX_HANDSHAKES {
             let Some(&Reverse((due_ns, index))) = self.down.peek() else {
                 break;
             };
@@ -93,15 +125,23 @@ impl Pool {
             }
             self.down.pop();
             acted = true;
-            let connection = &mut self.connections[index as usize];
-            match connection.connect(&self.target, self.epoll.as_fd(), index) {
-                Ok(()) => self
-                    .handshakes
-                    .push_back((now_ns, index, connection.generation)),
-                Err(errno) => self.attempt_failed(index, errno, now_ns),
+            self.connections[index as usize].resting = false;
+            if self.opens_on_demand() {
+                self.offer(index);
+            } else if let Err(errno) = self.connect(index, now_ns) {
+                failed.push((index, OpenError::Tcp(errno)));
             }
         }
         acted
+    }
+
+    /// Begins a handshake.
+    fn connect(&mut self, index: u32, now_ns: u64) -> Result<(), Errno> {
+        let connection = &mut self.connections[index as usize];
+        connection.connect(&self.dial, self.epoll.as_fd(), index, now_ns)?;
+        self.handshakes
+            .push_back((now_ns, index, connection.generation));
+        Ok(())
     }
 
     /// When [`Self::open_due`] has something to do next.
@@ -110,39 +150,54 @@ impl Pool {
             .handshakes
             .front()
             .map_or(u64::MAX, |(began_ns, ..)| began_ns + HANDSHAKE_TIMEOUT_NS);
+        let may_open = self.opens_on_demand() || self.handshakes.len() < MAX_HANDSHAKES;
         let attempt_ns = match self.down.peek() {
-            Some(Reverse((due_ns, _))) if self.handshakes.len() < MAX_HANDSHAKES => *due_ns,
+            Some(Reverse((due_ns, _))) if may_open => *due_ns,
             _ => u64::MAX,
         };
         timeout_ns.min(attempt_ns)
     }
 
-    /// An event came for a connecting socket. `true` if it is open now.
-    pub(crate) fn handshake_event(&mut self, index: u32, now_ns: u64) -> bool {
+    /// An event came for a connection that is being opened.
+    pub(crate) fn handshake_event(
+        &mut self,
+        index: u32,
+        buffer: &mut [u8],
+        now_ns: u64,
+    ) -> Handshake {
         let connection = &mut self.connections[index as usize];
-        if let Err(errno) = connection.finish_connect(now_ns) {
-            self.handshake_failed(index, errno, now_ns);
-            return false;
+        let took_ns = now_ns.saturating_sub(connection.handshake_ns);
+        let before = connection.phase;
+        let result = if before == Phase::Connecting {
+            connection.connected(&self.dial, now_ns)
+        } else {
+            connection.secure(&self.dial, buffer, now_ns)
+        };
+        let after = connection.phase;
+        match result {
+            Err(error) => Handshake::Failed(error),
+            Ok(()) if after == Phase::Open => {
+                self.forget_handshake(index);
+                self.opened += 1;
+                Handshake::Open(took_ns)
+            }
+            Ok(()) if before != after => Handshake::Connected(took_ns),
+            Ok(()) => Handshake::UnderWay,
         }
-        self.handshakes.retain(|(_, other, _)| *other != index);
-        self.opened += 1;
-        true
     }
 
-    fn handshake_failed(&mut self, index: u32, errno: Errno, now_ns: u64) {
-        self.handshakes.retain(|(_, other, _)| *other != index);
-        self.attempt_failed(index, errno, now_ns);
-    }
-
-    fn attempt_failed(&mut self, index: u32, errno: Errno, now_ns: u64) {
-        self.failed += 1;
-        self.last_failure = Some(errno);
-        self.reopen(index, now_ns, false);
+    /// Without this the oldest entries would keep others from being opened.
+    fn forget_handshake(&mut self, index: u32) {
+        if let Some(at) = self.handshakes.iter().position(|(_, i, _)| *i == index) {
+            self.handshakes.remove(at);
+        }
     }
 
     /// Closes a connection and puts it down to be opened again: at once if it was good
     /// until now, after a pause that grows otherwise.
     pub(crate) fn reopen(&mut self, index: u32, now_ns: u64, was_good: bool) {
+        self.forget_handshake(index);
+        let on_demand = self.opens_on_demand();
         let connection = &mut self.connections[index as usize];
         connection.close();
         connection.backoff_ns = if was_good {
@@ -150,20 +205,33 @@ impl Pool {
         } else {
             (connection.backoff_ns * 2).clamp(FIRST_BACKOFF_NS, LAST_BACKOFF_NS)
         };
-        self.down
-            .push(Reverse((now_ns + connection.backoff_ns, index)));
+        if was_good && on_demand {
+            connection.free_since_ns = now_ns;
+            connection.available_since_ns = now_ns;
+            self.offer(index);
+            return;
+        }
+        connection.resting = true;
+        let due_ns = now_ns + connection.backoff_ns;
+        self.down.push(Reverse((due_ns, index)));
     }
 
-    /// An idle connection waits for its next request, behind all others.
-    pub(crate) fn push_free(&mut self, index: u32) {
-        let generation = self.connections[index as usize].generation;
-        self.free.push_back((index, generation));
+    /// Puts a connection behind all others that are free, if it has room.
+    pub(crate) fn offer(&mut self, index: u32) {
+        let connection = &mut self.connections[index as usize];
+        if !connection.listed && connection.has_room(&self.dial) {
+            connection.listed = true;
+            self.free.push_back(index);
+        }
     }
 
-    /// The longest idle connection, so that all of them carry traffic in turn.
+    /// The longest free connection, so that all of them carry traffic in turn. It stays free if
+    /// it has room for more.
     pub(crate) fn pop_free(&mut self) -> Option<u32> {
         self.skip_stale();
-        self.free.pop_front().map(|(index, _)| index)
+        let index = self.free.pop_front()?;
+        self.connections[index as usize].listed = false;
+        Some(index)
     }
 
     /// Whether a connection is free.
@@ -173,41 +241,70 @@ impl Pool {
     }
 
     fn skip_stale(&mut self) {
-        while let Some(&(index, generation)) = self.free.front() {
-            let connection = &self.connections[index as usize];
-            if connection.generation == generation && connection.phase == Phase::Idle {
+        while let Some(&index) = self.free.front() {
+            let connection = &mut self.connections[index as usize];
+            if connection.has_room(&self.dial) {
                 return;
             }
+            connection.listed = false;
             self.free.pop_front();
         }
+    }
+
+    /// Puts a request on a connection that has room, and begins to open it if need be. It is on
+    /// its way when the connection is flushed.
+    pub(crate) fn start(&mut self, index: u32, request: InFlight) -> Result<(), OpenError> {
+        let connection = &mut self.connections[index as usize];
+        if connection.phase == Phase::Open {
+            connection.start(&self.dial, request);
+            return Ok(());
+        }
+        let waiting = InFlight {
+            sent_ns: 0,
+            ..request
+        };
+        connection.start(&self.dial, waiting);
+        self.connect(index, request.sent_ns).map_err(OpenError::Tcp)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use std::sync::Arc;
 
-    fn pool(count: u32) -> Pool {
-        Pool::new("127.0.0.1:9".parse().unwrap(), count, "GET").unwrap()
+    use super::*;
+    use crate::spec::LoadSpec;
+    use crate::wire::Encoded;
+
+    fn pool(count: u32, lifetime: Option<u32>) -> Pool {
+        let target = "127.0.0.1:9".parse().unwrap();
+        let dial = Dial {
+            target,
+            secure: None,
+            encoded: Arc::new(Encoded::new(&LoadSpec::new(target))),
+            streams: 1,
+            lifetime,
+        };
+        Pool::new(dial, count).unwrap()
     }
 
     #[test]
-    fn a_free_entry_of_an_earlier_socket_is_skipped() {
-        let mut pool = pool(2);
+    fn who_has_no_room_any_more_is_passed_over() {
+        let mut pool = pool(2, None);
         for index in 0..2 {
-            pool.connections[index as usize].phase = Phase::Idle;
-            pool.push_free(index);
+            pool.connections[index as usize].phase = Phase::Open;
+            pool.offer(index);
+            pool.offer(index);
         }
-        pool.connections[0].generation += 1;
-        pool.push_free(0);
+        pool.connections[0].phase = Phase::Down;
         let order: Vec<_> = std::iter::from_fn(|| pool.pop_free()).collect();
-        assert_eq!(order, [1, 0]);
+        assert_eq!(order, [1]);
         assert!(!pool.has_free());
     }
 
     #[test]
     fn the_pause_doubles_up_to_a_second() {
-        let mut pool = pool(1);
+        let mut pool = pool(1, None);
         let mut pauses = Vec::new();
         for _ in 0..9 {
             pool.down.clear();
@@ -218,5 +315,19 @@ mod tests {
         pool.down.clear();
         pool.reopen(0, 5, true);
         assert_eq!(pool.next_due_ns(), 5);
+    }
+
+    #[test]
+    fn opened_on_demand_it_is_free_without_a_socket_but_not_during_its_pause() {
+        let mut pool = pool(1, Some(1));
+        pool.all_free();
+        assert_eq!(pool.pop_free(), Some(0));
+        pool.reopen(0, 0, true);
+        assert!(pool.has_free());
+        assert_eq!(pool.pop_free(), Some(0));
+        pool.reopen(0, 0, false);
+        assert!(!pool.has_free());
+        pool.open_due(10_000_000, &mut Vec::new());
+        assert!(pool.has_free());
     }
 }

@@ -1,69 +1,277 @@
-//! What load to offer, and whether that can be done.
+//! What load to offer.
 
-use std::fmt::Display;
 use std::net::SocketAddr;
 
 use meshtax_model::experiment::Arrivals;
+use meshtax_tls::ClientTls;
 use serde::{Deserialize, Serialize};
 
 use crate::error::LoadError;
+use crate::validate::validate;
 
-/// How requests are offered.
+/// How the offered rate of an open loop runs over the window. Before it, the first rate holds,
+/// after it the last.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(tag = "loop", rename_all = "lowercase")]
-pub enum LoadModel {
-    /// Arrivals do not wait for answers.
-    Open {
-        /// Offered rate in requests per second.
-        rate_per_s: f64,
-        /// How the intended send times are spread.
-        arrivals: Arrivals,
-        /// The same seed gives the same intended send times.
-        seed: u64,
+#[serde(rename_all = "lowercase", deny_unknown_fields)]
+pub enum Rate {
+    /// The same all the time.
+    Constant {
+        /// Requests per second.
+        per_s: f64,
     },
-    /// Every connection sends again as soon as it has its answer.
-    Closed,
+    /// A straight line.
+    Linear {
+        /// Requests per second at the window's begin.
+        from_per_s: f64,
+        /// Requests per second at its end.
+        to_per_s: f64,
+    },
+    /// Steps of equal length and equal height.
+    Steps {
+        /// Requests per second in the first step.
+        from_per_s: f64,
+        /// Requests per second in the last.
+        to_per_s: f64,
+        /// How many steps; at least two.
+        steps: u32,
+    },
 }
 
-/// One load of one thread.
+/// How requests are offered.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "loop", rename_all = "lowercase")]
+pub enum LoadModel {
+    /// Arrivals do not wait for answers; any free connection takes the next.
+    Open {
+        /// Offered rate.
+        rate: Rate,
+        /// How the intended send times are spread.
+        arrivals: Arrivals,
+    },
+    /// As open, with intended send times that are given.
+    Replay {
+        /// From the load's begin (the warm-up's), in nanoseconds, in order.
+        times_ns: Vec<u64>,
+    },
+    /// Every connection is a user with a schedule of its own, who works through the list of
+    /// requests in its order, again and again. A user whose answer is late sends late, and the
+    /// latency still counts from when it was to send.
+    Users {
+        /// Requests per second of each user.
+        rate_per_s: f64,
+        /// How each user's intended send times are spread.
+        arrivals: Arrivals,
+    },
+    /// Every connection sends again as soon as it has its answer.
+    Closed {
+        /// Pause between an answer and the next request, in nanoseconds.
+        think_ns: u64,
+    },
+}
+
+impl LoadModel {
+    /// An open loop with one rate.
+    #[must_use]
+    pub fn open(per_s: f64, arrivals: Arrivals) -> Self {
+        Self::Open {
+            rate: Rate::Constant { per_s },
+            arrivals,
+        }
+    }
+
+    /// A closed loop without pauses.
+    #[must_use]
+    pub fn closed() -> Self {
+        Self::Closed { think_ns: 0 }
+    }
+
+    /// Whether latency waits for the answers: the mean is connections / throughput then.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        matches!(self, Self::Closed { .. })
+    }
+}
+
+/// What is spoken on a connection.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase", deny_unknown_fields)]
+pub enum Protocol {
+    /// HTTP/1.1, one request on a connection at a time.
+    #[default]
+    Http1,
+    /// HTTP/2: by ALPN over TLS, by prior knowledge in clear.
+    Http2 {
+        /// Requests that are on one connection at the same time.
+        streams: u32,
+    },
+    /// gRPC over HTTP/2, unary calls. The request's body is the message, its path the method.
+    Grpc {
+        /// Calls that are on one connection at the same time.
+        streams: u32,
+    },
+    /// Plain TCP: the body is sent, and as many bytes are awaited.
+    Tcp,
+}
+
+impl Protocol {
+    /// Requests that one connection carries at the same time.
+    #[must_use]
+    pub fn streams(self) -> u32 {
+        match self {
+            Self::Http1 | Self::Tcp => 1,
+            Self::Http2 { streams } | Self::Grpc { streams } => streams,
+        }
+    }
+
+    /// What ALPN asks for.
+    pub(crate) fn alpn(self) -> &'static str {
+        match self {
+            Self::Http1 => "http/1.1",
+            Self::Http2 { .. } | Self::Grpc { .. } => "h2",
+            Self::Tcp => "",
+        }
+    }
+}
+
+/// One kind of request.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Request {
+    /// How often it is sent, in proportion to the other requests' weights.
+    #[serde(default = "one")]
+    pub weight: u32,
+    /// Its method.
+    pub method: String,
+    /// The `host` header, or `:authority`.
+    pub host: String,
+    /// Its target (`/a?b=c`).
+    pub path: String,
+    /// Further headers.
+    #[serde(default)]
+    pub headers: Vec<(String, String)>,
+    /// Its body; empty for none. In JSON: base64.
+    #[serde(default, with = "crate::bytes64")]
+    pub body: Vec<u8>,
+}
+
+impl Request {
+    /// `GET /` without a body; fields are public.
+    #[must_use]
+    pub fn get(host: String) -> Self {
+        Self {
+            weight: 1,
+            method: "GET".into(),
+            host,
+            path: "/".into(),
+            headers: Vec::new(),
+            body: Vec::new(),
+        }
+    }
+}
+
+/// Encryption of the connections.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Tls {
+    /// Whose certificates are trusted, and our own.
+    pub credentials: ClientTls,
+    /// The server's name or address, as it stands in its certificate and in SNI.
+    pub server_name: String,
+}
+
+/// Which part of a load this process or thread offers: every `of`-th arrival.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Slice {
+    /// From 0.
+    pub index: u32,
+    /// How many parts there are.
+    pub of: u32,
+}
+
+impl Slice {
+    /// The whole load.
+    pub const WHOLE: Self = Self { index: 0, of: 1 };
+
+    /// One of `of` parts of this part.
+    #[must_use]
+    pub fn part(self, index: u32, of: u32) -> Self {
+        Self {
+            index: self.index * of + index,
+            of: self.of * of,
+        }
+    }
+}
+
+/// One load of one process.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LoadSpec {
     /// Where to connect.
     pub target: SocketAddr,
-    /// The `host` header.
-    pub host: String,
-    /// The request's target (`/a?b=c`).
-    pub path: String,
-    /// The request's method.
-    pub method: String,
-    /// Further headers.
+    /// What is spoken there.
     #[serde(default)]
-    pub headers: Vec<(String, String)>,
-    /// The request's body; empty for none.
+    pub protocol: Protocol,
+    /// Encryption; `None` sends in clear.
     #[serde(default)]
-    pub body: String,
-    /// Keep-alive connections.
+    pub tls: Option<Tls>,
+    /// What is sent. Users work through it in order; otherwise each is drawn by its weight.
+    pub requests: Vec<Request>,
+    /// Connections of this process.
     pub connections: u32,
+    /// Requests that a connection carries before it is closed and, when the next request is
+    /// due, opened anew; `None`: connections are opened before the load and kept.
+    #[serde(default)]
+    pub requests_per_connection: Option<u32>,
+    /// Threads that share the connections.
+    #[serde(default = "one")]
+    pub threads: u32,
+    /// Which part of the schedule this process offers. Rates are of the whole.
+    #[serde(default = "whole")]
+    pub slice: Slice,
     /// Open or closed loop, and how much.
     pub model: LoadModel,
+    /// The same seed gives the same intended send times and the same order of requests.
+    #[serde(default)]
+    pub seed: u64,
     /// Load before the window that is in no figure, in nanoseconds.
     pub warmup_ns: u64,
     /// The measured part, in nanoseconds.
     pub window_ns: u64,
+    /// Load after the window that is in no figure, in nanoseconds.
+    #[serde(default)]
+    pub cooldown_ns: u64,
+    /// The window ends after so many requests of this process, if it has not ended before.
+    #[serde(default)]
+    pub max_requests: Option<u64>,
+    /// A request without its answer after so long has failed, in nanoseconds; `None`: it is
+    /// awaited until the drain is over. Seen up to a twentieth later.
+    #[serde(default)]
+    pub timeout_ns: Option<u64>,
     /// How long answers are awaited after the window, in nanoseconds.
     #[serde(default = "default_drain_ns")]
     pub drain_ns: u64,
     /// How long the opening of the connections may make no progress, in nanoseconds.
     #[serde(default = "default_connect_timeout_ns")]
     pub connect_timeout_ns: u64,
-    /// Pin the calling thread to this core. It stays pinned.
+    /// Length of the intervals in the result, in nanoseconds; `None`: no intervals.
     #[serde(default)]
-    pub core: Option<u32>,
+    pub interval_ns: Option<u64>,
+    /// Cores that the threads are pinned to, in turn; empty: not pinned.
+    #[serde(default)]
+    pub cores: Vec<u32>,
     /// Spin for the last microseconds before an intended send time. Without it sends are
     /// late by a wake-up, and the core is free for others.
     #[serde(default = "default_spin")]
     pub spin: bool,
+}
+
+fn one() -> u32 {
+    1
+}
+
+fn whole() -> Slice {
+    Slice::WHOLE
 }
 
 /// Two seconds: longer than any stall that a valid trial may have.
@@ -80,30 +288,30 @@ fn default_spin() -> bool {
     true
 }
 
-/// No time in a spec may exceed a week: sums of them then fit easily.
-const MAX_TIME_NS: u64 = 7 * 24 * 3600 * 1_000_000_000;
-
-/// Beyond this the mean gap is shorter than a system call.
-const MAX_RATE_PER_S: f64 = 10_000_000.0;
-
 impl LoadSpec {
     /// `GET /` over one connection in a closed loop for one second; fields are public.
     #[must_use]
     pub fn new(target: SocketAddr) -> Self {
         Self {
             target,
-            host: target.to_string(),
-            path: "/".into(),
-            method: "GET".into(),
-            headers: Vec::new(),
-            body: String::new(),
+            protocol: Protocol::Http1,
+            tls: None,
+            requests: vec![Request::get(target.to_string())],
             connections: 1,
-            model: LoadModel::Closed,
+            requests_per_connection: None,
+            threads: 1,
+            slice: Slice::WHOLE,
+            model: LoadModel::closed(),
+            seed: 0,
             warmup_ns: 0,
             window_ns: 1_000_000_000,
+            cooldown_ns: 0,
+            max_requests: None,
+            timeout_ns: None,
             drain_ns: default_drain_ns(),
             connect_timeout_ns: default_connect_timeout_ns(),
-            core: None,
+            interval_ns: None,
+            cores: Vec::new(),
             spin: default_spin(),
         }
     }
@@ -113,188 +321,62 @@ impl LoadSpec {
     /// # Errors
     /// [`LoadError::Invalid`] with the first field that is wrong, its value and the fix.
     pub fn validate(&self) -> Result<(), LoadError> {
-        check(
-            self.target.port() != 0,
-            "target",
-            self.target,
-            "give a port",
-        )?;
-        check(
-            (1..=1_000_000).contains(&self.connections),
-            "connections",
-            self.connections,
-            "use 1 to 1000000",
-        )?;
-        check(
-            self.window_ns > 0,
-            "window_ns",
-            self.window_ns,
-            "measure for longer than zero",
-        )?;
-        for (field, time_ns) in [
-            ("warmup_ns", self.warmup_ns),
-            ("window_ns", self.window_ns),
-            ("drain_ns", self.drain_ns),
-            ("connect_timeout_ns", self.connect_timeout_ns),
-        ] {
-            check(
-                time_ns <= MAX_TIME_NS,
-                field,
-                time_ns,
-                "use at most one week",
-            )?;
-        }
-        let core_fits = self
-            .core
-            .is_none_or(|core| (core as usize) < rustix::thread::CpuSet::MAX_CPU);
-        check(
-            core_fits,
-            "core",
-            self.core.unwrap_or(0),
-            "name a core of this machine",
-        )?;
-        if let LoadModel::Open { rate_per_s, .. } = self.model {
-            check(
-                rate_per_s.is_finite() && rate_per_s > 0.0 && rate_per_s <= MAX_RATE_PER_S,
-                "rate_per_s",
-                rate_per_s,
-                "use a number above 0, at most 10000000",
-            )?;
-        }
-        self.validate_request()
+        validate(self)
     }
 
-    fn validate_request(&self) -> Result<(), LoadError> {
-        let method_fits = !self.method.is_empty() && self.method.bytes().all(is_token);
-        check(
-            method_fits,
-            "method",
-            quoted(&self.method),
-            "use a name such as GET",
-        )?;
-        check(
-            !self.method.eq_ignore_ascii_case("CONNECT"),
-            "method",
-            quoted(&self.method),
-            "CONNECT makes a tunnel, not a request; use another",
-        )?;
-        let path_fits = self.path.starts_with('/') && self.path.bytes().all(is_visible);
-        check(
-            path_fits,
-            "path",
-            quoted(&self.path),
-            "begin with / and percent-encode spaces and what is not ASCII",
-        )?;
-        let host_fits = !self.host.is_empty() && self.host.bytes().all(is_visible);
-        check(
-            host_fits,
-            "host",
-            quoted(&self.host),
-            "use a name or an address, with no spaces",
-        )?;
-        for (name, value) in &self.headers {
-            let name_fits = !name.is_empty() && name.bytes().all(is_token);
-            check(
-                name_fits,
-                "headers",
-                quoted(name),
-                "use a header name without spaces or colons",
-            )?;
-            let value_fits = value
-                .bytes()
-                .all(|b| b == b'\t' || (b >= b' ' && b != 0x7f));
-            check(
-                value_fits,
-                "headers",
-                quoted(value),
-                "leave line breaks and control characters out",
-            )?;
-            let framing = ["content-length", "transfer-encoding", "host"]
-                .iter()
-                .any(|known| name.eq_ignore_ascii_case(known));
-            check(
-                !framing,
-                "headers",
-                quoted(name),
-                "leave it out: it follows from `body` and `host`",
-            )?;
+    /// What one of its threads does: its share of connections and requests, and every
+    /// `threads`-th arrival.
+    pub(crate) fn of_thread(&self, index: u32) -> Self {
+        let share = |whole: u64| {
+            let threads = u64::from(self.threads);
+            whole / threads + u64::from(u64::from(index) < whole % threads)
+        };
+        Self {
+            connections: share(u64::from(self.connections)) as u32,
+            max_requests: self.max_requests.map(share),
+            slice: self.slice.part(index, self.threads),
+            threads: 1,
+            cores: self
+                .cores
+                .get(index as usize % self.cores.len().max(1))
+                .map(|core| vec![*core])
+                .unwrap_or_default(),
+            ..self.clone()
         }
-        Ok(())
     }
-}
-
-fn quoted(text: &str) -> String {
-    format!("{text:?}")
-}
-
-fn check(fits: bool, field: &'static str, value: impl Display, fix: &str) -> Result<(), LoadError> {
-    if fits {
-        return Ok(());
-    }
-    Err(LoadError::Invalid {
-        field,
-        value: value.to_string(),
-        fix: fix.to_owned(),
-    })
-}
-
-fn is_visible(byte: u8) -> bool {
-    (0x21..=0x7e).contains(&byte)
-}
-
-fn is_token(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn spec() -> LoadSpec {
-        LoadSpec::new("127.0.0.1:80".parse().unwrap())
-    }
-
-    fn refused(change: impl FnOnce(&mut LoadSpec)) -> String {
-        let mut spec = spec();
-        change(&mut spec);
-        spec.validate().unwrap_err().to_string()
-    }
-
-    #[test]
-    fn errors_name_field_value_and_fix() {
-        assert!(spec().validate().is_ok());
-        assert_eq!(
-            refused(|s| s.connections = 0),
-            "connections is 0: use 1 to 1000000"
-        );
-        let open = |rate_per_s| LoadModel::Open {
-            rate_per_s,
-            arrivals: Arrivals::Poisson,
-            seed: 1,
-        };
-        for rate in [0.0, -1.0, f64::NAN, f64::INFINITY, 1e12] {
-            let text = refused(|s| s.model = open(rate));
-            assert!(text.starts_with("rate_per_s is "), "{text}");
-        }
-        assert!(refused(|s| s.window_ns = 0).starts_with("window_ns is 0"));
-        assert!(refused(|s| s.path = "a b".into()).starts_with("path is \"a b\""));
-        let split = |s: &mut LoadSpec| s.headers.push(("a".into(), "b\r\nc: d".into()));
-        assert!(refused(split).starts_with("headers is"));
-        let framing = |s: &mut LoadSpec| s.headers.push(("Content-Length".into(), "3".into()));
-        assert!(refused(framing).contains("leave it out"));
-        assert!(refused(|s| s.core = Some(1_000_000)).starts_with("core is 1000000"));
-    }
-
     #[test]
     fn survives_json() {
-        let mut spec = spec();
-        spec.model = LoadModel::Open {
-            rate_per_s: 1000.5,
-            arrivals: Arrivals::Constant,
-            seed: u64::MAX,
-        };
+        let mut spec = LoadSpec::new("127.0.0.1:80".parse().unwrap());
+        spec.model = LoadModel::open(1000.5, Arrivals::Constant);
+        spec.seed = u64::MAX;
+        spec.protocol = Protocol::Http2 { streams: 7 };
+        spec.requests[0].body = vec![0, 255, 10];
         let text = serde_json::to_string(&spec).unwrap();
         assert!(text.contains(r#""model":{"loop":"open","#), "{text}");
+        assert!(text.contains(r#""body":"AP8K""#), "{text}");
         assert_eq!(serde_json::from_str::<LoadSpec>(&text).unwrap(), spec);
+    }
+
+    #[test]
+    fn threads_share_what_there_is() {
+        let mut spec = LoadSpec::new("127.0.0.1:80".parse().unwrap());
+        spec.threads = 3;
+        spec.connections = 10;
+        spec.max_requests = Some(100);
+        spec.cores = vec![4, 5];
+        spec.slice = Slice { index: 1, of: 2 };
+        let parts: Vec<_> = (0..3).map(|index| spec.of_thread(index)).collect();
+        let of = |pick: fn(&LoadSpec) -> u64| parts.iter().map(pick).collect::<Vec<_>>();
+        assert_eq!(of(|p| u64::from(p.connections)), [4, 3, 3]);
+        assert_eq!(of(|p| p.max_requests.unwrap()), [34, 33, 33]);
+        assert_eq!(of(|p| u64::from(p.cores[0])), [4, 5, 4]);
+        assert_eq!(of(|p| u64::from(p.slice.index)), [3, 4, 5]);
+        assert_eq!(parts[0].slice.of, 6);
     }
 }

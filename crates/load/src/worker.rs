@@ -6,12 +6,12 @@ use std::io::{Read, Write};
 use meshtax_model::trial::LoadResult;
 use serde::{Deserialize, Serialize};
 
-use crate::engine::{Hooks, Outcome, Window, run_with};
 use crate::error::LoadError;
+use crate::run::{Hooks, Window, run_with};
 use crate::spec::LoadSpec;
 
 /// The protocol's version, in both directions.
-pub const WORKER_PROTOCOL: u32 = 1;
+pub const WORKER_PROTOCOL: u32 = 2;
 
 /// What the worker reads: one JSON object.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -171,18 +171,16 @@ fn offer(
         }
     };
     let mut on_window = |window| write(&WorkerMessage::Window(window));
-    let mut on_result = |outcome: &Outcome| {
-        write(&WorkerMessage::Result(Box::new(outcome.result.clone())));
+    let mut on_result = |result: &LoadResult| {
+        write(&WorkerMessage::Result(Box::new(result.clone())));
         if request.hold {
             // However it ends, whoever started this worker looks no longer.
             let _ = std::io::copy(input, &mut std::io::sink());
         }
     };
     let hooks = Hooks {
-        on_window: &mut on_window,
-        on_progress: None,
-        abort: None,
         on_result: Some(&mut on_result),
+        ..Hooks::new(&mut on_window)
     };
     run_with(&request.spec, hooks)?;
     Ok(written.into_inner())
@@ -228,8 +226,8 @@ mod tests {
     fn a_bad_request_is_answered_with_its_reason() {
         assert!(answer_to("{").contains("not JSON"));
         assert!(answer_to("{}").contains("protocol none"));
-        assert!(answer_to(r#"{"protocol":2,"spec":7}"#).contains("protocol 2"));
-        assert!(answer_to(r#"{"protocol":1,"spec":7}"#).contains("not understood"));
+        assert!(answer_to(r#"{"protocol":1,"spec":7}"#).contains("protocol 1"));
+        assert!(answer_to(r#"{"protocol":2,"spec":7}"#).contains("not understood"));
         let mut spec = LoadSpec::new("127.0.0.1:80".parse().unwrap());
         spec.connections = 0;
         let text = serde_json::to_string(&WorkerRequest::new(spec)).unwrap();
@@ -249,15 +247,15 @@ mod tests {
             WorkerMessage::Error("why".into()),
         ] {
             let text = serde_json::to_string(&message).unwrap();
-            assert!(text.starts_with(r#"{"v":1,"event":""#), "{text}");
+            assert!(text.starts_with(r#"{"v":2,"event":""#), "{text}");
             assert_eq!(
                 serde_json::from_str::<WorkerMessage>(&text).unwrap(),
                 message
             );
-            let later = text.replace(r#""v":1"#, r#""v":2"#);
+            let later = text.replace(r#""v":2"#, r#""v":3"#);
             assert!(serde_json::from_str::<WorkerMessage>(&later).is_err());
         }
-        let empty = r#"{"v":1,"event":"result"}"#;
+        let empty = r#"{"v":2,"event":"result"}"#;
         assert!(serde_json::from_str::<WorkerMessage>(empty).is_err());
     }
 }

@@ -1,4 +1,5 @@
 //! The load generator against real servers over loopback.
+#![expect(clippy::print_stderr, reason = "a child process tells its result")]
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -9,10 +10,10 @@ use std::time::{Duration, Instant};
 
 use meshtax_app::{AppConfig, serve};
 use meshtax_load::{
-    Hooks, LoadError, LoadModel, LoadSpec, Outcome, WorkerMessage, WorkerRequest, run, run_with,
-    worker_main,
+    Hooks, LoadError, LoadModel, LoadSpec, WorkerMessage, WorkerRequest, run, run_with, worker_main,
 };
 use meshtax_model::experiment::Arrivals;
+use meshtax_model::trial::LoadResult;
 
 /// The application on a thread that ends with the test process.
 fn app() -> SocketAddr {
@@ -59,47 +60,37 @@ fn read_request(reader: &mut impl BufRead) -> bool {
 }
 
 fn open(rate_per_s: f64, arrivals: Arrivals) -> LoadModel {
-    LoadModel::Open {
-        rate_per_s,
-        arrivals,
-        seed: 11,
-    }
+    LoadModel::open(rate_per_s, arrivals)
 }
 
 fn spec(target: SocketAddr, model: LoadModel) -> LoadSpec {
     let mut spec = LoadSpec::new(target);
     spec.model = model;
+    spec.seed = 11;
     spec.connections = 8;
     spec.warmup_ns = 50_000_000;
     spec.window_ns = 500_000_000;
     spec
 }
 
-fn outcome(spec: &LoadSpec) -> Outcome {
-    let hooks = Hooks {
-        on_window: &mut |_| {},
-        on_progress: None,
-        abort: None,
-        on_result: None,
-    };
-    let outcome = run_with(spec, hooks).unwrap();
-    let r = &outcome.result;
+fn outcome(spec: &LoadSpec) -> LoadResult {
+    let r = run(spec, &mut |_| {}).unwrap();
     let ended: u64 = r.status.values().sum();
-    let failed = r.errors.reset + r.errors.protocol;
+    let failed = r.errors.reset + r.errors.protocol + r.errors.timeout;
     assert_eq!(
         r.offered,
         ended + failed + r.unanswered,
         "every request ends once: {r:?}"
     );
     assert_eq!((r.response.count(), r.service.count()), (ended, ended));
-    outcome
+    r
 }
 
 #[test]
 fn an_open_loop_reaches_its_rate() {
     let target = app();
     for arrivals in [Arrivals::Constant, Arrivals::Poisson] {
-        let result = outcome(&spec(target, open(2000.0, arrivals))).result;
+        let result = outcome(&spec(target, open(2000.0, arrivals)));
         // 1,000 expected; 5 standard deviations of a Poisson count are 158.
         assert!(
             (840..=1160).contains(&result.offered),
@@ -118,14 +109,14 @@ fn an_open_loop_reaches_its_rate() {
 fn the_same_seed_offers_the_same_requests() {
     let target = app();
     let spec = spec(target, open(3000.0, Arrivals::Poisson));
-    let (one, two) = (outcome(&spec).result, outcome(&spec).result);
+    let (one, two) = (outcome(&spec), outcome(&spec));
     assert_eq!(one.offered, two.offered);
 }
 
 #[test]
 fn a_closed_loop_keeps_every_connection_busy() {
     let target = app();
-    let mut spec = spec(target, LoadModel::Closed);
+    let mut spec = spec(target, LoadModel::closed());
     spec.window_ns = 300_000_000;
     let mut window = None;
     let result = run(&spec, &mut |w| window = Some(w)).unwrap();
@@ -160,8 +151,7 @@ fn a_stalled_server_shows_in_response_latency() {
     spec.connections = 16;
     spec.warmup_ns = 10_000_000;
     spec.window_ns = 2_000_000_000;
-    let outcome = outcome(&spec);
-    let result = &outcome.result;
+    let result = outcome(&spec);
     let ms = |h: &meshtax_model::LatencyHistogram, q| h.quantile_ns(q).unwrap() / 1_000_000;
     assert_eq!(result.unanswered, 0);
     assert!((1990..=2010).contains(&result.offered));
@@ -173,38 +163,60 @@ fn a_stalled_server_shows_in_response_latency() {
     );
     // Only 16 requests were on the wire: seen from the actual send, nearly nothing happened.
     assert!(ms(&result.service, 0.95) < 60, "{result:?}");
-    assert!(outcome.queued > 150, "{}", outcome.queued);
+    assert!(result.queued > 150, "{}", result.queued);
     // The requests that waited did not wait for the generator.
     assert!(
-        ms(&outcome.generator_lag, 0.95) < 60,
+        ms(&result.generator_lag, 0.95) < 60,
         "{:?}",
-        outcome.generator_lag
+        result.generator_lag
     );
+}
+
+/// Runs only as the child of the next test, which stops it for a while.
+#[test]
+#[ignore = "is to be stopped in mid-run: run by a_stalled_generator_shows_too_and_is_told"]
+fn a_load_in_a_process_of_its_own() {
+    let mut spec = spec(app(), open(1000.0, Arrivals::Constant));
+    spec.warmup_ns = 10_000_000;
+    spec.window_ns = 2_000_000_000;
+    let result = run(&spec, &mut |_| eprintln!("begun")).unwrap();
+    eprintln!("result {}", serde_json::to_string(&result).unwrap());
 }
 
 #[test]
 fn a_stalled_generator_shows_too_and_is_told() {
-    let mut spec = spec(app(), open(1000.0, Arrivals::Constant));
-    spec.warmup_ns = 10_000_000;
-    spec.window_ns = 2_000_000_000;
-    let mut stalled = false;
-    let hooks = Hooks {
-        on_window: &mut |_| {},
-        on_progress: Some(&mut |_| {
-            if !stalled {
-                std::thread::sleep(Duration::from_millis(300));
-            }
-            stalled = true;
-        }),
-        abort: None,
-        on_result: None,
-    };
-    let result = run_with(&spec, hooks).unwrap().result;
+    let mut child = std::process::Command::new(std::env::current_exe().unwrap())
+        .args([
+            "--ignored",
+            "--exact",
+            "--nocapture",
+            "a_load_in_a_process_of_its_own",
+        ])
+        .stdout(std::process::Stdio::null())
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+    lines
+        .find(|line| line.as_ref().unwrap() == "begun")
+        .unwrap()
+        .unwrap();
+    let pid = rustix::process::Pid::from_child(&child);
+    std::thread::sleep(Duration::from_millis(700));
+    rustix::process::kill_process(pid, rustix::process::Signal::STOP).unwrap();
+    std::thread::sleep(Duration::from_millis(300));
+    rustix::process::kill_process(pid, rustix::process::Signal::CONT).unwrap();
+    let result = lines
+        .find_map(|line| Some(line.unwrap().strip_prefix("result ")?.to_owned()))
+        .unwrap();
+    child.wait().unwrap();
+    let result: LoadResult = serde_json::from_str(&result).unwrap();
+    // Server and generator stood still alike, so that only the intended times can tell.
     assert!(
         result.response.quantile_ns(0.99).unwrap() >= 200_000_000,
         "{result:?}"
     );
-    assert!(result.audit.longest_loop_ns >= 300_000_000, "{result:?}");
+    assert!(result.audit.longest_loop_ns >= 290_000_000, "{result:?}");
     assert!(result.audit.generator_bound.is_some(), "{result:?}");
 }
 
@@ -214,7 +226,7 @@ fn thousands_of_connections_open_without_an_error() {
     spec.connections = 2000;
     spec.warmup_ns = 0;
     spec.window_ns = 1_000_000_000;
-    let result = outcome(&spec).result;
+    let result = outcome(&spec);
     assert_eq!(
         (result.connections_opened, result.errors.total()),
         (2000, 0)
@@ -238,7 +250,7 @@ fn a_reset_is_counted_once_and_the_connection_reopened() {
     });
     let mut spec = spec(target, open(400.0, Arrivals::Constant));
     spec.warmup_ns = 0;
-    let result = outcome(&spec).result;
+    let result = outcome(&spec);
     let (died, answered) = (result.errors.reset, result.status[&503]);
     assert!((30..=60).contains(&died), "{result:?}");
     assert!((answered / 3).abs_diff(died) <= 8, "{result:?}");
@@ -277,7 +289,7 @@ fn chunks_and_closes_are_no_errors() {
             }
         });
         // Slow enough for the close to come before the connection's next turn.
-        let result = outcome(&spec(target, open(200.0, Arrivals::Constant))).result;
+        let result = outcome(&spec(target, open(200.0, Arrivals::Constant)));
         assert_eq!(
             result.errors.total() + result.unanswered,
             0,
@@ -302,7 +314,7 @@ fn what_is_not_http_is_a_protocol_error() {
     let mut spec = spec(target, open(200.0, Arrivals::Constant));
     spec.window_ns = 200_000_000;
     spec.drain_ns = 100_000_000;
-    let result = outcome(&spec).result;
+    let result = outcome(&spec);
     assert!(result.errors.protocol > 5, "{result:?}");
     assert_eq!(result.completed, 0);
 }
@@ -315,22 +327,19 @@ fn requests_that_are_never_answered_are_told() {
     let mut spec = spec(target, open(1000.0, Arrivals::Constant));
     spec.window_ns = 100_000_000;
     spec.drain_ns = 50_000_000;
-    let outcome = outcome(&spec);
+    let result = outcome(&spec);
     // Eight are on the wire since the warm-up, the others never found a connection.
-    assert_eq!(
-        (outcome.result.offered, outcome.result.unanswered),
-        (100, 100)
-    );
-    assert_eq!(outcome.queued, 100);
+    assert_eq!((result.offered, result.unanswered), (100, 100));
+    assert_eq!(result.queued, 100);
 }
 
 #[test]
 fn a_large_body_goes_out_in_pieces() {
-    let mut spec = spec(app(), LoadModel::Closed);
-    spec.method = "POST".into();
-    spec.body = "x".repeat(3_000_000);
+    let mut spec = spec(app(), LoadModel::closed());
+    spec.requests[0].method = "POST".into();
+    spec.requests[0].body = vec![b'x'; 3_000_000];
     spec.connections = 2;
-    let result = outcome(&spec).result;
+    let result = outcome(&spec);
     assert!(result.succeeded > 2, "{result:?}");
     assert_eq!(result.errors.total() + result.unanswered, 0, "{result:?}");
 }
@@ -341,7 +350,7 @@ fn a_refused_connection_names_the_target_and_the_cause() {
         .unwrap()
         .local_addr()
         .unwrap();
-    let mut spec = spec(target, LoadModel::Closed);
+    let mut spec = spec(target, LoadModel::closed());
     spec.connect_timeout_ns = 200_000_000;
     let error = run(&spec, &mut |_| {}).unwrap_err();
     assert!(matches!(
@@ -370,7 +379,7 @@ fn a_server_that_comes_late_is_waited_for() {
         let config = AppConfig::new(target);
         serve(&config, |_| {}, &AtomicBool::new(false)).unwrap();
     });
-    let result = outcome(&spec(target, open(500.0, Arrivals::Constant))).result;
+    let result = outcome(&spec(target, open(500.0, Arrivals::Constant)));
     assert_eq!((result.errors.total(), result.connections_opened), (0, 8));
 }
 
@@ -387,15 +396,15 @@ fn an_abort_ends_early_with_what_was_measured() {
         setter.store(true, Ordering::Relaxed);
     });
     let shown = AtomicU32::new(0);
+    let mut on_window = |_| {};
     let hooks = Hooks {
-        on_window: &mut |_| {},
         on_progress: Some(&mut |_| {
             shown.fetch_add(1, Ordering::Relaxed);
         }),
         abort: Some(&abort),
-        on_result: None,
+        ..Hooks::new(&mut on_window)
     };
-    let result = run_with(&spec, hooks).unwrap().result;
+    let result = run_with(&spec, hooks).unwrap();
     assert!(
         (400_000_000..5_000_000_000).contains(&result.window_ns),
         "{result:?}"

@@ -14,7 +14,7 @@ pub mod histogram;
 pub mod plan;
 pub mod trial;
 
-pub use histogram::LatencyHistogram;
+pub use histogram::{HistogramSnapshot, LatencyHistogram};
 
 /// The version of everything that meshtax writes: run directories and `--json` documents.
 ///

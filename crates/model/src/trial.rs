@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Deserializer, Serialize, de};
 
-use crate::LatencyHistogram;
 use crate::plan::{PlannedTrial, TrialId};
+use crate::{HistogramSnapshot, LatencyHistogram};
 
 /// Failed requests by kind. A status code is not an error: see [`LoadResult::status`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -16,7 +16,10 @@ pub struct ErrorCounts {
     pub reset: u64,
     /// No answer came in time.
     pub timeout: u64,
-    /// The answer was not HTTP.
+    /// A connection was made, and its TLS handshake failed.
+    #[serde(default)]
+    pub tls: u64,
+    /// What came was no answer in the protocol spoken.
     pub protocol: u64,
 }
 
@@ -24,18 +27,27 @@ impl ErrorCounts {
     /// All kinds together.
     #[must_use]
     pub fn total(&self) -> u64 {
-        self.connect + self.reset + self.timeout + self.protocol
+        self.by_kind().iter().map(|(_, count)| count).sum()
     }
 
     /// The kinds with their names, for output.
     #[must_use]
-    pub fn by_kind(&self) -> [(&'static str, u64); 4] {
+    pub fn by_kind(&self) -> [(&'static str, u64); 5] {
         [
             ("connect", self.connect),
             ("reset", self.reset),
             ("timeout", self.timeout),
+            ("tls", self.tls),
             ("protocol", self.protocol),
         ]
+    }
+
+    fn add(&mut self, other: &Self) {
+        self.connect += other.connect;
+        self.reset += other.reset;
+        self.timeout += other.timeout;
+        self.tls += other.tls;
+        self.protocol += other.protocol;
     }
 }
 
@@ -52,6 +64,50 @@ pub struct GeneratorAudit {
     pub involuntary_switches: u64,
     /// `None`: fine. Otherwise why the generator, not the system under test, was the limit.
     pub generator_bound: Option<String>,
+}
+
+impl GeneratorAudit {
+    /// Threads, or machines, that offered one load together: the worst of them counts.
+    fn merge(&mut self, other: &Self) {
+        self.cpu_ns += other.cpu_ns;
+        self.busy_share = self.busy_share.max(other.busy_share);
+        self.longest_loop_ns = self.longest_loop_ns.max(other.longest_loop_ns);
+        self.involuntary_switches += other.involuntary_switches;
+        if self.generator_bound.is_none() {
+            self.generator_bound.clone_from(&other.generator_bound);
+        }
+    }
+}
+
+/// A part of the measured window.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct LoadInterval {
+    /// Where it begins, counted from the window's begin, in nanoseconds.
+    pub start_ns: u64,
+    /// How long it is, in nanoseconds. Answers that came after the window are in the last one.
+    pub length_ns: u64,
+    /// Requests sent in it.
+    pub sent: u64,
+    /// Answers of any status that came in it.
+    pub answered: u64,
+    /// Requests that ended in it without an answer, and connections that could not be made.
+    pub errors: u64,
+    /// Response latency of what was answered in it.
+    pub response: HistogramSnapshot,
+    /// Send lag of the same requests.
+    pub send_lag: HistogramSnapshot,
+}
+
+impl LoadInterval {
+    /// Adds what other threads did in the same interval.
+    pub fn merge(&mut self, other: &Self) {
+        self.length_ns = self.length_ns.max(other.length_ns);
+        self.sent += other.sent;
+        self.answered += other.answered;
+        self.errors += other.errors;
+        self.response.merge(&other.response);
+        self.send_lag.merge(&other.send_lag);
+    }
 }
 
 /// The load generator's figures for the measured window of a trial.
@@ -72,8 +128,21 @@ pub struct LoadResult {
     /// Answers to requests offered in the window, by HTTP status.
     #[serde(deserialize_with = "status_counts")]
     pub status: BTreeMap<u16, u64>,
-    /// Bytes received in the window, headers included.
+    /// gRPC status codes of the same answers; empty where gRPC was not spoken.
+    #[serde(
+        default,
+        skip_serializing_if = "BTreeMap::is_empty",
+        deserialize_with = "status_counts"
+    )]
+    pub grpc_status: BTreeMap<u16, u64>,
+    /// Requests of the window that found no connection free when they were due.
+    #[serde(default)]
+    pub queued: u64,
+    /// Bytes received in the window, headers included; over TLS, encrypted.
     pub bytes_received: u64,
+    /// Bytes sent in the window, counted likewise.
+    #[serde(default)]
+    pub bytes_sent: u64,
     /// Connections opened, before and in the window.
     pub connections_opened: u64,
     /// From the intended send time to the last byte, of requests offered in the window.
@@ -82,6 +151,21 @@ pub struct LoadResult {
     pub service: LatencyHistogram,
     /// Actual minus intended send time, of the same requests.
     pub send_lag: LatencyHistogram,
+    /// The part of the send lag from when a connection was free: the generator's own.
+    #[serde(default)]
+    pub generator_lag: LatencyHistogram,
+    /// From the actual send time to the first byte of the answer, of the same requests.
+    #[serde(default)]
+    pub first_byte: LatencyHistogram,
+    /// TCP handshakes, of connections opened before the load or in its window.
+    #[serde(default)]
+    pub connect: LatencyHistogram,
+    /// TLS handshakes of the same connections, from when TCP's was over.
+    #[serde(default)]
+    pub tls_handshake: LatencyHistogram,
+    /// The window in parts, where they were asked for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub intervals: Vec<LoadInterval>,
     /// The congestion control of the generator's sockets (`bbr`, `cubic`).
     pub congestion_control: String,
     /// What the generator says of itself.
@@ -99,6 +183,58 @@ impl LoadResult {
     #[must_use]
     pub fn goodput_per_s(&self) -> f64 {
         per_second(self.succeeded, self.window_ns)
+    }
+
+    /// Adds what another thread, or machine, did as its part of the same load. Percentiles of
+    /// the whole come from the merged histograms, never from averages.
+    pub fn merge(&mut self, other: &Self) {
+        self.window_ns = self.window_ns.max(other.window_ns);
+        self.offered += other.offered;
+        self.completed += other.completed;
+        self.succeeded += other.succeeded;
+        self.errors.add(&other.errors);
+        self.unanswered += other.unanswered;
+        add_counts(&mut self.status, &other.status);
+        add_counts(&mut self.grpc_status, &other.grpc_status);
+        self.queued += other.queued;
+        self.bytes_received += other.bytes_received;
+        self.bytes_sent += other.bytes_sent;
+        self.connections_opened += other.connections_opened;
+        for (mine, theirs) in [
+            (&mut self.response, &other.response),
+            (&mut self.service, &other.service),
+            (&mut self.send_lag, &other.send_lag),
+            (&mut self.generator_lag, &other.generator_lag),
+            (&mut self.first_byte, &other.first_byte),
+            (&mut self.connect, &other.connect),
+            (&mut self.tls_handshake, &other.tls_handshake),
+        ] {
+            mine.merge(theirs);
+        }
+        self.merge_intervals(&other.intervals);
+        if self.congestion_control.is_empty() {
+            self.congestion_control
+                .clone_from(&other.congestion_control);
+        }
+        self.audit.merge(&other.audit);
+    }
+
+    fn merge_intervals(&mut self, others: &[LoadInterval]) {
+        for other in others {
+            let at = self
+                .intervals
+                .binary_search_by_key(&other.start_ns, |i| i.start_ns);
+            match at {
+                Ok(at) => self.intervals[at].merge(other),
+                Err(at) => self.intervals.insert(at, other.clone()),
+            }
+        }
+    }
+}
+
+fn add_counts(mine: &mut BTreeMap<u16, u64>, theirs: &BTreeMap<u16, u64>) {
+    for (status, count) in theirs {
+        *mine.entry(*status).or_insert(0) += count;
     }
 }
 

@@ -3,9 +3,7 @@
 use std::fmt::Write as _;
 use std::net::ToSocketAddrs as _;
 
-use meshtax_load::{
-    Hooks, LoadError, LoadModel, LoadSpec, Outcome as LoadOutcome, Progress as Count,
-};
+use meshtax_load::{Hooks, LoadError, LoadModel, LoadSpec, Progress as Count, Rate, Request};
 use meshtax_model::LatencyHistogram;
 use meshtax_model::trial::LoadResult;
 use serde_json::json;
@@ -20,12 +18,11 @@ pub(crate) fn load(args: LoadArgs) -> Outcome {
     let spec = spec(args)?;
     let interrupt = Interrupt::catch();
     let mut on_window = |_| {};
-    let mut on_progress = |count: Count| live(&count);
+    let mut on_progress = |count: Count<'_>| live(&count);
     let hooks = Hooks {
-        on_window: &mut on_window,
         on_progress: Some(&mut on_progress),
         abort: Some(&interrupt.flag),
-        on_result: None,
+        ..Hooks::new(&mut on_window)
     };
     let outcome = meshtax_load::run_with(&spec, hooks).map_err(failure)?;
     let text = if json {
@@ -34,7 +31,7 @@ pub(crate) fn load(args: LoadArgs) -> Outcome {
         as_text(&spec, &outcome)
     };
     print(&text);
-    let nothing = outcome.result.completed == 0;
+    let nothing = outcome.completed == 0;
     Ok(interrupt
         .exit_code()
         .unwrap_or(if nothing { NOTHING_MEASURED } else { SUCCESS }))
@@ -64,23 +61,23 @@ fn spec(args: LoadArgs) -> Result<LoadSpec, Failure> {
         .ok_or_else(|| Failure::new(USAGE, format!("{} has no address", url.host)))?;
     let seed = args.seed.unwrap_or_else(meshtax_observe::unix_ms);
     Ok(LoadSpec {
-        host: url.authority,
-        path: url.path,
-        method: args.method,
-        headers: args.header,
-        body: args.body,
+        requests: vec![Request {
+            weight: 1,
+            host: url.authority,
+            path: url.path,
+            method: args.method,
+            headers: args.header,
+            body: args.body.into_bytes(),
+        }],
         connections: args.connections,
         model: match args.rate {
-            Some(rate_per_s) => LoadModel::Open {
-                rate_per_s,
-                arrivals: args.arrivals,
-                seed,
-            },
-            None => LoadModel::Closed,
+            Some(rate_per_s) => LoadModel::open(rate_per_s, args.arrivals),
+            None => LoadModel::closed(),
         },
+        seed,
         warmup_ns: args.warmup,
         window_ns: args.duration,
-        core: args.core,
+        cores: args.core.into_iter().collect(),
         spin: !args.no_spin,
         ..LoadSpec::new(target)
     })
@@ -134,7 +131,7 @@ impl Url {
     }
 }
 
-fn live(count: &Count) {
+fn live(count: &Count<'_>) {
     if !(count.elapsed_ns / 250_000_000).is_multiple_of(4) {
         return;
     }
@@ -145,18 +142,17 @@ fn live(count: &Count) {
     ));
 }
 
-fn as_json(spec: &LoadSpec, outcome: &LoadOutcome) -> String {
-    let result = &outcome.result;
+fn as_json(spec: &LoadSpec, result: &LoadResult) -> String {
     let document = json!({
         "format_version": meshtax_model::FORMAT_VERSION,
         "spec": spec,
         "achieved_per_s": result.achieved_per_s(),
         "goodput_per_s": result.goodput_per_s(),
-        "queued": outcome.queued,
+        "queued": result.queued,
         "response_ns": quantiles(&result.response),
         "service_ns": quantiles(&result.service),
         "send_lag_ns": quantiles(&result.send_lag),
-        "generator_lag_ns": quantiles(&outcome.generator_lag),
+        "generator_lag_ns": quantiles(&result.generator_lag),
         "result": result,
     });
     format!("{document:#}\n")
@@ -193,13 +189,12 @@ fn resolved(histogram: &LatencyHistogram, quantile: f64) -> Option<u64> {
         .filter(|_| above >= LEAST_ABOVE)
 }
 
-fn as_text(spec: &LoadSpec, outcome: &LoadOutcome) -> String {
-    let result = &outcome.result;
+fn as_text(spec: &LoadSpec, result: &LoadResult) -> String {
     let mut text = String::new();
     let _ = writeln!(
         text,
         "{} {} over {} connections, {}",
-        spec.method,
+        spec.requests[0].method,
         spec.target,
         spec.connections,
         model(spec, result)
@@ -255,7 +250,7 @@ fn as_text(spec: &LoadSpec, outcome: &LoadOutcome) -> String {
         "max", largest[0], largest[1], largest[2]
     );
     let _ = writeln!(text, "(-: fewer than {LEAST_ABOVE} requests above it)\n");
-    if matches!(spec.model, LoadModel::Closed) {
+    if spec.model.is_closed() {
         let _ = writeln!(
             text,
             "closed loop: mean latency is connections / throughput, not the server's speed under a given load; use -q for that"
@@ -276,15 +271,14 @@ fn as_text(spec: &LoadSpec, outcome: &LoadOutcome) -> String {
 }
 
 fn model(spec: &LoadSpec, result: &LoadResult) -> String {
-    match spec.model {
-        LoadModel::Closed => "closed loop".into(),
+    match &spec.model {
         LoadModel::Open {
-            rate_per_s,
+            rate: Rate::Constant { per_s },
             arrivals,
-            seed,
         } => format!(
-            "open loop at {rate_per_s}/s ({arrivals:?} arrivals, seed {seed}), {} connections opened",
-            result.connections_opened
+            "open loop at {per_s}/s ({arrivals:?} arrivals, seed {}), {} connections opened",
+            spec.seed, result.connections_opened
         ),
+        _ => "closed loop".into(),
     }
 }

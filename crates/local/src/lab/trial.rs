@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use meshtax_app::{AppStats, STATS_PATH};
 use meshtax_dataplane::{ALLOWED_PATH, APP_PORT};
-use meshtax_load::{LoadModel, LoadSpec, Window, WorkerMessage, WorkerRequest};
+use meshtax_load::{LoadModel, LoadSpec, Request, Window, WorkerMessage, WorkerRequest};
 use meshtax_model::experiment::{LoadPoint, Regime, Variant, VariantId};
 use meshtax_model::plan::PlannedTrial;
 use meshtax_model::trial::{
@@ -356,21 +356,21 @@ fn read_messages(output: ChildStdout) -> Receiver<Result<WorkerMessage, String>>
 
 fn load_spec(lab: &Lab, instance: &Instance, trial: &PlannedTrial, point: &LoadPoint) -> LoadSpec {
     let target = (instance.site.server.address, APP_PORT).into();
-    LoadSpec {
-        host: format!("server:{APP_PORT}"),
+    let request = Request {
         path: ALLOWED_PATH.into(),
+        ..Request::get(format!("server:{APP_PORT}"))
+    };
+    LoadSpec {
+        requests: vec![request],
         connections: lab.setup.workload.connections,
         model: match point.load {
             Regime::Steady {
                 rate_per_s,
                 arrivals,
-            } => LoadModel::Open {
-                rate_per_s,
-                arrivals,
-                seed: trial.arrival_seed,
-            },
-            Regime::Saturated => LoadModel::Closed,
+            } => LoadModel::open(rate_per_s, arrivals),
+            Regime::Saturated => LoadModel::closed(),
         },
+        seed: trial.arrival_seed,
         warmup_ns: lab.setup.warmup_ns,
         window_ns: lab.setup.trial_ns,
         drain_ns: DRAIN_NS,

@@ -1,0 +1,413 @@
+//! A load of several threads: begun together, added up while they go on, ended together.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::time::Duration;
+
+use meshtax_model::HistogramSnapshot;
+use meshtax_model::trial::{LoadInterval, LoadResult};
+use rustls::pki_types::ServerName;
+use serde::{Deserialize, Serialize};
+
+use crate::audit::verdict;
+use crate::clock::now_ns;
+use crate::connection::{Dial, Secure};
+use crate::engine::{Engine, Part};
+use crate::error::LoadError;
+use crate::limits;
+use crate::spec::{LoadSpec, Protocol};
+use crate::tally::{Counter, Tally, Totals};
+use crate::wire::Encoded;
+
+/// How often what the threads counted is taken in.
+const COLLECT: Duration = Duration::from_millis(250);
+
+/// Between the announcement of the window and the first send.
+const LEAD_NS: u64 = 2_000_000;
+
+/// When the measured part begins and ends, on `CLOCK_MONOTONIC`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Window {
+    /// The first instant of the window.
+    pub start_monotonic_ns: u64,
+    /// The first instant after it.
+    pub end_monotonic_ns: u64,
+}
+
+/// Counts since the begin of the load, warm-up included.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Progress<'a> {
+    /// Time since the load began, in nanoseconds.
+    pub elapsed_ns: u64,
+    /// Requests sent.
+    pub sent: u64,
+    /// Answers of any status.
+    pub answered: u64,
+    /// Errors of any kind.
+    pub failed: u64,
+    /// Connections that are open.
+    pub connections: u32,
+    /// The last interval of the window that is complete, if the load has any.
+    pub last: Option<&'a LoadInterval>,
+}
+
+/// What the caller wants to hear of a running load.
+pub struct Hooks<'a> {
+    /// All connections are open; the warm-up is about to begin.
+    pub on_window: &'a mut dyn FnMut(Window),
+    /// Called every 250 ms, not from a thread that offers load.
+    pub on_progress: Option<&'a mut dyn FnMut(Progress<'_>)>,
+    /// When this becomes true the window ends, and the result is of what was measured.
+    pub abort: Option<&'a AtomicBool>,
+    /// The figures are there and the connections still open: they close when this returns.
+    pub on_result: Option<&'a mut dyn FnMut(&LoadResult)>,
+    /// The load begins at this instant on `CLOCK_MONOTONIC`, if it has not passed when all
+    /// connections are open; `None`: at once.
+    pub begin_at: Option<&'a mut dyn FnMut() -> Option<u64>>,
+}
+
+impl<'a> Hooks<'a> {
+    /// Nothing but the window.
+    pub fn new(on_window: &'a mut dyn FnMut(Window)) -> Self {
+        Self {
+            on_window,
+            on_progress: None,
+            abort: None,
+            on_result: None,
+            begin_at: None,
+        }
+    }
+}
+
+/// Offers the load and waits for its end.
+///
+/// # Errors
+/// When the spec is invalid, or the connections cannot be opened.
+pub fn run(spec: &LoadSpec, on_window: &mut dyn FnMut(Window)) -> Result<LoadResult, LoadError> {
+    run_with(spec, Hooks::new(on_window))
+}
+
+/// As [`run`], with a live display and a way to end it early.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_with(spec: &LoadSpec, hooks: Hooks<'_>) -> Result<LoadResult, LoadError> {
+    spec.validate()?;
+    limits::allow_connections(spec.connections)?;
+    let dials = Dials::new(spec)?;
+    let never = AtomicBool::new(false);
+    let abort = hooks.abort.unwrap_or(&never);
+    let parts: Vec<_> = (0..spec.threads).map(|i| spec.of_thread(i)).collect();
+    let counters: Vec<_> = parts.iter().map(|_| Counter::default()).collect();
+    let (news_sender, news) = channel();
+    std::thread::scope(|scope| {
+        let mut starts = Vec::new();
+        for (part, counter) in parts.iter().zip(&counters) {
+            let (start_sender, start) = channel();
+            starts.push(start_sender);
+            let line = Line {
+                news: news_sender.clone(),
+                start,
+            };
+            let dial = dials.dial();
+            scope.spawn(move || line.work(part, dial, counter, abort));
+        }
+        drop(news_sender);
+        Conductor {
+            spec,
+            hooks,
+            counters: &counters,
+            news,
+            starts,
+            sum: Sum::new(spec),
+            begin_ns: 0,
+        }
+        .conduct()
+    })
+}
+
+/// What connections are opened with, made once for all threads.
+struct Dials {
+    spec: LoadSpec,
+    secure: Option<Secure>,
+    encoded: Arc<Encoded>,
+}
+
+impl Dials {
+    fn new(spec: &LoadSpec) -> Result<Self, LoadError> {
+        let secure = spec.tls.as_ref().map(|tls| {
+            let mut credentials = tls.credentials.clone();
+            credentials.alpn = match spec.protocol {
+                Protocol::Tcp => Vec::new(),
+                protocol => vec![protocol.alpn().to_owned()],
+            };
+            let config = meshtax_tls::client_config(&credentials)
+                .map_err(|e| LoadError::Tls(e.to_string()))?;
+            let name = ServerName::try_from(tls.server_name.clone())
+                .map_err(|e| LoadError::Tls(format!("{}: {e}", tls.server_name)))?;
+            Ok::<_, LoadError>(Secure {
+                config: Arc::new(config),
+                name,
+                wants_http2: spec.protocol.alpn() == "h2",
+            })
+        });
+        Ok(Self {
+            secure: secure.transpose()?,
+            encoded: Arc::new(Encoded::new(spec)),
+            spec: spec.clone(),
+        })
+    }
+
+    fn dial(&self) -> Dial {
+        Dial {
+            target: self.spec.target,
+            secure: self.secure.clone(),
+            encoded: Arc::clone(&self.encoded),
+            streams: self.spec.protocol.streams(),
+            lifetime: self.spec.requests_per_connection,
+        }
+    }
+}
+
+/// What a thread tells.
+enum News {
+    /// Its connections are open.
+    Ready,
+    /// Its part is over; its connections stay open until it hears again.
+    Done(Box<Part>),
+    /// There is no figure.
+    Failed(LoadError),
+}
+
+/// A thread's line to the conductor.
+struct Line {
+    news: Sender<News>,
+    /// When to begin.
+    start: Receiver<u64>,
+}
+
+impl Line {
+    fn work(self, spec: &LoadSpec, dial: Dial, counter: &Counter, abort: &AtomicBool) {
+        let outcome = self.try_work(spec, dial, counter, abort);
+        let news = match outcome {
+            Ok(Some(part)) => News::Done(Box::new(part)),
+            // The conductor has given up: it knows why.
+            Ok(None) => return,
+            Err(error) => News::Failed(error),
+        };
+        let _ = self.news.send(news);
+    }
+
+    fn try_work(
+        &self,
+        spec: &LoadSpec,
+        dial: Dial,
+        counter: &Counter,
+        abort: &AtomicBool,
+    ) -> Result<Option<Part>, LoadError> {
+        prepare_thread(spec)?;
+        let mut engine = Engine::new(spec, dial, counter, abort)?;
+        engine.open_all()?;
+        let _ = self.news.send(News::Ready);
+        match self.start.recv() {
+            Ok(begin_ns) => engine.run(begin_ns).map(Some),
+            Err(_) => Ok(None),
+        }
+    }
+}
+
+fn prepare_thread(spec: &LoadSpec) -> Result<(), LoadError> {
+    if let Some(&core) = spec.cores.first() {
+        let mut cores = rustix::thread::CpuSet::new();
+        cores.set(core as usize);
+        rustix::thread::sched_setaffinity(None, &cores)
+            .map_err(|source| LoadError::Pin { core, source })?;
+    }
+    // The default lets the kernel wake us 50 µs late. A refusal only costs precision,
+    // and the send lag shows it.
+    let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
+    Ok(())
+}
+
+/// Begins the threads together and adds up what they count.
+struct Conductor<'a, 'h> {
+    spec: &'a LoadSpec,
+    hooks: Hooks<'h>,
+    counters: &'a [Counter],
+    news: Receiver<News>,
+    starts: Vec<Sender<u64>>,
+    sum: Sum,
+    begin_ns: u64,
+}
+
+impl Conductor<'_, '_> {
+    fn conduct(mut self) -> Result<LoadResult, LoadError> {
+        self.all_ready()?;
+        let asked = self.hooks.begin_at.as_mut().and_then(|ask| ask());
+        let soonest_ns = now_ns() + LEAD_NS;
+        self.begin_ns = asked.unwrap_or(0).max(soonest_ns);
+        let start_ns = self.begin_ns + self.spec.warmup_ns;
+        (self.hooks.on_window)(Window {
+            start_monotonic_ns: start_ns,
+            end_monotonic_ns: start_ns + self.spec.window_ns,
+        });
+        for start in &self.starts {
+            // A thread that is gone has said why.
+            let _ = start.send(self.begin_ns);
+        }
+        let parts = self.all_done()?;
+        self.collect();
+        let result = std::mem::take(&mut self.sum).finish(self.spec, &parts);
+        if let Some(on_result) = &mut self.hooks.on_result {
+            on_result(&result);
+        }
+        drop(parts);
+        Ok(result)
+    }
+
+    fn all_ready(&mut self) -> Result<(), LoadError> {
+        for _ in 0..self.starts.len() {
+            match self.news.recv() {
+                Ok(News::Failed(error)) => return Err(error),
+                Ok(News::Ready | News::Done(_)) => {}
+                Err(_) => return Err(LoadError::Thread),
+            }
+        }
+        Ok(())
+    }
+
+    fn all_done(&mut self) -> Result<Vec<Part>, LoadError> {
+        let mut parts = Vec::new();
+        while parts.len() < self.starts.len() {
+            match self.wait()? {
+                Some(News::Done(part)) => parts.push(*part),
+                Some(News::Failed(error)) => return Err(error),
+                Some(News::Ready) => {}
+                None => self.show(),
+            }
+        }
+        Ok(parts)
+    }
+
+    /// `None`: time to look at what was counted.
+    fn wait(&self) -> Result<Option<News>, LoadError> {
+        let watches = self.hooks.on_progress.is_some() || self.spec.interval_ns.is_some();
+        if !watches {
+            return self.news.recv().map(Some).map_err(|_| LoadError::Thread);
+        }
+        match self.news.recv_timeout(COLLECT) {
+            Ok(news) => Ok(Some(news)),
+            Err(RecvTimeoutError::Timeout) => Ok(None),
+            Err(RecvTimeoutError::Disconnected) => Err(LoadError::Thread),
+        }
+    }
+
+    fn show(&mut self) {
+        let totals = self.collect();
+        let elapsed_ns = now_ns().saturating_sub(self.begin_ns);
+        if let Some(on_progress) = &mut self.hooks.on_progress {
+            on_progress(Progress {
+                elapsed_ns,
+                sent: totals.sent,
+                answered: totals.answered,
+                failed: totals.failed,
+                connections: totals.connections,
+                last: self.sum.last_complete(self.counters.len() as u64),
+            });
+        }
+    }
+
+    /// Takes in the tallies that are full.
+    fn collect(&mut self) -> Totals {
+        let mut totals = Totals::default();
+        for counter in self.counters {
+            let full = {
+                let mut shelf = counter.shelf();
+                totals.add(shelf.totals);
+                std::mem::take(&mut shelf.full)
+            };
+            for mut tally in full {
+                self.sum.add(&tally);
+                tally.clear();
+                counter.shelf().empty.push(tally);
+            }
+        }
+        totals
+    }
+}
+
+/// What all threads counted until now.
+#[derive(Default)]
+struct Sum {
+    result: LoadResult,
+    interval_ns: Option<u64>,
+    window_ns: u64,
+    ended: u64,
+    /// By number: from how many threads, and what.
+    intervals: BTreeMap<u64, (u64, LoadInterval)>,
+}
+
+impl Sum {
+    fn new(spec: &LoadSpec) -> Self {
+        Self {
+            interval_ns: spec.interval_ns,
+            window_ns: spec.window_ns,
+            ..Self::default()
+        }
+    }
+
+    fn add(&mut self, tally: &Tally) {
+        tally.add_to(&mut self.result);
+        self.ended += tally.ended();
+        let Some(interval_ns) = self.interval_ns else {
+            return;
+        };
+        let start_ns = tally.interval * interval_ns;
+        let length_ns =
+            (tally.intervals * interval_ns).min(self.window_ns.saturating_sub(start_ns));
+        let (threads, interval) = self.intervals.entry(tally.interval).or_default();
+        *threads += 1;
+        interval.start_ns = start_ns;
+        interval.merge(&LoadInterval {
+            start_ns,
+            length_ns,
+            sent: tally.offered,
+            answered: tally.answered,
+            errors: tally.errors.total(),
+            response: HistogramSnapshot::from(&tally.response),
+            send_lag: HistogramSnapshot::from(&tally.send_lag),
+        });
+    }
+
+    fn last_complete(&self, threads: u64) -> Option<&LoadInterval> {
+        self.intervals
+            .values()
+            .rev()
+            .find(|(from, _)| *from >= threads)
+            .map(|(_, interval)| interval)
+    }
+
+    fn finish(mut self, spec: &LoadSpec, parts: &[Part]) -> LoadResult {
+        let ended_ns = parts.iter().map(|part| part.window_ns).max().unwrap_or(0);
+        // Ended early, the window's last interval is shorter.
+        self.window_ns = self.window_ns.min(ended_ns);
+        for part in parts {
+            self.add(&part.tally);
+            self.result.merge(&LoadResult {
+                window_ns: part.window_ns,
+                connections_opened: part.connections_opened,
+                congestion_control: part.congestion_control.clone(),
+                audit: part.audit.clone(),
+                ..LoadResult::default()
+            });
+        }
+        let mut result = self.result;
+        result.unanswered = result.offered.saturating_sub(self.ended);
+        result.intervals = self.intervals.into_values().map(|(_, i)| i).collect();
+        let lag = (!spec.model.is_closed()).then_some(&result.generator_lag);
+        result.audit.generator_bound = verdict(result.audit.busy_share, lag);
+        result
+    }
+}

@@ -1,0 +1,439 @@
+//! What is counted, and how it gets from the thread that counts to the one that waits.
+//!
+//! A thread counts into a tally of its own. At the end of every interval it exchanges the full
+//! one for an empty one, under a lock that is held for nothing else: no request waits for
+//! whoever adds up.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use meshtax_model::LatencyHistogram;
+use meshtax_model::trial::{ErrorCounts, LoadResult};
+
+use crate::connection::InFlight;
+use crate::wire::{Answer, Failure};
+
+/// Statuses beyond these are counted as the last.
+const STATUSES: usize = 1000;
+
+/// Counts of the whole load, warm-up included, for a live display.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Totals {
+    pub(crate) sent: u64,
+    pub(crate) answered: u64,
+    pub(crate) failed: u64,
+    pub(crate) connections: u32,
+}
+
+impl Totals {
+    pub(crate) fn add(&mut self, other: Self) {
+        self.sent += other.sent;
+        self.answered += other.answered;
+        self.failed += other.failed;
+        self.connections += other.connections;
+    }
+}
+
+/// Counts and histograms of a part of the window.
+#[derive(Debug)]
+pub(crate) struct Tally {
+    /// Which interval it begins with, and how many it holds: more than one only if the thread
+    /// was away when one ended.
+    pub(crate) interval: u64,
+    pub(crate) intervals: u64,
+    pub(crate) offered: u64,
+    pub(crate) completed: u64,
+    pub(crate) succeeded: u64,
+    pub(crate) answered: u64,
+    pub(crate) errors: ErrorCounts,
+    /// Attempts to connect that belong to no request; the rest of `errors` are requests.
+    pub(crate) failed_attempts: u64,
+    status: Vec<u64>,
+    grpc_status: Vec<u64>,
+    pub(crate) queued: u64,
+    pub(crate) bytes_received: u64,
+    pub(crate) bytes_sent: u64,
+    pub(crate) response: LatencyHistogram,
+    pub(crate) service: LatencyHistogram,
+    pub(crate) send_lag: LatencyHistogram,
+    pub(crate) generator_lag: LatencyHistogram,
+    pub(crate) first_byte: LatencyHistogram,
+    pub(crate) connect: LatencyHistogram,
+    pub(crate) tls_handshake: LatencyHistogram,
+}
+
+impl Tally {
+    pub(crate) fn new() -> Self {
+        Self {
+            interval: 0,
+            intervals: 1,
+            offered: 0,
+            completed: 0,
+            succeeded: 0,
+            answered: 0,
+            errors: ErrorCounts::default(),
+            failed_attempts: 0,
+            status: vec![0; STATUSES],
+            grpc_status: vec![0; STATUSES],
+            queued: 0,
+            bytes_received: 0,
+            bytes_sent: 0,
+            response: LatencyHistogram::new(),
+            service: LatencyHistogram::new(),
+            send_lag: LatencyHistogram::new(),
+            generator_lag: LatencyHistogram::new(),
+            first_byte: LatencyHistogram::new(),
+            connect: LatencyHistogram::new(),
+            tls_handshake: LatencyHistogram::new(),
+        }
+    }
+
+    /// Makes it empty again, for the thread to use once more.
+    pub(crate) fn clear(&mut self) {
+        *self = Self::new();
+    }
+
+    /// An answer to a request of the window.
+    fn answered(&mut self, request: &InFlight, answer: Answer, done_ns: u64) {
+        self.answered += 1;
+        self.status[usize::from(answer.status).min(STATUSES - 1)] += 1;
+        if let Some(status) = answer.grpc_status {
+            self.grpc_status[usize::from(status).min(STATUSES - 1)] += 1;
+        }
+        self.response.record(done_ns - request.intended_ns);
+        self.service.record(done_ns - request.sent_ns);
+        self.send_lag.record(request.sent_ns - request.intended_ns);
+        self.first_byte
+            .record(request.first_byte_ns - request.sent_ns);
+    }
+
+    fn failed(&mut self, failure: Failure) {
+        let errors = &mut self.errors;
+        *match failure {
+            Failure::Connect => &mut errors.connect,
+            Failure::Reset => &mut errors.reset,
+            Failure::Timeout => &mut errors.timeout,
+            Failure::Tls => &mut errors.tls,
+            Failure::Protocol => &mut errors.protocol,
+        } += 1;
+    }
+
+    /// Adds this to the figures of the whole window.
+    pub(crate) fn add_to(&self, result: &mut LoadResult) {
+        // The result's own way of adding, so that there is one.
+        result.merge(&LoadResult {
+            offered: self.offered,
+            completed: self.completed,
+            succeeded: self.succeeded,
+            errors: self.errors.clone(),
+            // What was offered and has not ended; the sum over the tallies is what counts, and
+            // one of them alone may be negative: an answer's tally is not its request's.
+            unanswered: 0,
+            status: counts(&self.status),
+            grpc_status: counts(&self.grpc_status),
+            queued: self.queued,
+            bytes_received: self.bytes_received,
+            bytes_sent: self.bytes_sent,
+            ..LoadResult::default()
+        });
+        for (whole, part) in [
+            (&mut result.response, &self.response),
+            (&mut result.service, &self.service),
+            (&mut result.send_lag, &self.send_lag),
+            (&mut result.generator_lag, &self.generator_lag),
+            (&mut result.first_byte, &self.first_byte),
+            (&mut result.connect, &self.connect),
+            (&mut result.tls_handshake, &self.tls_handshake),
+        ] {
+            whole.merge(part);
+        }
+    }
+
+    /// Requests of the window that ended, with an answer or without.
+    pub(crate) fn ended(&self) -> u64 {
+        self.answered + self.errors.total() - self.failed_attempts
+    }
+}
+
+fn counts(by_number: &[u64]) -> BTreeMap<u16, u64> {
+    (0..)
+        .zip(by_number)
+        .filter(|(_, count)| **count > 0)
+        .map(|(number, count)| (number, *count))
+        .collect()
+}
+
+/// Where a thread leaves what it counted.
+#[derive(Debug, Default)]
+pub(crate) struct Counter {
+    shelf: Mutex<Shelf>,
+}
+
+/// What lies between a thread and whoever adds up.
+#[derive(Debug, Default)]
+pub(crate) struct Shelf {
+    pub(crate) totals: Totals,
+    pub(crate) full: Vec<Tally>,
+    pub(crate) empty: Vec<Tally>,
+}
+
+impl Counter {
+    pub(crate) fn shelf(&self) -> MutexGuard<'_, Shelf> {
+        // Nothing that is done under this lock can leave it half done.
+        self.shelf.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Counts for one thread.
+#[derive(Debug)]
+pub(crate) struct Recorder<'a> {
+    start_ns: u64,
+    end_ns: u64,
+    interval_ns: u64,
+    /// When the present interval ends.
+    next_ns: u64,
+    pub(crate) tally: Tally,
+    pub(crate) totals: Totals,
+    counter: &'a Counter,
+}
+
+impl<'a> Recorder<'a> {
+    pub(crate) fn new(
+        start_ns: u64,
+        end_ns: u64,
+        interval_ns: Option<u64>,
+        counter: &'a Counter,
+    ) -> Self {
+        let interval_ns = interval_ns.unwrap_or(u64::MAX);
+        Self {
+            start_ns,
+            end_ns,
+            interval_ns,
+            next_ns: start_ns.saturating_add(interval_ns),
+            tally: Tally::new(),
+            totals: Totals::default(),
+            counter,
+        }
+    }
+
+    /// The load begins: until now there was only the opening of connections.
+    pub(crate) fn begin(&mut self, start_ns: u64, end_ns: u64, interval_ns: Option<u64>) {
+        self.start_ns = start_ns;
+        self.end_ns = end_ns;
+        self.interval_ns = interval_ns.unwrap_or(u64::MAX);
+        self.next_ns = start_ns.saturating_add(self.interval_ns);
+    }
+
+    /// The window ends earlier than planned.
+    pub(crate) fn cut(&mut self, now_ns: u64) {
+        self.end_ns = self.end_ns.min(now_ns);
+    }
+
+    pub(crate) fn window_ns(&self) -> u64 {
+        self.end_ns.saturating_sub(self.start_ns)
+    }
+
+    pub(crate) fn in_window(&self, instant_ns: u64) -> bool {
+        (self.start_ns..self.end_ns).contains(&instant_ns)
+    }
+
+    /// When [`Self::turn_over`] has something to do; none after the window.
+    pub(crate) fn next_interval_ns(&self) -> u64 {
+        if self.next_ns < self.end_ns {
+            self.next_ns
+        } else {
+            u64::MAX
+        }
+    }
+
+    /// Hands over the tally of an interval that has ended.
+    pub(crate) fn turn_over(&mut self, now_ns: u64) {
+        if now_ns < self.next_interval_ns() {
+            return;
+        }
+        let interval = (self.next_ns - self.start_ns) / self.interval_ns;
+        let ended = 1 + (now_ns.min(self.end_ns - 1) - self.next_ns) / self.interval_ns;
+        self.tally.intervals += ended - 1;
+        let mut shelf = self.counter.shelf();
+        let mut fresh = shelf.empty.pop().unwrap_or_else(Tally::new);
+        fresh.interval = interval + ended - 1;
+        let full = std::mem::replace(&mut self.tally, fresh);
+        shelf.full.push(full);
+        drop(shelf);
+        self.next_ns = self.next_ns.saturating_add(ended * self.interval_ns);
+    }
+
+    /// Shows the totals to whoever displays them.
+    pub(crate) fn show(&self, connections: u32) {
+        self.counter.shelf().totals = Totals {
+            connections,
+            ..self.totals
+        };
+    }
+
+    /// A request is taken up now, over a connection that was available since then.
+    pub(crate) fn taken(&mut self, request: &InFlight, now_ns: u64, available_since_ns: u64) {
+        self.totals.sent += 1;
+        if !request.in_window {
+            return;
+        }
+        let tally = &mut self.tally;
+        tally.offered += 1;
+        let possible_ns = request.intended_ns.max(available_since_ns);
+        tally.queued += u64::from(available_since_ns > request.intended_ns);
+        tally
+            .generator_lag
+            .record(now_ns.saturating_sub(possible_ns));
+    }
+
+    /// Arrivals of the window that were never taken up.
+    pub(crate) fn never_sent(&mut self, count: u64) {
+        self.tally.offered += count;
+        self.tally.queued += count;
+    }
+
+    pub(crate) fn received(&mut self, bytes: u64, now_ns: u64) {
+        if self.in_window(now_ns) {
+            self.tally.bytes_received += bytes;
+        }
+    }
+
+    pub(crate) fn sent(&mut self, bytes: u64, now_ns: u64) {
+        if self.in_window(now_ns) {
+            self.tally.bytes_sent += bytes;
+        }
+    }
+
+    /// An answer is complete.
+    pub(crate) fn answered(&mut self, request: &InFlight, answer: Answer, done_ns: u64) {
+        self.totals.answered += 1;
+        if self.in_window(done_ns) {
+            let good = (200..400).contains(&answer.status) && answer.grpc_status.unwrap_or(0) == 0;
+            self.tally.completed += 1;
+            self.tally.succeeded += u64::from(good);
+        }
+        if request.in_window {
+            self.tally.answered(request, answer, done_ns);
+        }
+    }
+
+    /// A request ended without an answer.
+    pub(crate) fn failed(&mut self, request: &InFlight, failure: Failure) {
+        self.totals.failed += 1;
+        if request.in_window {
+            self.tally.failed(failure);
+        }
+    }
+
+    /// An attempt to open a connection failed that belongs to no request.
+    pub(crate) fn attempt_failed(&mut self, failure: Failure, now_ns: u64) {
+        self.totals.failed += 1;
+        if self.in_window(now_ns) {
+            self.tally.failed(failure);
+            self.tally.failed_attempts += 1;
+        }
+    }
+
+    /// TCP's handshake was over after so long.
+    pub(crate) fn connected(&mut self, took_ns: u64, now_ns: u64) {
+        // Before the load everything is in the window: those count, for a load that keeps its
+        // connections makes no others.
+        if self.in_window(now_ns) {
+            self.tally.connect.record(took_ns);
+        }
+    }
+
+    /// TLS's handshake was over after so long.
+    pub(crate) fn secured(&mut self, took_ns: u64, now_ns: u64) {
+        if self.in_window(now_ns) {
+            self.tally.tls_handshake.record(took_ns);
+        }
+    }
+
+    /// Closes the books.
+    pub(crate) fn finish(self) -> Tally {
+        self.tally
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ANSWER: Answer = Answer {
+        status: 200,
+        grpc_status: None,
+    };
+
+    fn request(intended_ns: u64, sent_ns: u64, in_window: bool) -> InFlight {
+        InFlight {
+            intended_ns,
+            sent_ns,
+            first_byte_ns: sent_ns,
+            in_window,
+            request: 0,
+        }
+    }
+
+    #[test]
+    fn offered_and_completed_have_windows_of_their_own() {
+        let counter = Counter::default();
+        let mut recorder = Recorder::new(100, 200, None, &counter);
+        let (early, inside, late) = (
+            request(90, 95, false),
+            request(150, 160, true),
+            request(190, 191, true),
+        );
+        for r in [&early, &inside, &late] {
+            recorder.taken(r, r.sent_ns, 0);
+        }
+        let not_found = Answer {
+            status: 404,
+            ..ANSWER
+        };
+        recorder.answered(&early, ANSWER, 110);
+        recorder.answered(&inside, not_found, 180);
+        recorder.answered(&late, ANSWER, 230);
+        recorder.never_sent(2);
+        let t = recorder.finish();
+        assert_eq!(
+            (t.offered, t.completed, t.succeeded, t.ended()),
+            (4, 2, 1, 2)
+        );
+        assert_eq!(t.response.count(), 2);
+        assert_eq!(
+            (t.response.max_ns(), t.service.max_ns()),
+            (Some(40), Some(39))
+        );
+    }
+
+    #[test]
+    fn waiting_for_a_connection_is_not_the_generators_lag() {
+        let counter = Counter::default();
+        let mut recorder = Recorder::new(0, 1000, None, &counter);
+        recorder.taken(&request(100, 150, true), 150, 140);
+        recorder.taken(&request(200, 203, true), 203, 50);
+        assert_eq!(recorder.tally.queued, 1);
+        assert_eq!(recorder.tally.generator_lag.max_ns(), Some(10));
+    }
+
+    #[test]
+    fn intervals_are_handed_over_and_one_that_was_missed_is_told() {
+        let counter = Counter::default();
+        let mut recorder = Recorder::new(1000, 1500, Some(100), &counter);
+        recorder.turn_over(1050);
+        assert!(counter.shelf().full.is_empty());
+        recorder.turn_over(1100);
+        // Away for two whole intervals.
+        recorder.turn_over(1390);
+        recorder.turn_over(1400);
+        // The last interval ends with the window, and is handed over with the books.
+        recorder.turn_over(1500);
+        let of = |t: &Tally| (t.interval, t.intervals);
+        let shelf = counter.shelf();
+        let full: Vec<_> = shelf.full.iter().map(of).collect();
+        drop(shelf);
+        assert_eq!(full, [(0, 1), (1, 2), (3, 1)]);
+        assert_eq!(of(&recorder.finish()), (4, 1));
+    }
+}
