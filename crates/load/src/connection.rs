@@ -6,8 +6,10 @@ use std::sync::Arc;
 
 use rustix::event::epoll;
 use rustix::fd::{BorrowedFd, OwnedFd};
-use rustix::io::{self, Errno};
-use rustix::net::{self, AddressFamily, SendFlags, SocketFlags, SocketType, ipproto, sockopt};
+use rustix::io::Errno;
+use rustix::net::{
+    self, AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, ipproto, sockopt,
+};
 use rustls::ClientConnection;
 use rustls::pki_types::ServerName;
 
@@ -453,7 +455,8 @@ impl Connection {
             return Arrival::Empty;
         };
         loop {
-            return match io::read(socket, &mut *buffer) {
+            return match net::recv(socket, &mut *buffer, RecvFlags::empty()).map(|(_, count)| count)
+            {
                 Ok(0) => Arrival::Closed,
                 Ok(count) => Arrival::Bytes(count),
                 Err(Errno::AGAIN) => Arrival::Empty,
