@@ -6,7 +6,9 @@
 #![forbid(unsafe_code)]
 
 mod client;
+mod duplex;
 mod pem;
+mod secret;
 mod server;
 
 use std::sync::Arc;
@@ -14,7 +16,9 @@ use std::sync::Arc;
 use rustls::crypto::{CryptoProvider, ring};
 
 pub use client::{ClientTls, client_config};
+pub use duplex::{DuplexReader, DuplexWriter, split};
 pub use pem::Credentials;
+pub use secret::{SECRET_NAME, secret_tls};
 pub use server::{ServerTls, self_signed, server_config};
 
 /// The one provider, with AES-128-GCM of TLS 1.3 first, as Envoy and linkerd2-proxy have it:
