@@ -9,6 +9,18 @@ pub fn now_ns() -> u64 {
     nanoseconds(clock_gettime(ClockId::Monotonic))
 }
 
+/// Which `CLOCK_MONOTONIC` this is: processes with the same name share it. It begins with the
+/// machine, and a time namespace may set it back.
+pub(crate) fn clock_name() -> String {
+    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    let namespace = std::fs::read_link("/proc/self/ns/time").unwrap_or_default();
+    // Without a boot's name nobody is told to have the same clock.
+    if boot.is_empty() {
+        return format!("process {}", std::process::id());
+    }
+    format!("{} {}", boot.trim(), namespace.display())
+}
+
 /// CPU that the calling thread has used.
 pub(crate) fn thread_cpu_ns() -> u64 {
     nanoseconds(clock_gettime(ClockId::ThreadCPUTime))

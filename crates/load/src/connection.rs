@@ -15,6 +15,13 @@ use rustls::pki_types::ServerName;
 
 use crate::wire::{Encoded, Event, Failure, Wire};
 
+/// Edge-triggered writability fires only after a write met a full buffer, so that asking for it
+/// always costs nothing.
+const INTEREST: epoll::EventFlags = epoll::EventFlags::IN
+    .union(epoll::EventFlags::OUT)
+    .union(epoll::EventFlags::RDHUP)
+    .union(epoll::EventFlags::ET);
+
 /// What a connection is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
@@ -33,7 +40,7 @@ pub(crate) enum Phase {
 pub(crate) struct InFlight {
     /// When it was to be sent.
     pub(crate) intended_ns: u64,
-    /// When it was handed to the kernel; 0 while its connection is being opened.
+    /// When it was handed to the kernel; while its connection is being opened, when that began.
     pub(crate) sent_ns: u64,
     /// When its answer's first byte was read; 0 before.
     pub(crate) first_byte_ns: u64,
@@ -65,6 +72,8 @@ pub(crate) enum OpenError {
     Tls(rustls::Error),
     #[error("the server closed the connection during the TLS handshake")]
     TlsClosed,
+    #[error("the server ends or breaks its connections before it is sent anything")]
+    Unusable,
     #[error("the server does not speak HTTP/2 over TLS (ALPN `h2` was not agreed on)")]
     NoHttp2,
 }
@@ -74,6 +83,7 @@ impl OpenError {
         match self {
             Self::Tcp(_) => Failure::Connect,
             Self::Tls(_) | Self::TlsClosed | Self::NoHttp2 => Failure::Tls,
+            Self::Unusable => Failure::Protocol,
         }
     }
 
@@ -87,6 +97,7 @@ impl OpenError {
         match self {
             Self::Tcp(_) => "see that a server listens there",
             Self::TlsClosed => "see that the server speaks TLS on this port",
+            Self::Unusable => "see that the server speaks this protocol on this port",
             Self::NoHttp2 => "use HTTP/1.1, or let the server offer `h2`",
             Self::Tls(rustls::Error::InvalidCertificate(_)) => {
                 "trust its certificate's authority, or accept any certificate"
@@ -205,21 +216,27 @@ impl Connection {
             Err(errno) => return Err(errno),
         }
         self.generation = self.generation.wrapping_add(1);
-        let data = epoll::EventData::new_u64(u64::from(self.generation) << 32 | u64::from(index));
-        // Edge-triggered writability fires only after a write met a full buffer, so that
-        // asking for it always costs nothing. Added after `connect`: an unconnected
-        // socket reports a hang-up.
-        let interest = epoll::EventFlags::IN
-            | epoll::EventFlags::OUT
-            | epoll::EventFlags::RDHUP
-            | epoll::EventFlags::ET;
-        epoll::add(epoll, &socket, data, interest)?;
+        // Added after `connect`: an unconnected socket reports a hang-up.
+        epoll::add(epoll, &socket, self.token(index), INTEREST)?;
         self.socket = Some(socket);
         self.phase = Phase::Connecting;
         self.handshake_ns = now_ns;
         self.proven = false;
         self.carried = 0;
         Ok(())
+    }
+
+    /// What its events carry.
+    fn token(&self, index: u32) -> epoll::EventData {
+        epoll::EventData::new_u64(u64::from(self.generation) << 32 | u64::from(index))
+    }
+
+    /// Has epoll tell once more what it has told already.
+    pub(crate) fn tell_again(&self, epoll: BorrowedFd<'_>, index: u32) -> Result<(), Errno> {
+        match &self.socket {
+            Some(socket) => epoll::modify(epoll, socket, self.token(index), INTEREST),
+            None => Ok(()),
+        }
     }
 
     /// Whether TCP's handshake succeeded, after an event for it. TLS's follows, if there is one.
@@ -391,15 +408,13 @@ impl Connection {
 
     /// A slot whose request was sent before that instant.
     pub(crate) fn overdue(&self, sent_before_ns: u64) -> Option<u32> {
-        let is_late = |slot: &Option<InFlight>| {
-            slot.is_some_and(|r| r.sent_ns != 0 && r.sent_ns < sent_before_ns)
-        };
+        let is_late = |slot: &Option<InFlight>| slot.is_some_and(|r| r.sent_ns < sent_before_ns);
         self.slots.iter().position(is_late).map(|slot| slot as u32)
     }
 
     /// Gives up the request in a slot. `true`: the connection can go on without it.
     pub(crate) fn give_up(&mut self, slot: u32) -> bool {
-        self.wire.give_up(slot, &mut self.out) && self.flush().is_ok()
+        self.phase == Phase::Open && self.wire.give_up(slot, &mut self.out) && self.flush().is_ok()
     }
 
     /// Whether everything written was taken by the socket.
@@ -500,6 +515,9 @@ impl Connection {
                     Err(_) => return Err(Failure::Reset),
                 }
             }
+        }
+        if !self.out.is_empty() {
+            self.wire.answered_early(events);
         }
         Ok(())
     }

@@ -39,6 +39,10 @@ const ABORT_DRAIN_NS: u64 = 500_000_000;
 /// How long connections may be refused before the load is given up.
 const REFUSED_PATIENCE_NS: u64 = 1_000_000_000;
 
+/// Reads of one connection in a row: a peer that sends without end must not keep the others, and
+/// the clock, from their turn.
+const READS_PER_TURN: u32 = 4;
+
 /// One read's size. Answers are skipped, not stored, so that all connections share it.
 const READ_BYTES: usize = 64 * 1024;
 
@@ -168,6 +172,9 @@ impl<'a> Engine<'a> {
             return Ok(());
         }
         let mut events = Vec::with_capacity(EVENTS_PER_LOOK);
+        // Connections that are open, and the most that were at a time: a server that takes each
+        // and ends it again makes no progress.
+        let (mut open, mut most_open) = (0, 0);
         let mut progress_ns = now_ns();
         let mut last_error = OpenError::Tcp(Errno::TIMEDOUT);
         while !self.pool.all_open() && !self.aborted() {
@@ -190,10 +197,15 @@ impl<'a> Engine<'a> {
             look(&self.pool, &mut events, now, Some(deadline_ns))?;
             let now = now_ns();
             for event in &events {
-                match self.opening_event(event, now) {
-                    Some(Ok(())) => progress_ns = now,
-                    Some(Err(error)) => last_error = error,
-                    None => {}
+                let (index, _) = token(event);
+                let was_open = self.is_open(index);
+                if let Err(error) = self.opening_event(event, now) {
+                    last_error = error;
+                }
+                open += i64::from(self.is_open(index)) - i64::from(was_open);
+                if open > most_open {
+                    most_open = open;
+                    progress_ns = now;
                 }
             }
         }
@@ -210,45 +222,43 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// An event before the load. `Some(Ok)`: a connection got further.
-    fn opening_event(&mut self, event: &epoll::Event, now: u64) -> Option<Result<(), OpenError>> {
+    fn is_open(&self, index: u32) -> bool {
+        self.pool.connections[index as usize].phase == Phase::Open
+    }
+
+    /// An event before the load: why a connection ended, if it did.
+    fn opening_event(&mut self, event: &epoll::Event, now: u64) -> Result<(), OpenError> {
         let (index, generation) = token(event);
         let flags = event.flags;
         let connection = &self.pool.connections[index as usize];
         if connection.generation != generation {
-            return None;
+            return Ok(());
         }
         match connection.phase {
             Phase::Connecting | Phase::Securing => {
                 match self.pool.handshake_event(index, &mut self.buffer, now) {
-                    Handshake::UnderWay => None,
+                    Handshake::UnderWay => return Ok(()),
                     Handshake::Failed(error) => {
                         self.pool.reopen(index, now, false);
-                        Some(Err(error))
+                        return Err(error);
                     }
                     Handshake::Connected(took_ns) => {
                         self.recorder.connected(took_ns, now);
-                        Some(Ok(()))
+                        return Ok(());
                     }
-                    Handshake::Open(took_ns) => {
-                        self.opened(took_ns, now);
-                        if flags.contains(EventFlags::IN) {
-                            self.receive(index, hung_up(flags), now);
-                        }
-                        Some(Ok(()))
-                    }
+                    Handshake::Open(took_ns) => self.opened(took_ns, now),
+                }
+                if flags.contains(EventFlags::IN) {
+                    self.receive(index, hung_up(flags), now);
                 }
             }
-            Phase::Open if hung_up(flags) => {
-                self.pool.reopen(index, now, false);
-                Some(Err(OpenError::Tcp(Errno::CONNRESET)))
-            }
-            Phase::Open => {
-                self.receive(index, false, now);
-                None
-            }
-            Phase::Down => None,
+            Phase::Open => self.receive(index, hung_up(flags), now),
+            Phase::Down => return Ok(()),
         }
+        if self.is_open(index) {
+            return Ok(());
+        }
+        Err(OpenError::Unusable)
     }
 
     fn opened(&mut self, took_ns: u64, now_ns: u64) {
@@ -366,6 +376,9 @@ impl<'a> Engine<'a> {
 
     /// When the next request is due that is to be sent at all.
     fn next_intended_ns(&self) -> Option<u64> {
+        if self.left == Some(0) {
+            return None;
+        }
         let due_ns = match &self.pace {
             Pace::Shared(schedule) => schedule.peek_ns(),
             Pace::Own(own) => own.peek_ns(),
@@ -380,6 +393,9 @@ impl<'a> Engine<'a> {
         let acted = self.pool.open_due(now_ns, &mut self.not_opened);
         while let Some((index, error)) = self.not_opened.pop() {
             self.not_open(index, &error, now_ns);
+        }
+        while let Some(index) = self.pool.rested.pop() {
+            self.go_on(index, now_ns);
         }
         acted
     }
@@ -402,7 +418,7 @@ impl<'a> Engine<'a> {
     /// A connection that can send, and when it was to.
     fn take_due(&mut self, now_ns: u64) -> Option<(u32, u64)> {
         if matches!(self.pace, Pace::Closed) {
-            if !(self.begin_ns..self.stop_ns).contains(&now_ns) {
+            if !self.load_is_on(now_ns) {
                 return None;
             }
             let index = self.pool.pop_free()?;
@@ -559,7 +575,7 @@ impl<'a> Engine<'a> {
 
     fn receive(&mut self, index: u32, hang_up: bool, looked_ns: u64) {
         let mut at_ns = looked_ns;
-        loop {
+        for _ in 0..READS_PER_TURN {
             let connection = &mut self.pool.connections[index as usize];
             match connection.read(&mut self.buffer) {
                 Arrival::Bytes(count) => {
@@ -596,6 +612,9 @@ impl<'a> Engine<'a> {
                     return;
                 }
             }
+        }
+        if self.pool.tell_again(index).is_err() {
+            self.connection_failed(index, Failure::Reset, at_ns);
         }
     }
 
@@ -640,29 +659,33 @@ impl<'a> Engine<'a> {
     /// not what it was any more.
     fn go_on(&mut self, index: u32, at_ns: u64) -> bool {
         let connection = &self.pool.connections[index as usize];
-        let spent = connection.is_spent(&self.pool.dial);
+        let (spent, was_good) = (connection.is_spent(&self.pool.dial), connection.proven);
         if spent {
-            self.pool.reopen(index, at_ns, true);
+            self.pool.reopen(index, at_ns, was_good);
         }
-        let load_is_on = (self.begin_ns..self.stop_ns).contains(&at_ns);
-        match &mut self.pace {
-            Pace::Closed if load_is_on => {
-                while self.begin_ns <= at_ns && at_ns < self.stop_ns && self.has_room(index) {
+        match &self.pace {
+            Pace::Closed if self.load_is_on(at_ns) => {
+                while self.load_is_on(at_ns) && self.has_room(index) {
                     self.send(index, at_ns);
                 }
             }
-            Pace::Own(own) if load_is_on => {
-                let connection = &self.pool.connections[index as usize];
-                if connection.has_room(&self.pool.dial)
-                    && let Some(due_ns) = own.catch_up(index)
+            Pace::Own(_) => {
+                while self.load_is_on(at_ns)
+                    && self.has_room(index)
+                    && let Some(due_ns) = self.pace.catch_up(index)
                 {
                     self.send(index, self.begin_ns + due_ns);
                 }
             }
-            _ => self.pool.offer(index),
+            Pace::Closed | Pace::Shared(_) => self.pool.offer(index),
         }
         self.flush(index, at_ns);
         !spent
+    }
+
+    /// Whether requests may still be sent.
+    fn load_is_on(&self, now_ns: u64) -> bool {
+        self.left != Some(0) && (self.begin_ns..self.stop_ns).contains(&now_ns)
     }
 
     fn has_room(&self, index: u32) -> bool {

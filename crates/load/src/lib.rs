@@ -23,6 +23,7 @@ mod clock;
 mod connection;
 mod engine;
 mod error;
+mod fleet;
 pub mod http1;
 mod limits;
 mod pace;
@@ -37,7 +38,11 @@ mod worker;
 
 pub use clock::now_ns;
 pub use error::LoadError;
+pub use fleet::{FleetError, Member, run_fleet};
 pub use run::{Hooks, Progress, Window, run, run_with};
 pub use schedule::Schedule;
 pub use spec::{LoadModel, LoadSpec, Protocol, Rate, Request, Slice, Tls};
-pub use worker::{WORKER_PROTOCOL, WorkerError, WorkerMessage, WorkerRequest, worker_main};
+pub use worker::{
+    WORKER_PROTOCOL, WorkerError, WorkerMessage, WorkerOrder, WorkerProgress, WorkerRequest,
+    worker_main,
+};

@@ -39,6 +39,16 @@ impl Pace {
     }
 }
 
+impl Pace {
+    /// When the connection, which can send now, was to send and could not.
+    pub(crate) fn catch_up(&mut self, index: u32) -> Option<u64> {
+        match self {
+            Self::Own(own) => own.catch_up(index),
+            Self::Shared(_) | Self::Closed => None,
+        }
+    }
+}
+
 /// Connections that keep their own time.
 #[derive(Debug)]
 pub(crate) struct Own {
@@ -95,8 +105,8 @@ impl Own {
         self.overdue[index as usize].push_back(due_ns);
     }
 
-    /// What its connection, which can send now, has missed.
-    pub(crate) fn catch_up(&mut self, index: u32) -> Option<u64> {
+    /// What its connection has missed.
+    fn catch_up(&mut self, index: u32) -> Option<u64> {
         self.overdue[index as usize].pop_front()
     }
 

@@ -47,6 +47,8 @@ pub(crate) struct Pool {
     down: BinaryHeap<Reverse<(u64, u32)>>,
     /// Handshakes under way: (begin, connection, generation), oldest first.
     handshakes: VecDeque<(u64, u32, u32)>,
+    /// Those whose pause is over and that are opened on demand.
+    pub(crate) rested: Vec<u32>,
     /// Sockets that were connected, since the beginning.
     pub(crate) opened: u64,
 }
@@ -62,6 +64,7 @@ impl Pool {
             down: (0..count).map(|index| Reverse((0, index))).collect(),
             handshakes: VecDeque::with_capacity(MAX_HANDSHAKES),
             dial,
+            rested: Vec::new(),
             opened: 0,
         })
     }
@@ -128,6 +131,7 @@ impl Pool {
             self.connections[index as usize].resting = false;
             if self.opens_on_demand() {
                 self.offer(index);
+                self.rested.push(index);
             } else if let Err(errno) = self.connect(index, now_ns) {
                 failed.push((index, OpenError::Tcp(errno)));
             }
@@ -142,6 +146,11 @@ impl Pool {
         self.handshakes
             .push_back((now_ns, index, connection.generation));
         Ok(())
+    }
+
+    /// Has epoll tell once more that there is something to read on a connection.
+    pub(crate) fn tell_again(&self, index: u32) -> Result<(), Errno> {
+        self.connections[index as usize].tell_again(self.epoll(), index)
     }
 
     /// When [`Self::open_due`] has something to do next.
@@ -259,11 +268,7 @@ impl Pool {
             connection.start(&self.dial, request);
             return Ok(());
         }
-        let waiting = InFlight {
-            sent_ns: 0,
-            ..request
-        };
-        connection.start(&self.dial, waiting);
+        connection.start(&self.dial, request);
         self.connect(index, request.sent_ns).map_err(OpenError::Tcp)
     }
 }

@@ -327,20 +327,26 @@ impl LoadSpec {
     /// What one of its threads does: its share of connections and requests, and every
     /// `threads`-th arrival.
     pub(crate) fn of_thread(&self, index: u32) -> Self {
-        let share = |whole: u64| {
-            let threads = u64::from(self.threads);
-            whole / threads + u64::from(u64::from(index) < whole % threads)
-        };
+        let core = self.cores.get(index as usize % self.cores.len().max(1));
         Self {
-            connections: share(u64::from(self.connections)) as u32,
-            max_requests: self.max_requests.map(share),
-            slice: self.slice.part(index, self.threads),
             threads: 1,
-            cores: self
-                .cores
-                .get(index as usize % self.cores.len().max(1))
-                .map(|core| vec![*core])
-                .unwrap_or_default(),
+            cores: core.map(|core| vec![*core]).unwrap_or_default(),
+            ..self.part(index, self.threads)
+        }
+    }
+
+    /// What one of several machines, processes or threads does.
+    pub(crate) fn part(&self, index: u32, of: u32) -> Self {
+        let share = |whole: u64| {
+            let of = u64::from(of);
+            whole / of + u64::from(u64::from(index) < whole % of)
+        };
+        let connections = share(u64::from(self.connections)) as u32;
+        Self {
+            connections,
+            threads: self.threads.min(connections),
+            max_requests: self.max_requests.map(share),
+            slice: self.slice.part(index, of),
             ..self.clone()
         }
     }

@@ -1,13 +1,19 @@
-//! The load generator as a process of its own: one JSON request in, JSON lines out.
+//! The load generator as a process of its own: JSON in, JSON lines out.
+//!
+//! A worker that stands alone is asked once and answers. One of several (`together`) says when
+//! its connections are open, waits for the order to start, and can be told to stop.
 
 use std::cell::RefCell;
-use std::io::{Read, Write};
+use std::io::{BufRead as _, BufReader, Read, Write};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use meshtax_model::trial::LoadResult;
 use serde::{Deserialize, Serialize};
 
+use crate::clock::{clock_name, now_ns};
 use crate::error::LoadError;
-use crate::run::{Hooks, Window, run_with};
+use crate::run::{Hooks, Progress, Window, run_with};
 use crate::spec::LoadSpec;
 
 /// The protocol's version, in both directions.
@@ -24,6 +30,49 @@ pub struct WorkerRequest {
     /// look at what stands between the two ends.
     #[serde(default)]
     pub hold: bool,
+    /// It is one of several: it waits for [`WorkerOrder::Start`], tells its progress, and stops
+    /// when told, or when the input ends.
+    #[serde(default)]
+    pub together: bool,
+}
+
+/// What a worker that is one of several is told after its request: one JSON object per line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "order", rename_all = "snake_case")]
+pub enum WorkerOrder {
+    /// Begin.
+    Start {
+        /// So long after this is read, in nanoseconds.
+        in_ns: u64,
+        /// Rather at this instant, for a worker that has the same `CLOCK_MONOTONIC`.
+        at_monotonic_ns: Option<u64>,
+    },
+    /// End the window now.
+    Stop,
+}
+
+/// Counts since the begin of a worker's load, warm-up included.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WorkerProgress {
+    /// Requests sent.
+    pub sent: u64,
+    /// Answers of any status.
+    pub answered: u64,
+    /// Errors of any kind.
+    pub failed: u64,
+    /// Connections that are open.
+    pub connections: u32,
+}
+
+impl From<Progress<'_>> for WorkerProgress {
+    fn from(progress: Progress<'_>) -> Self {
+        Self {
+            sent: progress.sent,
+            answered: progress.answered,
+            failed: progress.failed,
+            connections: progress.connections,
+        }
+    }
 }
 
 impl WorkerRequest {
@@ -34,6 +83,7 @@ impl WorkerRequest {
             protocol: WORKER_PROTOCOL,
             spec,
             hold: false,
+            together: false,
         }
     }
 
@@ -51,8 +101,13 @@ impl WorkerRequest {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "Line", into = "Line")]
 pub enum WorkerMessage {
+    /// All connections are open, and the order to start is awaited. Whose clock it goes by:
+    /// workers with the same text have the same `CLOCK_MONOTONIC`.
+    Ready(String),
     /// All connections are open; the warm-up is about to begin.
     Window(Window),
+    /// How far it is.
+    Progress(WorkerProgress),
     /// The load has ended: its figures.
     Result(Box<LoadResult>),
     /// There is no result: what failed, and the fix.
@@ -62,7 +117,9 @@ pub enum WorkerMessage {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Event {
+    Ready,
     Window,
+    Progress,
     Result,
     Error,
 }
@@ -74,7 +131,11 @@ struct Line {
     v: u32,
     event: Event,
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    clock: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     window: Option<Window>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    progress: Option<WorkerProgress>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     result: Option<Box<LoadResult>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -86,11 +147,21 @@ impl From<WorkerMessage> for Line {
         let mut line = Self {
             v: WORKER_PROTOCOL,
             event: Event::Error,
+            clock: None,
             window: None,
+            progress: None,
             result: None,
             reason: None,
         };
         match message {
+            WorkerMessage::Ready(clock) => {
+                line.event = Event::Ready;
+                line.clock = Some(clock);
+            }
+            WorkerMessage::Progress(progress) => {
+                line.event = Event::Progress;
+                line.progress = Some(progress);
+            }
             WorkerMessage::Window(window) => {
                 line.event = Event::Window;
                 line.window = Some(window);
@@ -116,7 +187,9 @@ impl TryFrom<Line> for WorkerMessage {
             ));
         }
         match line.event {
+            Event::Ready => line.clock.map(Self::Ready),
             Event::Window => line.window.map(Self::Window),
+            Event::Progress => line.progress.map(Self::Progress),
             Event::Result => line.result.map(Self::Result),
             Event::Error => line.reason.map(Self::Error),
         }
@@ -140,13 +213,20 @@ pub enum WorkerError {
 
 /// Reads one [`WorkerRequest`], offers its load, writes [`WorkerMessage`]s.
 ///
-/// Reads no further than the request's last byte, so that the input may stay open.
+/// Reads no further than the request's last byte unless it says `together` or `hold`, so that
+/// the input may stay open.
 ///
 /// # Errors
 /// When the output is closed, or the load failed (that is written too).
-pub fn worker_main(mut input: impl Read, mut output: impl Write) -> Result<(), WorkerError> {
-    let outcome = read_request(&mut input)
-        .and_then(|request| offer(&request, &mut input, &mut output).map_err(|e| e.to_string()));
+pub fn worker_main(
+    mut input: impl Read + Send + 'static,
+    mut output: impl Write,
+) -> Result<(), WorkerError> {
+    let outcome = match read_request(&mut input) {
+        Ok(request) if request.together => offer_together(&request, input, &mut output),
+        Ok(request) => offer(&request, &mut input, &mut output),
+        Err(reason) => Err(reason),
+    };
     match outcome {
         Ok(written) => written,
         Err(reason) => {
@@ -156,23 +236,42 @@ pub fn worker_main(mut input: impl Read, mut output: impl Write) -> Result<(), W
     }
 }
 
+/// Writes messages from several hooks, until one cannot be written.
+struct Writer<'a> {
+    output: RefCell<&'a mut dyn Write>,
+    written: RefCell<Result<(), WorkerError>>,
+}
+
+impl<'a> Writer<'a> {
+    fn new(output: &'a mut dyn Write) -> Self {
+        Self {
+            output: RefCell::new(output),
+            written: RefCell::new(Ok(())),
+        }
+    }
+
+    /// `false`: nobody reads any more.
+    fn write(&self, message: &WorkerMessage) -> bool {
+        let mut written = self.written.borrow_mut();
+        if written.is_ok() {
+            *written = write_line(&mut *self.output.borrow_mut(), message);
+        }
+        written.is_ok()
+    }
+}
+
 /// Offers the load. The inner result says whether the messages could be written.
 fn offer(
     request: &WorkerRequest,
     input: &mut impl Read,
     output: &mut impl Write,
-) -> Result<Result<(), WorkerError>, LoadError> {
-    let written = RefCell::new(Ok(()));
-    let output = RefCell::new(output);
-    let write = |message: &WorkerMessage| {
-        let mut written = written.borrow_mut();
-        if written.is_ok() {
-            *written = write_line(*output.borrow_mut(), message);
-        }
+) -> Result<Result<(), WorkerError>, String> {
+    let writer = Writer::new(output);
+    let mut on_window = |window| {
+        writer.write(&WorkerMessage::Window(window));
     };
-    let mut on_window = |window| write(&WorkerMessage::Window(window));
     let mut on_result = |result: &LoadResult| {
-        write(&WorkerMessage::Result(Box::new(result.clone())));
+        writer.write(&WorkerMessage::Result(Box::new(result.clone())));
         if request.hold {
             // However it ends, whoever started this worker looks no longer.
             let _ = std::io::copy(input, &mut std::io::sink());
@@ -182,8 +281,80 @@ fn offer(
         on_result: Some(&mut on_result),
         ..Hooks::new(&mut on_window)
     };
-    run_with(&request.spec, hooks)?;
-    Ok(written.into_inner())
+    run_with(&request.spec, hooks).map_err(|e: LoadError| e.to_string())?;
+    Ok(writer.written.into_inner())
+}
+
+/// Offers the load as one of several.
+fn offer_together(
+    request: &WorkerRequest,
+    input: impl Read + Send + 'static,
+    output: &mut impl Write,
+) -> Result<Result<(), WorkerError>, String> {
+    let writer = Writer::new(output);
+    let abort = Arc::new(AtomicBool::new(false));
+    let mut orders = Some(BufReader::new(input));
+    let mut on_window = |window| {
+        writer.write(&WorkerMessage::Window(window));
+    };
+    let mut on_progress = |progress: Progress<'_>| {
+        if !writer.write(&WorkerMessage::Progress(progress.into())) {
+            abort.store(true, Ordering::Relaxed);
+        }
+    };
+    let mut begin_at = || {
+        writer.write(&WorkerMessage::Ready(clock_name()));
+        let orders = orders.take()?;
+        let begin_ns = await_start(orders, &abort);
+        if begin_ns.is_none() {
+            abort.store(true, Ordering::Relaxed);
+        }
+        begin_ns
+    };
+    let hooks = Hooks {
+        on_progress: Some(&mut on_progress),
+        abort: Some(&abort),
+        begin_at: Some(&mut begin_at),
+        ..Hooks::new(&mut on_window)
+    };
+    let result = run_with(&request.spec, hooks).map_err(|e| e.to_string())?;
+    writer.write(&WorkerMessage::Result(Box::new(result)));
+    Ok(writer.written.into_inner())
+}
+
+/// Waits for the order to start, then listens for the one to stop on a thread of its own, which
+/// ends with the input. `None`: there is nobody any more who would start it.
+fn await_start(
+    mut orders: BufReader<impl Read + Send + 'static>,
+    abort: &Arc<AtomicBool>,
+) -> Option<u64> {
+    let begin_ns = match next_order(&mut orders)? {
+        WorkerOrder::Stop => return None,
+        WorkerOrder::Start {
+            in_ns,
+            at_monotonic_ns,
+        } => at_monotonic_ns.unwrap_or_else(|| now_ns().saturating_add(in_ns)),
+    };
+    let abort = Arc::clone(abort);
+    std::thread::spawn(move || {
+        while let Some(WorkerOrder::Start { .. }) = next_order(&mut orders) {}
+        abort.store(true, Ordering::Relaxed);
+    });
+    Some(begin_ns)
+}
+
+/// `None`: the input ended, or is no order.
+fn next_order(orders: &mut BufReader<impl Read>) -> Option<WorkerOrder> {
+    loop {
+        let mut line = String::new();
+        if orders.read_line(&mut line).ok()? == 0 {
+            return None;
+        }
+        // What ended the request's own line may still be there.
+        if !line.trim().is_empty() {
+            return serde_json::from_str(&line).ok();
+        }
+    }
 }
 
 fn read_request(input: impl Read) -> Result<WorkerRequest, String> {
@@ -201,7 +372,10 @@ fn read_request(input: impl Read) -> Result<WorkerRequest, String> {
     serde_json::from_value(value).map_err(|e| format!("the load request is not understood: {e}"))
 }
 
-fn write_line(output: &mut impl Write, message: &WorkerMessage) -> Result<(), WorkerError> {
+fn write_line(
+    output: &mut (impl Write + ?Sized),
+    message: &WorkerMessage,
+) -> Result<(), WorkerError> {
     let mut line = serde_json::to_vec(message)?;
     line.push(b'\n');
     output.write_all(&line)?;
@@ -215,7 +389,7 @@ mod tests {
 
     fn answer_to(input: &str) -> String {
         let mut output = Vec::new();
-        assert!(worker_main(input.as_bytes(), &mut output).is_err());
+        assert!(worker_main(std::io::Cursor::new(input.to_owned()), &mut output).is_err());
         match serde_json::from_slice(&output).unwrap() {
             WorkerMessage::Error(reason) => reason,
             other => panic!("{other:?}"),
@@ -239,6 +413,8 @@ mod tests {
         let mut result = LoadResult::default();
         result.status.insert(200, 7);
         for message in [
+            WorkerMessage::Ready("a clock".into()),
+            WorkerMessage::Progress(WorkerProgress::default()),
             WorkerMessage::Window(Window {
                 start_monotonic_ns: 1,
                 end_monotonic_ns: 2,

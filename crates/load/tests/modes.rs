@@ -25,8 +25,11 @@ fn app() -> SocketAddr {
     receiver.recv().unwrap()
 }
 
+/// Head line and arrival of each request.
+type Notes = Arc<Mutex<Vec<(String, Instant)>>>;
+
 /// A server that notes the head line and the instant of every request; answers after a pause.
-fn noting(pause: Duration) -> (SocketAddr, Arc<Mutex<Vec<(String, Instant)>>>) {
+fn noting(pause: Duration) -> (SocketAddr, Notes) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let notes = Arc::new(Mutex::new(Vec::new()));

@@ -424,7 +424,7 @@ fn the_worker_speaks_json_lines() {
     .unwrap();
     input.extend_from_slice(b"\nwhat follows is not read");
     let mut output = Vec::new();
-    worker_main(input.as_slice(), &mut output).unwrap();
+    worker_main(std::io::Cursor::new(input), &mut output).unwrap();
     let lines: Vec<WorkerMessage> = output
         .lines()
         .map(|line| serde_json::from_str(&line.unwrap()).unwrap())

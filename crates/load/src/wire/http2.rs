@@ -24,6 +24,9 @@ const MAX_FRAME_BYTES: u32 = 16_384;
 /// The table that we let the peer's header compression use (the protocol's default).
 const HEADER_TABLE_BYTES: usize = 4096;
 
+/// What we owe a peer at most that asks for answers (PING, SETTINGS) and does not read them.
+const MAX_OWED_BYTES: usize = 256 * 1024;
+
 /// The last number of a stream: then a connection is used up.
 const LAST_STREAM: u32 = (1 << 31) - 1;
 
@@ -119,6 +122,8 @@ pub(crate) struct Http2 {
     leaving: bool,
     /// Streams whose body waits for room.
     blocked: u32,
+    /// Answers of the protocol itself since all that was written was taken by the socket.
+    owed_bytes: usize,
 }
 
 impl Http2 {
@@ -134,6 +139,7 @@ impl Http2 {
             unacknowledged: 0,
             leaving: false,
             blocked: 0,
+            owed_bytes: 0,
         }
     }
 
@@ -236,6 +242,9 @@ impl Http2 {
         events: &mut Vec<Event>,
         out: &mut Vec<u8>,
     ) -> Result<(), WireError> {
+        if out.is_empty() {
+            self.owed_bytes = 0;
+        }
         let mut rest = input;
         // Taken out, so that a frame may lie in its buffer while the rest of the state changes.
         let mut reader = std::mem::replace(&mut self.reader, FrameReader::new(MAX_FRAME_BYTES));
@@ -284,7 +293,7 @@ impl Http2 {
                         .try_into()
                         .map_err(|_| WireError::Http2("a PING is not of eight bytes"))?;
                     frame::ping_ack(out, opaque);
-                    Ok(())
+                    self.owe(frame::HEADER_BYTES + opaque.len())
                 }
                 kind::WINDOW_UPDATE => self.room(all, header.stream, payload, out),
                 kind::RST_STREAM => {
@@ -418,6 +427,17 @@ impl Http2 {
         }
         frame::settings_ack(out);
         self.unblock(all, out);
+        self.owe(frame::HEADER_BYTES)
+    }
+
+    /// One more answer that the peer asked for.
+    fn owe(&mut self, bytes: usize) -> Result<(), WireError> {
+        self.owed_bytes += bytes;
+        if self.owed_bytes > MAX_OWED_BYTES {
+            return Err(WireError::Http2(
+                "the peer asks and does not read the answers",
+            ));
+        }
         Ok(())
     }
 

@@ -1,0 +1,173 @@
+//! Several workers offer one load.
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::{SocketAddr, TcpListener};
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use meshtax_load::{FleetError, Hooks, LoadModel, LoadSpec, Member, run_fleet, worker_main};
+use meshtax_model::experiment::Arrivals;
+
+/// A worker on a thread of this process, at the other end of a socket pair.
+fn member(name: &str) -> Member {
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    std::thread::spawn(move || {
+        let output = theirs.try_clone().unwrap();
+        let _ = worker_main(theirs, output);
+    });
+    Member {
+        name: name.into(),
+        says: Box::new(ours.try_clone().unwrap()),
+        hears: Box::new(ours),
+    }
+}
+
+/// A server that notes when each request came.
+fn noting() -> (SocketAddr, Arc<Mutex<Vec<Instant>>>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let notes = Arc::new(Mutex::new(Vec::new()));
+    let shared = Arc::clone(&notes);
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            stream.set_nodelay(true).unwrap();
+            let notes = Arc::clone(&shared);
+            std::thread::spawn(move || {
+                let lines = BufReader::new(stream.try_clone().unwrap()).lines();
+                for line in lines {
+                    if line.is_ok_and(|line| line.is_empty()) {
+                        notes.lock().unwrap().push(Instant::now());
+                        let _ = stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n");
+                    }
+                }
+            });
+        }
+    });
+    (address, notes)
+}
+
+fn spec(target: SocketAddr, arrivals: Arrivals) -> LoadSpec {
+    let mut spec = LoadSpec::new(target);
+    spec.model = LoadModel::open(1000.0, arrivals);
+    spec.connections = 7;
+    spec.seed = 3;
+    spec.window_ns = 1_000_000_000;
+    spec.interval_ns = Some(250_000_000);
+    spec
+}
+
+#[test]
+fn three_workers_are_one_load() {
+    let (target, notes) = noting();
+    let mut window = None;
+    let result = run_fleet(
+        &spec(target, Arrivals::Constant),
+        ["a", "b", "c"].map(member).into(),
+        Hooks::new(&mut |w| window = Some(w)),
+    )
+    .unwrap();
+    assert!((999..=1001).contains(&result.offered), "{result:?}");
+    assert_eq!(result.status[&200], result.offered);
+    assert_eq!(result.connections_opened, 7);
+    assert_eq!(result.intervals.len(), 4);
+    assert_eq!(notes.lock().unwrap().len() as u64, result.offered);
+    assert!(window.is_some());
+}
+
+#[test]
+fn two_workers_poisson_arrivals_are_one_poisson_stream() {
+    let (target, notes) = noting();
+    let mut spec = spec(target, Arrivals::Poisson);
+    // Slow enough for this server's threads not to shape what they note.
+    spec.model = LoadModel::open(400.0, Arrivals::Poisson);
+    spec.window_ns = 3_000_000_000;
+    let members = ["a", "b"].map(member).into();
+    run_fleet(&spec, members, Hooks::new(&mut |_| {})).unwrap();
+    let mut seen = notes.lock().unwrap().clone();
+    seen.sort_unstable();
+    let mut gaps: Vec<f64> = seen
+        .windows(2)
+        .map(|w| w[1].duration_since(w[0]).as_secs_f64())
+        .collect();
+    gaps.sort_unstable_by(f64::total_cmp);
+    let count = gaps.len() as f64;
+    // Kolmogorov and Smirnov against the exponential distribution of that rate.
+    let distance = (0..)
+        .zip(&gaps)
+        .map(|(rank, gap)| {
+            let expected = 1.0 - (-gap * 400.0).exp();
+            let (below, above) = (f64::from(rank) / count, f64::from(rank + 1) / count);
+            (expected - below).abs().max((above - expected).abs())
+        })
+        .fold(0.0, f64::max);
+    // Critical at one in a thousand: 1.95 / sqrt(n).
+    assert!(distance < 1.95 / count.sqrt(), "{distance} of {count}");
+}
+
+#[test]
+fn told_to_stop_they_tell_what_they_measured() {
+    let (target, _) = noting();
+    let mut spec = spec(target, Arrivals::Constant);
+    spec.window_ns = 60_000_000_000;
+    let abort = Arc::new(AtomicBool::new(false));
+    let setter = Arc::clone(&abort);
+    std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(800));
+        setter.store(true, Ordering::Relaxed);
+    });
+    let mut on_window = |_| {};
+    let hooks = Hooks {
+        abort: Some(&abort),
+        ..Hooks::new(&mut on_window)
+    };
+    let result = run_fleet(&spec, ["a", "b"].map(member).into(), hooks).unwrap();
+    assert!((300..5_000).contains(&result.offered), "{result:?}");
+    assert_eq!(result.unanswered, 0);
+}
+
+#[test]
+fn one_that_fails_is_named() {
+    let refused = TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap();
+    let mut spec = spec(refused, Arrivals::Constant);
+    spec.connect_timeout_ns = 100_000_000;
+    let members = ["a", "b"].map(member).into();
+    let error = run_fleet(&spec, members, Hooks::new(&mut |_| {})).unwrap_err();
+    let text = error.to_string();
+    assert!(
+        text.starts_with("worker ") && text.contains("refused"),
+        "{text}"
+    );
+    // One that is gone before it heard anything.
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    drop(theirs);
+    let gone = Member {
+        name: "gone".into(),
+        says: Box::new(ours.try_clone().unwrap()),
+        hears: Box::new(ours),
+    };
+    let (target, _) = noting();
+    spec.target = target;
+    let error = run_fleet(&spec, vec![gone], Hooks::new(&mut |_| {})).unwrap_err();
+    assert!(
+        matches!(&error, FleetError::Worker { name, .. } if name == "gone"),
+        "{error}"
+    );
+}
+
+#[test]
+fn more_workers_than_connections_are_refused() {
+    let mut spec = spec("127.0.0.1:9".parse().unwrap(), Arrivals::Constant);
+    spec.connections = 2;
+    let members = ["a", "b", "c"].map(member).into();
+    let error = run_fleet(&spec, members, Hooks::new(&mut |_| {})).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "3 workers cannot share connections 2: use fewer workers, or more connections"
+    );
+}
