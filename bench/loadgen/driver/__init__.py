@@ -1,0 +1,1 @@
+"""The driver of the load generators' benchmark. Python's standard library only."""
