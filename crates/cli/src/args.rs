@@ -1,11 +1,15 @@
 //! The command line as typed. What it means is for the commands.
 
+mod worker;
+
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use meshtax_model::experiment::{Arrivals, Inject, VariantId};
 use meshtax_spec::ValueError;
+
+pub(crate) use worker::{FleetArgs, WorkerArgs, Workers};
 
 /// What a service mesh costs your traffic, what you get for it, and how sure you can be.
 #[derive(Debug, Parser)]
@@ -23,6 +27,8 @@ pub(crate) enum Command {
     Report(ReportArgs),
     /// The load generator by itself
     Load(LoadArgs),
+    /// A load generator that waits for `meshtax load --workers` to use it
+    Worker(WorkerArgs),
     /// The test application by itself
     Serve(ServeArgs),
     /// List the experiments that ship with meshtax, or show one

@@ -20,6 +20,7 @@ fn main() -> ExitCode {
         Command::Run(args) => commands::run::run(args),
         Command::Report(args) => commands::report::report(&args),
         Command::Load(args) => commands::load::load(args),
+        Command::Worker(args) => commands::worker::worker(&args),
         Command::Serve(args) => commands::serve::serve(&args),
         Command::Presets(args) => commands::presets::presets(&args),
         Command::Dataplanes(args) => commands::dataplanes::dataplanes(&args),

@@ -3,9 +3,11 @@
 pub(crate) mod analysis;
 pub(crate) mod dataplanes;
 pub(crate) mod doctor;
+pub(crate) mod fleet;
 pub(crate) mod internal;
 pub(crate) mod load;
 pub(crate) mod presets;
 pub(crate) mod report;
 pub(crate) mod run;
 pub(crate) mod serve;
+pub(crate) mod worker;

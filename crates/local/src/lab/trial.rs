@@ -307,7 +307,7 @@ impl Generator {
         match self.next()? {
             WorkerMessage::Window(window) => Ok(window),
             WorkerMessage::Error(reason) => Err(format!("load: {reason}")),
-            WorkerMessage::Result(_) => Err("the load generator announced no window".into()),
+            _ => Err("the load generator announced no window".into()),
         }
     }
 
@@ -315,7 +315,7 @@ impl Generator {
         match self.next()? {
             WorkerMessage::Result(result) => Ok(*result),
             WorkerMessage::Error(reason) => Err(format!("load: {reason}")),
-            WorkerMessage::Window(_) => Err("the load generator announced two windows".into()),
+            _ => Err("the load generator told something else than its result".into()),
         }
     }
 

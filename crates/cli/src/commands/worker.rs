@@ -1,0 +1,117 @@
+//! `meshtax worker`: a load generator that waits for others to use it.
+
+use std::io::Read as _;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use meshtax_load::worker_main;
+use meshtax_tls::{secret_tls, server_config, split};
+use rustls::{ServerConfig, ServerConnection};
+
+use crate::args::WorkerArgs;
+use crate::exit::{Failure, MISSING, Outcome, SUCCESS, UNEXPECTED};
+use crate::interrupt::Interrupt;
+use crate::terminal::{print, say};
+
+/// Who has not proven the secret by then is turned away.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How soon Ctrl-C is seen.
+const TICK: Duration = Duration::from_millis(100);
+
+/// Bytes of a secret that is made here.
+const SECRET_BYTES: usize = 16;
+
+pub(crate) fn worker(args: &WorkerArgs) -> Outcome {
+    let interrupt = Interrupt::catch();
+    let (secret, made_here) = match args.secret.read()? {
+        Some(secret) => (secret, false),
+        None => (made_secret()?, true),
+    };
+    let (_, tls) = secret_tls(&secret).map_err(|e| Failure::new(UNEXPECTED, e))?;
+    let config = Arc::new(server_config(&tls).map_err(|e| Failure::new(UNEXPECTED, e))?);
+    let listener = TcpListener::bind(args.listen).map_err(|e| {
+        Failure::with_fix(
+            MISSING,
+            format!("cannot listen on {}: {e}", args.listen),
+            "choose another address or port with --listen",
+        )
+    })?;
+    let address = listener
+        .local_addr()
+        .map_err(|e| Failure::new(UNEXPECTED, e))?;
+    say(&format!("worker on {address} (Ctrl-C ends it)"));
+    if made_here {
+        say(
+            "use it with: meshtax load URL --workers HOST:PORT, and this in MESHTAX_WORKER_SECRET:",
+        );
+        print(&format!("{secret}\n"));
+    }
+    // Polled, since a signal does not wake `accept`.
+    listener
+        .set_nonblocking(true)
+        .map_err(|e| Failure::new(UNEXPECTED, e))?;
+    let busy = Arc::new(AtomicBool::new(false));
+    while !interrupt.flag.load(Ordering::Relaxed) {
+        match listener.accept() {
+            Ok((socket, peer)) => {
+                let (config, busy) = (Arc::clone(&config), Arc::clone(&busy));
+                std::thread::spawn(move || serve(socket, peer, config, &busy));
+            }
+            Err(_) => std::thread::sleep(TICK),
+        }
+    }
+    Ok(interrupt.exit_code().unwrap_or(SUCCESS))
+}
+
+fn made_secret() -> Result<String, Failure> {
+    let mut bytes = [0; SECRET_BYTES];
+    std::fs::File::open("/dev/urandom")
+        .and_then(|mut source| source.read_exact(&mut bytes))
+        .map_err(|e| Failure::new(MISSING, format!("cannot read /dev/urandom: {e}")))?;
+    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+fn serve(socket: TcpStream, peer: SocketAddr, config: Arc<ServerConfig>, busy: &AtomicBool) {
+    match admit(socket, config) {
+        Err(error) => say(&format!(
+            "{peer} was turned away: it does not know the secret, or is no meshtax ({error})"
+        )),
+        Ok((reader, writer)) => {
+            if busy.swap(true, Ordering::Relaxed) {
+                let _ = refuse(
+                    writer,
+                    "it is busy with another load: wait, or use another worker",
+                );
+                return;
+            }
+            say(&format!("{peer}: a load"));
+            match worker_main(reader, writer) {
+                Ok(()) => say(&format!("{peer}: done")),
+                Err(error) => say(&format!("{peer}: {error}")),
+            }
+            busy.store(false, Ordering::Relaxed);
+        }
+    }
+}
+
+type Ends = (meshtax_tls::DuplexReader, meshtax_tls::DuplexWriter);
+
+fn admit(mut socket: TcpStream, config: Arc<ServerConfig>) -> std::io::Result<Ends> {
+    socket.set_nonblocking(false)?;
+    socket.set_read_timeout(Some(HANDSHAKE_TIMEOUT))?;
+    let mut tls = ServerConnection::new(config).map_err(std::io::Error::other)?;
+    while tls.is_handshaking() {
+        tls.complete_io(&mut socket)?;
+    }
+    socket.set_read_timeout(None)?;
+    split(tls, socket)
+}
+
+fn refuse(mut writer: meshtax_tls::DuplexWriter, why: &str) -> std::io::Result<()> {
+    use std::io::Write as _;
+    let message = meshtax_load::WorkerMessage::Error(why.to_owned());
+    writeln!(writer, "{}", serde_json::to_string(&message)?)
+}
