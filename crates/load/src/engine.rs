@@ -449,7 +449,11 @@ impl<'a> Engine<'a> {
     /// Puts a request on a connection with room; it is on its way when that is flushed.
     /// Returns when.
     fn send(&mut self, index: u32, intended_ns: u64) -> u64 {
-        let sent_ns = now_ns();
+        self.send_at(index, intended_ns, now_ns())
+    }
+
+    /// The same, with the clock just read.
+    fn send_at(&mut self, index: u32, intended_ns: u64, sent_ns: u64) -> u64 {
         let is_closed = self.spec.model.is_closed();
         let belongs_at_ns = if is_closed { sent_ns } else { intended_ns };
         let request = InFlight {
@@ -666,7 +670,7 @@ impl<'a> Engine<'a> {
         match &self.pace {
             Pace::Closed if self.load_is_on(at_ns) => {
                 while self.load_is_on(at_ns) && self.has_room(index) {
-                    self.send(index, at_ns);
+                    self.send_at(index, at_ns, at_ns);
                 }
             }
             Pace::Own(_) => {
@@ -676,6 +680,7 @@ impl<'a> Engine<'a> {
                 {
                     self.send(index, self.begin_ns + due_ns);
                 }
+                self.pool.offer(index);
             }
             Pace::Closed | Pace::Shared(_) => self.pool.offer(index),
         }

@@ -77,6 +77,17 @@ pub struct ResponseParser {
     partial_head: Vec<u8>,
     answer: Answer,
     to_head_request: bool,
+    last: LastHead,
+}
+
+/// The last head that came in one piece, and what it said: a server's answers mostly begin with
+/// the same bytes, and the same bytes mean the same.
+#[derive(Clone, Debug)]
+struct LastHead {
+    bytes: Vec<u8>,
+    to_head_request: bool,
+    state: State,
+    answer: Answer,
 }
 
 impl Default for ResponseParser {
@@ -97,6 +108,15 @@ impl ResponseParser {
                 keep_alive: false,
             },
             to_head_request: false,
+            last: LastHead {
+                bytes: Vec::new(),
+                to_head_request: false,
+                state: State::Head,
+                answer: Answer {
+                    status: 0,
+                    keep_alive: false,
+                },
+            },
         }
     }
 
@@ -165,10 +185,14 @@ impl ResponseParser {
     /// `None`: the head goes on. Otherwise it was interpreted and ends after so many bytes.
     fn feed_head(&mut self, input: &[u8]) -> Result<Option<usize>, ProtocolError> {
         if self.partial_head.is_empty() {
+            if let Some(used) = self.as_last_time(input) {
+                return Ok(Some(used));
+            }
             let Some(used) = self.parse_head(input)? else {
                 self.partial_head.extend_from_slice(input);
                 return Ok(None);
             };
+            self.remember(&input[..used]);
             return Ok(Some(used));
         }
         let before = self.partial_head.len();
@@ -188,6 +212,31 @@ impl ResponseParser {
         };
         self.partial_head.clear();
         Ok(Some(end.saturating_sub(before)))
+    }
+
+    /// The head is the same as the last one.
+    fn as_last_time(&mut self, input: &[u8]) -> Option<usize> {
+        let last = &self.last;
+        let same = !last.bytes.is_empty()
+            && last.to_head_request == self.to_head_request
+            && input.starts_with(&last.bytes);
+        same.then(|| {
+            self.state = last.state.clone();
+            self.answer = last.answer;
+            last.bytes.len()
+        })
+    }
+
+    fn remember(&mut self, head: &[u8]) {
+        if self.state == State::Head {
+            // An interim answer: what follows it decides.
+            return;
+        }
+        self.last.bytes.clear();
+        self.last.bytes.extend_from_slice(head);
+        self.last.to_head_request = self.to_head_request;
+        self.last.state = self.state.clone();
+        self.last.answer = self.answer;
     }
 
     fn parse_head(&mut self, bytes: &[u8]) -> Result<Option<usize>, ProtocolError> {
@@ -604,6 +653,28 @@ mod tests {
             text.ends_with("connection: close\r\ncontent-length: 2\r\n\r\né"),
             "{text}"
         );
+    }
+
+    #[test]
+    fn what_the_last_head_said_does_not_stick() {
+        let mut parser = ResponseParser::new();
+        let long = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
+        let short = b"HTTP/1.1 200 OK\r\ncontent-length: 1\r\n\r\nx";
+        let head = &long[..long.len() - 2];
+        for (bytes, is_head) in [
+            (&long[..], false),
+            (long, false),
+            (short, false),
+            (head, true),
+            (long, false),
+        ] {
+            parser.expect_head(is_head);
+            let complete = Progress::Complete {
+                answer: answer(200, true),
+                consumed: bytes.len(),
+            };
+            assert_eq!(parser.feed(bytes), Ok(complete));
+        }
     }
 
     #[test]

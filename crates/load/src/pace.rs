@@ -37,9 +37,7 @@ impl Pace {
             }
         }
     }
-}
 
-impl Pace {
     /// When the connection, which can send now, was to send and could not.
     pub(crate) fn catch_up(&mut self, index: u32) -> Option<u64> {
         match self {
