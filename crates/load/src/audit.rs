@@ -87,6 +87,21 @@ impl Turn {
     }
 }
 
+/// Time that the hypervisor gave to others since the machine began, of all cores. 0 where the
+/// kernel does not say.
+pub(crate) fn steal_ns() -> u64 {
+    let stat = std::fs::read_to_string("/proc/stat").unwrap_or_default();
+    // proc_stat(5): cpu, user, nice, system, idle, iowait, irq, softirq, steal.
+    let ticks = stat
+        .split_whitespace()
+        .nth(8)
+        .and_then(|field| field.parse::<u64>().ok());
+    let per_second = rustix::param::clock_ticks_per_second().max(1);
+    ticks
+        .unwrap_or(0)
+        .saturating_mul(1_000_000_000 / per_second)
+}
+
 #[derive(Clone, Copy, Debug, Default)]
 struct Reading {
     cpu_ns: u64,
@@ -148,6 +163,7 @@ impl Audit {
             busy_share,
             longest_loop_ns: self.longest_ns,
             involuntary_switches: end.involuntary_switches - start.involuntary_switches,
+            steal_ns: 0,
             generator_bound: None,
         }
     }

@@ -11,7 +11,7 @@ use meshtax_model::trial::{LoadInterval, LoadResult};
 use rustls::pki_types::ServerName;
 use serde::{Deserialize, Serialize};
 
-use crate::audit::verdict;
+use crate::audit::{steal_ns, verdict};
 use crate::clock::now_ns;
 use crate::connection::{Dial, Secure};
 use crate::engine::{Engine, Part};
@@ -253,13 +253,15 @@ impl Conductor<'_, '_> {
             start_monotonic_ns: start_ns,
             end_monotonic_ns: start_ns + self.spec.window_ns,
         });
+        let stolen_ns = steal_ns();
         for start in &self.starts {
             // A thread that is gone has said why.
             let _ = start.send(self.begin_ns);
         }
         let parts = self.all_done()?;
         self.collect();
-        let result = std::mem::take(&mut self.sum).finish(self.spec, &parts);
+        let mut result = std::mem::take(&mut self.sum).finish(self.spec, &parts);
+        result.audit.steal_ns = steal_ns().saturating_sub(stolen_ns);
         if let Some(on_result) = &mut self.hooks.on_result {
             on_result(&result);
         }

@@ -62,6 +62,10 @@ pub struct GeneratorAudit {
     pub longest_loop_ns: u64,
     /// Times that the kernel took the core away from it.
     pub involuntary_switches: u64,
+    /// Time that the hypervisor gave to others, of all cores, from the load's begin to its end
+    /// (`/proc/stat`, in steps of a clock tick), in nanoseconds.
+    #[serde(default)]
+    pub steal_ns: u64,
     /// `None`: fine. Otherwise why the generator, not the system under test, was the limit.
     pub generator_bound: Option<String>,
 }
@@ -73,6 +77,8 @@ impl GeneratorAudit {
         self.busy_share = self.busy_share.max(other.busy_share);
         self.longest_loop_ns = self.longest_loop_ns.max(other.longest_loop_ns);
         self.involuntary_switches += other.involuntary_switches;
+        // Threads of one machine see the same steal.
+        self.steal_ns = self.steal_ns.max(other.steal_ns);
         if self.generator_bound.is_none() {
             self.generator_bound.clone_from(&other.generator_bound);
         }
