@@ -10,8 +10,8 @@ from .process import Trouble, output_of, run
 from .tools import SHARES, Scene, Unsupported
 
 OURS = "meshtax"
-FLOOR_CLOSED = "floor, epoll"
-FLOOR_OPEN = "floor, sleep then spin"
+FLOOR_CLOSED = "floor (epoll)"
+FLOOR_OPEN = "floor (sleep and spin)"
 
 
 @dataclass

@@ -56,6 +56,8 @@ def arguments(words):
     if unknown := set(options.only) - set(names.split(",")):
         parser.error(f"--only: there is no {', '.join(sorted(unknown))}")
     options.tools = set(options.tools.split(",")) if options.tools else None
+    if unknown := (options.tools or set()) - {kind.name for kind in tools.ALL}:
+        parser.error(f"--tools: there is no {', '.join(sorted(unknown))}")
     options.rounds = options.rounds or (2 if options.quick else ENOUGH_ROUNDS)
     options.seed = random.SystemRandom().randrange(1_000_000) if options.seed is None else options.seed
     options.say = say
@@ -115,7 +117,7 @@ def prepare(options, scratch):
 
 def needed(program, names):
     """Whether a program is one of those that were asked for, or serves them."""
-    return program == "nghttpd" or any(program == name.split(",")[0].split(" ")[0] for name in names)
+    return program == "nghttpd" or any(program == name.split(" ")[0] for name in names)
 
 
 def built(folder, program):

@@ -99,7 +99,7 @@ def ns(document, names):
 
 
 class FloorClosed(Tool):
-    name = "floor, epoll"
+    name = "floor (epoll)"
 
     def command(self, scene):
         self.refuse(scene, "closed")
@@ -119,7 +119,7 @@ class FloorClosed(Tool):
 
 
 class FloorOpen(FloorClosed):
-    name = "floor, sleep then spin"
+    name = "floor (sleep and spin)"
 
     def command(self, scene):
         self.refuse(scene, "open")
@@ -323,7 +323,7 @@ class Oha(Tool):
 
 
 class OhaPlain(Oha):
-    name = "oha, plain"
+    name = "oha (plain)"
     correct = False
 
     def command(self, scene):
@@ -409,7 +409,7 @@ class Vegeta(Tool):
 
 
 class VegetaFew(Vegeta):
-    name = "vegeta, 64 workers"
+    name = "vegeta (64 workers)"
 
     def command(self, scene):
         self.refuse(scene, "open")
@@ -474,7 +474,7 @@ class K6(Tool):
 
 
 class K6Many(K6):
-    name = "k6, 1,000 users"
+    name = "k6 (1000 users)"
     users = 1000
 
     def command(self, scene):

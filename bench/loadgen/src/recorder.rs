@@ -1,7 +1,9 @@
 //! A server that is fast, answers the same to everyone, and notes when each request arrived.
 
+use std::io::Write as _;
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::AsFd as _;
+use std::time::SystemTime;
 
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
@@ -136,9 +138,12 @@ fn accept(listener: &TcpListener) -> Result<Option<OwnedFd>, String> {
 
 impl Recorder {
     fn new(body: usize, capacity: usize) -> Self {
+        // What servers usually send, so that parsing costs what it usually does.
+        let date = http_date(SystemTime::now());
         let answer = |extra: &str| {
             let mut bytes = format!(
-                "HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\ncontent-length: {body}\r\n{extra}\r\n"
+                "HTTP/1.1 200 OK\r\nserver: recorder\r\ndate: {date}\r\n\
+                 content-type: text/plain\r\ncontent-length: {body}\r\n{extra}\r\n"
             )
             .into_bytes();
             bytes.extend((0..body).map(|i| b'0' + (i % 10) as u8));
@@ -210,7 +215,9 @@ impl Recorder {
                 .collect();
             std::fs::write(path, bytes).map_err(|e| format!("{path}: {e}"))?;
         }
-        println!(
+        // Whoever started it may be gone already.
+        let _ = writeln!(
+            std::io::stdout(),
             "{{\"requests\":{},\"recorded\":{},\"connections\":{accepted}}}",
             self.requests,
             self.arrivals.len()
@@ -235,9 +242,47 @@ fn request(bytes: &[u8]) -> Option<(usize, bool)> {
     None
 }
 
+/// As in `Sun, 06 Nov 1994 08:49:37 GMT`.
+fn http_date(at: SystemTime) -> String {
+    const DAYS: [&str; 7] = ["Thu", "Fri", "Sat", "Sun", "Mon", "Tue", "Wed"];
+    const MONTHS: [&str; 12] = [
+        "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec", "Jan", "Feb",
+    ];
+    let seconds = at
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .map_or(0, |since| since.as_secs());
+    let (day, second) = (seconds / 86_400, seconds % 86_400);
+    // Years that begin in March end with the leap day: a month's first day is then linear.
+    let from_march_of_0 = day + 719_468;
+    let era = from_march_of_0 / 146_097;
+    let in_era = from_march_of_0 % 146_097;
+    let year = (in_era - in_era / 1460 + in_era / 36_524 - in_era / 146_096) / 365;
+    let in_year = in_era - (365 * year + year / 4 - year / 100);
+    let month = (5 * in_year + 2) / 153;
+    format!(
+        "{}, {:02} {} {} {:02}:{:02}:{:02} GMT",
+        DAYS[(day % 7) as usize],
+        in_year - (153 * month + 2) / 5 + 1,
+        MONTHS[month as usize],
+        era * 400 + year + u64::from(month >= 10),
+        second / 3600,
+        second / 60 % 60,
+        second % 60
+    )
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn dates() {
+        let date = |s| http_date(SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(s));
+        assert_eq!(date(0), "Thu, 01 Jan 1970 00:00:00 GMT");
+        assert_eq!(date(784_111_777), "Sun, 06 Nov 1994 08:49:37 GMT");
+        assert_eq!(date(951_827_696), "Tue, 29 Feb 2000 12:34:56 GMT");
+        assert_eq!(date(1_798_761_599), "Thu, 31 Dec 2026 23:59:59 GMT");
+    }
 
     #[test]
     fn requests_end_with_an_empty_line() {
