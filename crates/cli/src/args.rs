@@ -1,14 +1,16 @@
 //! The command line as typed. What it means is for the commands.
 
+pub(crate) mod load;
 mod worker;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use meshtax_model::experiment::{Arrivals, Inject, VariantId};
+use meshtax_model::experiment::{Inject, VariantId};
 use meshtax_spec::ValueError;
 
+pub(crate) use load::LoadArgs;
 pub(crate) use worker::{FleetArgs, WorkerArgs, Workers};
 
 /// What a service mesh costs your traffic, what you get for it, and how sure you can be.
@@ -26,7 +28,7 @@ pub(crate) enum Command {
     /// Report a run that is on disk
     Report(ReportArgs),
     /// The load generator by itself
-    Load(LoadArgs),
+    Load(Box<LoadArgs>),
     /// A load generator that waits for `meshtax load --workers` to use it
     Worker(WorkerArgs),
     /// The test application by itself
@@ -121,48 +123,6 @@ pub(crate) enum Format {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct LoadArgs {
-    /// Where to send requests: http://HOST[:PORT][/PATH]
-    pub(crate) url: String,
-    /// Keep-alive connections
-    #[arg(short, long, default_value_t = 10)]
-    pub(crate) connections: u32,
-    /// How long to measure, e.g. 10s
-    #[arg(short = 'z', long, default_value = "10s", value_parser = |t: &str| value(meshtax_spec::duration_ns(t)))]
-    pub(crate) duration: u64,
-    /// Requests per second in an open loop [default: closed loop]
-    #[arg(short = 'q', long, value_parser = |t: &str| value(meshtax_spec::rate_per_s(t)))]
-    pub(crate) rate: Option<f64>,
-    /// How the intended send times of an open loop are spread
-    #[arg(long, default_value = "poisson", value_parser = arrivals, requires = "rate")]
-    pub(crate) arrivals: Arrivals,
-    /// Load before the measurement that is in no figure
-    #[arg(long, default_value = "500ms", value_parser = |t: &str| value(meshtax_spec::duration_ns(t)))]
-    pub(crate) warmup: u64,
-    /// Method of the request
-    #[arg(short, long, default_value = "GET")]
-    pub(crate) method: String,
-    /// Header to add, as 'Name: value'
-    #[arg(short = 'H', long, value_parser = header)]
-    pub(crate) header: Vec<(String, String)>,
-    /// Body to send
-    #[arg(short = 'd', long, default_value = "")]
-    pub(crate) body: String,
-    /// Seed of the arrivals [default: random]
-    #[arg(long)]
-    pub(crate) seed: Option<u64>,
-    /// Pin the generator to this core
-    #[arg(long)]
-    pub(crate) core: Option<u32>,
-    /// Do not spin for the last 50 µs before a send: later sends, a free core
-    #[arg(long)]
-    pub(crate) no_spin: bool,
-    /// Print the figures as JSON
-    #[arg(long)]
-    pub(crate) json: bool,
-}
-
-#[derive(Debug, Args)]
 pub(crate) struct ServeArgs {
     /// Where to listen
     #[arg(long, default_value = "127.0.0.1:8080")]
@@ -247,19 +207,6 @@ pub(crate) enum InternalPart {
 
 fn value<T>(parsed: Result<T, ValueError>) -> Result<T, String> {
     parsed.map_err(|e| format!("{}: {}", e.problem, e.fix))
-}
-
-fn arrivals(text: &str) -> Result<Arrivals, String> {
-    match text {
-        "constant" => Ok(Arrivals::Constant),
-        "poisson" => Ok(Arrivals::Poisson),
-        _ => Err("use constant or poisson".into()),
-    }
-}
-
-fn header(text: &str) -> Result<(String, String), String> {
-    let (name, value) = text.split_once(':').ok_or("write it as 'Name: value'")?;
-    Ok((name.trim().to_owned(), value.trim().to_owned()))
 }
 
 fn sabotage(text: &str) -> Result<(VariantId, meshtax_dataplane::Sabotage), String> {

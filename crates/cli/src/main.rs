@@ -19,7 +19,7 @@ fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
         Command::Run(args) => commands::run::run(args),
         Command::Report(args) => commands::report::report(&args),
-        Command::Load(args) => commands::load::load(args),
+        Command::Load(args) => commands::load::load(&args),
         Command::Worker(args) => commands::worker::worker(&args),
         Command::Serve(args) => commands::serve::serve(&args),
         Command::Presets(args) => commands::presets::presets(&args),

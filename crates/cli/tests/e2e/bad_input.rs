@@ -285,7 +285,9 @@ fn load_refuses_what_it_cannot_read() {
         "ftp://host/",
         "http://",
         "http://host:99999/",
-        "https://host/",
+        "http://user:secret@host/",
+        "http://::1/",
+        "tcp://host",
     ] {
         let named = [url, "fix: write it as http://HOST[:PORT][/PATH]"];
         refused_without_a_trace(&["load", url], USAGE, &named);

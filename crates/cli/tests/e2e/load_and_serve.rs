@@ -85,10 +85,10 @@ fn load_and_serve_know_each_other() {
     let text = finish(meshtax(&scratch, &closed));
     let stdout = &text.expect_code(0).stdout;
     assert!(
-        stdout.contains("over 3 connections, closed loop"),
+        stdout.contains("over 3 connections\nclosed loop\n"),
         "{stdout}"
     );
-    assert!(stdout.contains("status 200: "), "{stdout}");
+    assert!(stdout.contains("status        200: "), "{stdout}");
 
     let pid = i32::try_from(server.pid()).ok().and_then(Pid::from_raw);
     kill_process(pid.expect("a process id"), Signal::INT).expect("a living server");

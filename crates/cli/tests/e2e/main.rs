@@ -7,6 +7,7 @@ mod forbidden;
 mod interrupted;
 mod killed;
 mod load_and_serve;
+mod load_command;
 mod machine;
 mod processes;
 mod real_run;

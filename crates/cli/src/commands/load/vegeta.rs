@@ -1,0 +1,178 @@
+//! Vegeta's text report.
+//!
+//! Its columns are fixed: a percentile that is not resolved is there all the same. Bytes include
+//! headers, where Vegeta counts bodies.
+
+use std::fmt::Write as _;
+
+use super::figures::Finished;
+
+/// The report.
+pub(crate) fn vegeta(finished: &Finished<'_>) -> String {
+    let result = finished.result;
+    let total = result.offered;
+    let response = &result.response;
+    let at = |quantile| go_duration(response.quantile_ns(quantile).unwrap_or(0));
+    let latencies = [
+        go_duration(response.buckets().next().map_or(0, |(value, _)| value)),
+        go_duration(response.mean_ns().unwrap_or(0.0) as u64),
+        at(0.5),
+        at(0.9),
+        at(0.95),
+        at(0.99),
+        go_duration(response.max_ns().unwrap_or(0)),
+    ];
+    let mean = |bytes: u64| bytes as f64 / total.max(1) as f64;
+    let mut text = String::new();
+    for (name, columns, figures) in [
+        (
+            "Requests",
+            "[total, rate, throughput]",
+            format!(
+                "{total}, {:.2}, {:.2}",
+                total as f64 / finished.seconds(),
+                result.goodput_per_s()
+            ),
+        ),
+        (
+            "Duration",
+            "[total, attack, wait]",
+            // How long answers were awaited after the window is not kept.
+            [result.window_ns, result.window_ns, 0]
+                .map(go_duration)
+                .join(", "),
+        ),
+        (
+            "Latencies",
+            "[min, mean, 50, 90, 95, 99, max]",
+            latencies.join(", "),
+        ),
+        (
+            "Bytes In",
+            "[total, mean]",
+            format!(
+                "{}, {:.2}",
+                result.bytes_received,
+                mean(result.bytes_received)
+            ),
+        ),
+        (
+            "Bytes Out",
+            "[total, mean]",
+            format!("{}, {:.2}", result.bytes_sent, mean(result.bytes_sent)),
+        ),
+        (
+            "Success",
+            "[ratio]",
+            format!("{:.2}%", 100.0 * finished.success_share()),
+        ),
+        ("Status Codes", "[code:count]", codes(finished)),
+    ] {
+        let _ = writeln!(text, "{name:<14}{columns:<34}{figures}");
+    }
+    text.push_str("Error Set:\n");
+    for (kind, count) in result.errors.by_kind() {
+        if count > 0 {
+            let _ = writeln!(text, "{kind} ({count})");
+        }
+    }
+    if result.unanswered > 0 {
+        let _ = writeln!(text, "no answer ({})", result.unanswered);
+    }
+    for status in result
+        .status
+        .keys()
+        .filter(|status| !(200..400).contains(*status))
+    {
+        let _ = writeln!(text, "{status}");
+    }
+    text
+}
+
+/// Each followed by two spaces; what has no status has 0.
+fn codes(finished: &Finished<'_>) -> String {
+    let result = finished.result;
+    let without = result.errors.total() + result.unanswered;
+    let none = (without > 0).then_some((0, without));
+    none.into_iter()
+        .chain(
+            result
+                .status
+                .iter()
+                .map(|(status, count)| (*status, *count)),
+        )
+        .fold(String::new(), |mut text, (status, count)| {
+            let _ = write!(text, "{status}:{count}  ");
+            text
+        })
+}
+
+const SECOND_NS: u64 = 1_000_000_000;
+
+/// As Go writes a duration that Vegeta rounded: to a thousandth of its largest unit below a
+/// minute, to a second above.
+fn go_duration(ns: u64) -> String {
+    let (unit_ns, unit) = match ns {
+        0 => return "0s".into(),
+        1..1_000 => return format!("{ns}ns"),
+        1_000..1_000_000 => (1_000, "µs"),
+        1_000_000..SECOND_NS => (1_000_000, "ms"),
+        _ if ns < 60 * SECOND_NS => (SECOND_NS, "s"),
+        _ => return minutes(ns),
+    };
+    let thousandths = ns.saturating_add(unit_ns / 2000) / (unit_ns / 1000);
+    let (whole, rest) = (thousandths / 1000, thousandths % 1000);
+    let fraction = format!("{rest:03}");
+    match fraction.trim_end_matches('0') {
+        "" => format!("{whole}{unit}"),
+        digits => format!("{whole}.{digits}{unit}"),
+    }
+}
+
+fn minutes(ns: u64) -> String {
+    let seconds = (ns + SECOND_NS / 2) / SECOND_NS;
+    let (hours, minutes, seconds) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
+    match hours {
+        0 => format!("{minutes}m{seconds}s"),
+        hours => format!("{hours}h{minutes}m{seconds}s"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::figures::example;
+    use super::*;
+
+    #[test]
+    fn the_form_of_vegeta() {
+        insta::assert_snapshot!(example::written(|_, _| {}, vegeta));
+    }
+
+    #[test]
+    fn durations_as_go_has_them() {
+        for (ns, text) in [
+            (0, "0s"),
+            (999, "999ns"),
+            (94_390, "94.39µs"),
+            (60_269, "60.269µs"),
+            (998_444_690, "998.445ms"),
+            (2_355_963, "2.356ms"),
+            (1_000_000_000, "1s"),
+            (9_999_700_000, "10s"),
+            (1_500_000_000, "1.5s"),
+            (300_000_000_000, "5m0s"),
+            (3_725_400_000_000, "1h2m5s"),
+        ] {
+            assert_eq!(go_duration(ns), text);
+        }
+    }
+
+    #[test]
+    fn a_load_without_answers_has_a_form_too() {
+        let text = example::written(|_, result| *result = Default::default(), vegeta);
+        assert!(
+            text.contains("Success       [ratio]                           0.00%"),
+            "{text}"
+        );
+    }
+}

@@ -1,0 +1,451 @@
+//! `meshtax load` as people type it: the published studies' command lines with the program's name
+//! changed, numbers of requests, what is refused, and files that other tools read.
+
+use std::fs;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+use crate::support::{Finished, Running, Scratch, alone, finish, meshtax};
+
+const SCHEMA: &str = include_str!("../../../../docs/schema/load-v1.json");
+
+const USAGE: i32 = 2;
+const MISSING: i32 = 11;
+const NOTHING_MEASURED: i32 = 12;
+
+/// `meshtax serve`, ended with the test.
+struct Server {
+    _running: Running,
+    url: String,
+}
+
+impl Server {
+    fn start(scratch: &Scratch) -> Self {
+        let arguments = ["serve", "--listen", "127.0.0.1:0", "--body", "300B"];
+        let mut running = Running::start(meshtax(scratch, &arguments));
+        running.wait_until("its address", |server| server.said().contains("(Ctrl-C"));
+        let said = running.said();
+        let url = said.split(' ').find(|word| word.starts_with("http://"));
+        let url = url.unwrap_or_else(|| panic!("no URL in {said}")).to_owned();
+        Self {
+            _running: running,
+            url,
+        }
+    }
+}
+
+/// A server that counts what reaches it, keeps what the first request said, and answers all alike.
+struct Counting {
+    address: SocketAddr,
+    connections: Arc<AtomicU64>,
+    requests: Arc<AtomicU64>,
+    first: Arc<Mutex<String>>,
+}
+
+impl Counting {
+    fn start(answer: &'static str) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let this = Self {
+            address: listener.local_addr().expect("its address"),
+            connections: Arc::default(),
+            requests: Arc::default(),
+            first: Arc::default(),
+        };
+        let (connections, requests, first) = (
+            Arc::clone(&this.connections),
+            Arc::clone(&this.requests),
+            Arc::clone(&this.first),
+        );
+        thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                connections.fetch_add(1, Ordering::Relaxed);
+                let (requests, first) = (Arc::clone(&requests), Arc::clone(&first));
+                thread::spawn(move || serve(&stream, answer, &requests, &first));
+            }
+        });
+        this
+    }
+
+    fn url(&self) -> String {
+        format!("http://{}/", self.address)
+    }
+
+    fn counts(&self) -> (u64, u64) {
+        let of = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        (of(&self.requests), of(&self.connections))
+    }
+
+    fn first(&self) -> String {
+        self.first.lock().expect("no panic under it").clone()
+    }
+}
+
+fn serve(stream: &TcpStream, answer: &str, requests: &AtomicU64, first: &Mutex<String>) {
+    let mut reader = BufReader::new(stream);
+    loop {
+        let (mut head, mut length) = (String::new(), 0);
+        loop {
+            let from = head.len();
+            if reader.read_line(&mut head).unwrap_or(0) == 0 {
+                return;
+            }
+            let line = &head[from..];
+            if line == "\r\n" {
+                break;
+            }
+            if let Some(value) = line.strip_prefix("content-length: ") {
+                length = value.trim().parse().expect("a length");
+            }
+        }
+        let mut body = vec![0; length];
+        reader.read_exact(&mut body).expect("a body");
+        if requests.fetch_add(1, Ordering::Relaxed) == 0 {
+            let body = String::from_utf8_lossy(&body);
+            *first.lock().expect("no panic under it") = head.to_lowercase() + &body;
+        }
+        let mut stream = stream;
+        if stream.write_all(answer.as_bytes()).is_err() || head.contains("connection: close") {
+            return;
+        }
+    }
+}
+
+const OK: &str = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
+
+fn load(scratch: &Scratch, line: &str) -> Finished {
+    let words: Vec<_> = ["load"]
+        .into_iter()
+        .chain(line.split_whitespace())
+        .collect();
+    finish(meshtax(scratch, &words))
+}
+
+/// A document, which must be of the schema.
+#[track_caller]
+fn document(scratch: &Scratch, line: &str) -> Value {
+    let finished = load(scratch, &format!("{line} --json"));
+    let document = finished.expect_code(0).json();
+    valid(&document);
+    document
+}
+
+#[track_caller]
+fn valid(document: &Value) {
+    let schema = serde_json::from_str(SCHEMA).expect("a schema in JSON");
+    let validator = jsonschema::draft202012::new(&schema).expect("a schema");
+    let errors: Vec<_> = validator
+        .iter_errors(document)
+        .map(|e| format!("{}: {e}", e.instance_path()))
+        .collect();
+    assert!(errors.is_empty(), "{errors:#?}");
+}
+
+#[test]
+fn the_studies_command_lines_work_with_the_name_changed() {
+    let _alone = alone();
+    let scratch = Scratch::new();
+    let server = Server::start(&scratch);
+    let url = &server.url;
+    // A, oha: fewer requests than its 300,000.
+    for connections in [32, 64, 128] {
+        let line = format!(
+            "{url} -c {connections} -n 2000 --disable-keepalive --disable-compression --insecure --ipv4 --no-tui"
+        );
+        let finished = load(&scratch, &line);
+        let stdout = &finished.expect_code(0).stdout;
+        assert!(stdout.contains("a new one for every request"), "{stdout}");
+        assert!(stdout.contains("status        200: 2,000"), "{stdout}");
+        assert!(stdout.contains("by identity"), "{stdout}");
+        assert_eq!(finished.stderr, "", "nothing while it goes on");
+    }
+    // B, Nighthawk: 10 connections and 10/s for each of 16 workers.
+    let nighthawk = document(
+        &scratch,
+        &format!("{url} -q 160 -c 160 --threads 16 -z 1s --arrivals constant"),
+    );
+    assert_eq!(nighthawk["spec"]["threads"], 16);
+    let offered = nighthawk["result"]["offered"].as_u64().expect("a count");
+    assert!((158..=162).contains(&offered), "{offered}");
+    // C, Vegeta.
+    let vegeta = load(
+        &scratch,
+        &format!("{url} -q 50 -z 1s --arrivals constant -o vegeta:-"),
+    );
+    let stdout = &vegeta.expect_code(0).stdout;
+    assert!(
+        stdout.starts_with("Requests      [total, rate, throughput]         5"),
+        "{stdout}"
+    );
+    assert!(
+        stdout.contains("Success       [ratio]                           100.00%"),
+        "{stdout}"
+    );
+    // D, JMeter: users work through a list in order.
+    let list = scratch.write("list.yaml", "[{path: /a}, {path: /b}, {path: /c}]");
+    let line = format!(
+        "{url} --users 20 --rate-per-user 5 --requests {} --warmup 200ms -z 1s",
+        list.display()
+    );
+    let jmeter = document(&scratch, &line);
+    assert_eq!(jmeter["spec"]["model"]["loop"], "users");
+    assert_eq!(jmeter["spec"]["requests"].as_array().map(Vec::len), Some(3));
+    let count = jmeter["first_byte_ns"]["count"].as_u64().expect("a count");
+    assert!((60..=140).contains(&count), "{count}");
+    drop(server);
+}
+
+#[test]
+fn exactly_so_many_requests_are_sent() {
+    let _alone = alone();
+    let scratch = Scratch::new();
+    for (flags, connections) in [
+        ("-n 100 -c 3", 3..=3),
+        ("-n 100 -c 4 --threads 2", 4..=4),
+        ("-n 20 -c 3 --disable-keepalive", 20..=20),
+        // Shared unequally, the last of each is not used up.
+        ("-n 60 -c 2 --requests-per-connection 10", 6..=7),
+        ("-n 40 -c 2 -q 1000", 2..=2),
+    ] {
+        let server = Counting::start(OK);
+        let document = document(&scratch, &format!("{} {flags}", server.url()));
+        let asked: u64 = flags
+            .split(' ')
+            .nth(1)
+            .and_then(|n| n.parse().ok())
+            .expect("a number");
+        let (requests, opened) = server.counts();
+        assert_eq!(requests, asked, "{flags}");
+        assert!(connections.contains(&opened), "{flags}: {opened}");
+        assert_eq!(document["result"]["offered"], asked, "{flags}");
+        assert_eq!(document["result"]["status"]["200"], asked, "{flags}");
+    }
+}
+
+#[test]
+fn a_request_is_what_the_flags_say() {
+    let _alone = alone();
+    let scratch = Scratch::new();
+    let server = Counting::start(OK);
+    let body = scratch.write("body", "from a file");
+    let line = format!(
+        "http://shop.example/cart?a=b --connect-to shop.example:80:{} -n 1 -c 1 -m POST -H x-trace:1 \
+         -T text/plain -A */* -D {} --json",
+        server.address,
+        body.display()
+    );
+    load(&scratch, &line).expect_code(0);
+    let sent = server.first();
+    let expected = "post /cart?a=b http/1.1\r\nhost: shop.example\r\nx-trace: 1\r\ncontent-type: text/plain\r\n\
+                    accept: */*\r\ncontent-length: 11\r\n\r\nfrom a file";
+    assert_eq!(sent, expected);
+}
+
+#[test]
+fn a_replay_ends_with_its_last_time() {
+    let _alone = alone();
+    let scratch = Scratch::new();
+    let server = Counting::start(OK);
+    let times = scratch.write("times", "1732179938.0\n1732179938.1\n1732179938.25\n");
+    let line = format!("{} --replay {} -c 2", server.url(), times.display());
+    let document = document(&scratch, &line);
+    assert_eq!(server.counts().0, 3);
+    assert_eq!(document["spec"]["model"]["times"], 3);
+    let window = document["result"]["window_ns"].as_u64().expect("a length");
+    assert!((250_000_000..1_000_000_000).contains(&window), "{window}");
+}
+
+#[test]
+fn exports_parse_back() {
+    let _alone = alone();
+    let scratch = Scratch::new();
+    let server = Server::start(&scratch);
+    let line = format!(
+        "{} -q 500 -z 600ms --interval 200ms -o json:out.json -o hgrm:out.hgrm -o fortio:fortio.json -o vegeta:v.txt -o out.csv",
+        server.url
+    );
+    let finished = load(&scratch, &line);
+    let stdout = &finished.expect_code(0).stdout;
+    assert!(
+        stdout.contains("generator: "),
+        "the summary besides: {stdout}"
+    );
+    let read = |name: &str| fs::read_to_string(scratch.path(name)).expect(name);
+    let json: Value = serde_json::from_str(&read("out.json")).expect("JSON");
+    valid(&json);
+    let answers = json["response_ns"]["count"].as_u64().expect("a count");
+
+    let fortio: Value = serde_json::from_str(&read("fortio.json")).expect("JSON");
+    assert_eq!(fortio["DurationHistogram"]["Count"], answers);
+    assert_eq!(fortio["RetCodes"]["200"], answers);
+    assert_eq!(fortio["ActualDuration"], json["result"]["window_ns"]);
+
+    let hgrm = read("out.hgrm");
+    let rows: Vec<Vec<&str>> = hgrm
+        .lines()
+        .skip(2)
+        .filter(|line| !line.starts_with('#'))
+        .map(|line| line.split_whitespace().collect())
+        .collect();
+    assert!(rows.iter().all(|row| row.len() == 4), "{hgrm}");
+    let median = rows
+        .iter()
+        .find(|row| row[1] == "0.500000000000")
+        .expect("a median");
+    let median_ns = median[0].parse::<f64>().expect("a number") * 1e6;
+    let truth = json["response_ns"]["p50"].as_f64().expect("a median");
+    assert!(
+        (median_ns / truth - 1.0).abs() < 2e-3,
+        "{median_ns} {truth}"
+    );
+    assert_eq!(
+        rows.last().map(|row| (row[1], row[3])),
+        Some(("1.000000000000", "inf"))
+    );
+
+    let csv = read("out.csv");
+    let rows: Vec<_> = csv
+        .lines()
+        .skip(1)
+        .map(|line| line.split(',').collect::<Vec<_>>())
+        .collect();
+    assert_eq!(rows.len(), 3, "{csv}");
+    let sum: u64 = rows
+        .iter()
+        .map(|row| row[3].parse::<u64>().expect("a count"))
+        .sum();
+    assert_eq!(sum, answers, "{csv}");
+    assert!(read("v.txt").contains("Status Codes  [code:count]                      200:"));
+}
+
+#[test]
+fn interrupted_it_shows_what_was_measured() {
+    let _alone = alone();
+    let scratch = Scratch::new();
+    let server = Server::start(&scratch);
+    let arguments = [
+        "load",
+        &server.url,
+        "-z",
+        "60s",
+        "-q",
+        "200",
+        "--interval",
+        "200ms",
+    ];
+    let mut running = Running::start(meshtax(&scratch, &arguments));
+    running.wait_until("two intervals", |load| {
+        load.said().matches("p50").count() >= 2
+    });
+    let pid = i32::try_from(running.pid()).ok().and_then(Pid::from_raw);
+    kill_process(pid.expect("a process id"), Signal::INT).expect("a living load");
+    let finished = running.finish(Duration::from_secs(30));
+    let stdout = &finished.expect_code(130).stdout;
+    assert!(stdout.contains("requests/s"), "{stdout}");
+    assert!(
+        finished.stderr.contains("errors"),
+        "a line per interval: {}",
+        finished.stderr
+    );
+    drop(server);
+}
+
+#[test]
+fn a_load_that_comes_to_nothing_says_where_to_look() {
+    let _alone = alone();
+    let scratch = Scratch::new();
+    let lost = Counting::start("HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n");
+    let finished = load(&scratch, &format!("{} -n 20 -c 2", lost.url()));
+    let stdout = &finished.expect_code(0).stdout;
+    assert!(
+        stdout.contains("every answer has status 404: check the path"),
+        "{stdout}"
+    );
+    let garbage = Counting::start("SSH-2.0-server\r\n\r\n");
+    let finished = load(&scratch, &format!("{} -n 20 -c 2", garbage.url()));
+    let stdout = &finished.expect_code(NOTHING_MEASURED).stdout;
+    assert!(stdout.contains("hint: what 127.0.0.1:"), "{stdout}");
+}
+
+#[test]
+fn what_cannot_be_is_refused_before_anything_is_sent() {
+    let _alone = alone();
+    let scratch = Scratch::new();
+    let server = Counting::start(OK);
+    let url = server.url();
+    for (flags, code, word) in [
+        ("-q 10 --think-time 1s", USAGE, "--think-time"),
+        ("--arrivals constant", USAGE, "fix: add -q RATE"),
+        ("--requests /nowhere/list", USAGE, "/nowhere/list"),
+        (
+            "--json -o hgrm:-",
+            USAGE,
+            "two outputs go to standard output",
+        ),
+        ("-o csv:a.csv --interval 0", USAGE, "leave --interval out"),
+        (
+            "-o json:/nowhere/a.json",
+            MISSING,
+            "cannot write /nowhere/a.json",
+        ),
+        ("-p 3", USAGE, "add --http2"),
+    ] {
+        let finished = load(&scratch, &format!("{url} {flags}"));
+        finished.expect_code(code);
+        assert!(
+            finished.stderr.contains(word),
+            "{flags}: {}",
+            finished.stderr
+        );
+        assert_eq!(
+            finished.stderr.matches("error: ").count(),
+            1,
+            "{}",
+            finished.stderr
+        );
+        assert_eq!(finished.stdout, "", "{flags}");
+    }
+    assert_eq!(server.counts(), (0, 0));
+    assert!(!scratch.path("a.csv").exists());
+}
+
+/// An echo of whatever comes.
+fn echo() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = listener.local_addr().expect("its address");
+    thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            thread::spawn(move || {
+                let mut buffer = [0; 4096];
+                while let Ok(count @ 1..) = stream.read(&mut buffer) {
+                    if stream.write_all(&buffer[..count]).is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+    });
+    address
+}
+
+#[test]
+fn an_echo_of_tcp() {
+    let _alone = alone();
+    let scratch = Scratch::new();
+    let address = echo();
+    let document = document(&scratch, &format!("tcp://{address} -d ping -n 50 -c 2"));
+    assert_eq!(document["result"]["bytes_sent"], 200);
+    assert_eq!(document["result"]["bytes_received"], 200);
+    let finished = load(
+        &scratch,
+        &format!("tcp://{address} --body-hex 00ff -n 50 -c 2"),
+    );
+    let stdout = &finished.expect_code(0).stdout;
+    assert!(stdout.contains("echoed        50"), "{stdout}");
+}
