@@ -85,6 +85,11 @@ fn hung_up(flags: EventFlags) -> bool {
     flags.intersects(EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR)
 }
 
+/// Whether a read finds something: bytes, or the end.
+fn readable(flags: EventFlags) -> bool {
+    hung_up(flags) || flags.contains(EventFlags::IN)
+}
+
 /// One thread's part of a load.
 pub(crate) struct Engine<'a> {
     spec: &'a LoadSpec,
@@ -244,11 +249,15 @@ impl<'a> Engine<'a> {
                     }
                     Handshake::Connected(took_ns) => {
                         self.recorder.connected(took_ns, now);
-                        return Ok(());
+                        // What a peer said before it was asked is told only this once.
+                        return match readable(flags) {
+                            true => self.opening_event(event, now),
+                            false => Ok(()),
+                        };
                     }
                     Handshake::Open(took_ns) => self.opened(took_ns, now),
                 }
-                if flags.contains(EventFlags::IN) {
+                if readable(flags) {
                     self.receive(index, hung_up(flags), now);
                 }
             }
@@ -350,7 +359,9 @@ impl<'a> Engine<'a> {
             self.end_early();
             return true;
         }
-        if self.in_flight > 0 || self.next_intended_ns().is_some() {
+        let is_due =
+            self.next_intended_ns().is_some() || (self.left != Some(0) && self.pace.is_behind());
+        if self.in_flight > 0 || is_due {
             return false;
         }
         if now_ns >= self.stop_ns || self.is_replayed() {
@@ -542,15 +553,20 @@ impl<'a> Engine<'a> {
         let flags = event.flags;
         match connection.phase {
             Phase::Down => return,
-            Phase::Connecting | Phase::Securing => {
+            before @ (Phase::Connecting | Phase::Securing) => {
                 if !self.handshake_event(index, looked_ns) {
+                    let after = self.pool.connections[index as usize].phase;
+                    if before == Phase::Connecting && after == Phase::Securing && readable(flags) {
+                        // What a peer said before it was asked is told only this once.
+                        self.handle(event, looked_ns);
+                    }
                     return;
                 }
             }
             Phase::Open if !connection.is_flushed() => self.flush(index, looked_ns),
             Phase::Open => {}
         }
-        if hung_up(flags) || flags.contains(EventFlags::IN) {
+        if readable(flags) {
             self.receive(index, hung_up(flags), looked_ns);
         }
     }
@@ -674,7 +690,8 @@ impl<'a> Engine<'a> {
                 }
             }
             Pace::Own(_) => {
-                while self.load_is_on(at_ns)
+                // Also after the load's end: what was due before is sent, however late.
+                while self.left != Some(0)
                     && self.has_room(index)
                     && let Some(due_ns) = self.pace.catch_up(index)
                 {

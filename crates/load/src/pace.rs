@@ -45,6 +45,11 @@ impl Pace {
             Self::Shared(_) | Self::Closed => None,
         }
     }
+
+    /// Whether a user has missed a time.
+    pub(crate) fn is_behind(&self) -> bool {
+        matches!(self, Self::Own(own) if !own.schedules.is_empty() && own.missed > 0)
+    }
 }
 
 /// Connections that keep their own time.
@@ -54,6 +59,8 @@ pub(crate) struct Own {
     due: BinaryHeap<Reverse<(u64, u32)>>,
     /// What was due while its connection was down, by connection.
     overdue: Vec<VecDeque<u64>>,
+    /// How many those are.
+    missed: u32,
     /// Users' schedules; empty: they think instead.
     schedules: Vec<Schedule>,
     think_ns: u64,
@@ -68,6 +75,7 @@ impl Own {
         Self {
             due,
             overdue: vec![VecDeque::new(); schedules.len()],
+            missed: 0,
             schedules,
             think_ns: 0,
         }
@@ -84,6 +92,7 @@ impl Own {
         Self {
             due: due.collect(),
             overdue: vec![VecDeque::new(); spec.connections as usize],
+            missed: 0,
             schedules: Vec::new(),
             think_ns,
         }
@@ -101,11 +110,14 @@ impl Own {
     /// Its connection cannot send now.
     pub(crate) fn put_off(&mut self, due_ns: u64, index: u32) {
         self.overdue[index as usize].push_back(due_ns);
+        self.missed += 1;
     }
 
     /// What its connection has missed.
     fn catch_up(&mut self, index: u32) -> Option<u64> {
-        self.overdue[index as usize].pop_front()
+        let due_ns = self.overdue[index as usize].pop_front()?;
+        self.missed -= 1;
+        Some(due_ns)
     }
 
     /// A request of this connection ended: when is the next?

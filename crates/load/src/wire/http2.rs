@@ -386,7 +386,8 @@ impl Http2 {
             slot,
             answer: Answer {
                 status: stream.status,
-                grpc_status: stream.grpc_status,
+                // Over plain HTTP/2 it is a trailer as any other.
+                grpc_status: stream.grpc_status.filter(|_| stream.is_grpc),
             },
         });
     }

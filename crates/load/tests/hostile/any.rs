@@ -12,7 +12,7 @@ use crate::harness::*;
 /// nothing may be answered.
 fn all_fail(what: &str, target: SocketAddr, kinds: &[&str]) {
     for protocol in PROTOCOLS {
-        for (name, spec, result) in offer_all(&loads(target, protocol)) {
+        for (name, spec, result) in offer_all(&loads_for(target, protocol, kinds)) {
             let name = format!("{what}: {name}");
             let Some(result) = result else { continue };
             assert_eq!(answered(&result), 0, "{name}: {result:?}");
@@ -46,7 +46,8 @@ fn garbage_without_a_question() {
         let _ = stream.write_all(b"220 mail ready\r\n");
         read_all(&mut stream);
     });
-    all_fail("greeting", target, &["protocol", "reset"]);
+    // Half of what a TCP echo awaits.
+    all_fail("greeting", target, &["protocol", "reset", "timeout"]);
 }
 
 #[test]
@@ -106,6 +107,7 @@ fn never_a_read() {
             // More than the socket's buffers hold.
             spec.requests[0].method = "POST".into();
             spec.requests[0].body = vec![b'x'; 9_000_000];
+            *spec = hurried(spec.clone());
         }
         // Not all at once: each has its nine megabytes.
         for spec in &all[..4] {
@@ -136,7 +138,7 @@ fn never_an_accept() {
         .map(|_| std::net::TcpStream::connect_timeout(&target, Duration::from_millis(50)))
         .collect();
     for protocol in PROTOCOLS {
-        for (name, spec, result) in offer_all(&loads(target, protocol)) {
+        for (name, spec, result) in offer_all(&loads_for(target, protocol, &["timeout"])) {
             let kept = spec.requests_per_connection.is_none();
             assert_eq!(result.is_none(), kept, "{name}");
             let Some(result) = result else { continue };
@@ -167,7 +169,7 @@ fn a_flood_of_anything() {
         });
         for protocol in PROTOCOLS {
             for model in [LoadModel::closed(), LoadModel::Closed { think_ns: MS }] {
-                let mut spec = spec(target, protocol, model);
+                let mut spec = hurried(spec(target, protocol, model));
                 for requests in [None, Some(1)] {
                     spec.requests_per_connection = requests;
                     let Some(result) = offer(&spec) else { continue };
@@ -190,7 +192,7 @@ fn an_answer_in_another_protocol() {
         }
     });
     for protocol in &PROTOCOLS[1..] {
-        for (name, _, result) in offer_all(&loads(target, *protocol)) {
+        for (name, _, result) in offer_all(&loads_for(target, *protocol, &[])) {
             let Some(result) = result else { continue };
             only(&result, &name, &["protocol", "reset"]);
             assert_eq!(answered(&result), 0, "{name}: {result:?}");
@@ -205,7 +207,7 @@ fn the_request_itself_as_its_answer() {
         let _ = std::io::copy(&mut stream, &mut other);
     });
     for protocol in PROTOCOLS {
-        for (name, spec, result) in offer_all(&loads(target, protocol)) {
+        for (name, spec, result) in offer_all(&loads_for(target, protocol, &[])) {
             let Some(result) = result else {
                 assert_ne!(protocol, Protocol::Tcp, "{name}");
                 continue;
@@ -253,7 +255,7 @@ fn one_byte_too_many_and_one_too_few() {
                 let _ = stream.write_all(&[b'x'; 33][..(32 + extra) as usize]);
             }
         });
-        for (name, spec, result) in offer_all(&loads(target, Protocol::Tcp)) {
+        for (name, spec, result) in offer_all(&loads_for(target, Protocol::Tcp, &["timeout"])) {
             let result = result.unwrap();
             assert_eq!(answered(&result), 0, "{name}: {result:?}");
             only(&result, &name, &["protocol", "timeout"]);
@@ -267,5 +269,23 @@ fn one_byte_too_many_and_one_too_few() {
                 assert_eq!(result.unanswered, 0, "{name}: {result:?}");
             }
         }
+    }
+}
+
+#[test]
+fn connections_that_never_stay_are_told() {
+    // The patience is longer than the longest pause between two attempts: each of them gets a
+    // connection, and none of them progress.
+    let closing = server(|_, stream| drop(stream));
+    let greeting = server(|_, mut stream| {
+        let _ = stream.write_all(b"220 mail ready\r\n");
+        read_all(&mut stream);
+    });
+    for target in [closing, greeting] {
+        let mut spec = spec(target, Protocol::Http1, LoadModel::closed());
+        spec.connect_timeout_ns = 2500 * MS;
+        // All may be open for an instant: then the load begins, and fails.
+        let answers = offer(&spec).map(|result| answered(&result));
+        assert!(answers.is_none_or(|answers| answers == 0));
     }
 }

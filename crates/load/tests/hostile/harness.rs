@@ -96,7 +96,8 @@ pub(crate) const PROTOCOLS: [Protocol; 4] = [
     Protocol::Tcp,
 ];
 
-/// A short load whose end does not depend on the server.
+/// A short load. It ends soon if the server ends its connections or answers, however slow the
+/// machine is; see [`hurried`] for servers that do neither.
 pub(crate) fn spec(target: SocketAddr, protocol: Protocol, model: LoadModel) -> LoadSpec {
     let mut spec = LoadSpec::new(target);
     spec.protocol = protocol;
@@ -104,13 +105,20 @@ pub(crate) fn spec(target: SocketAddr, protocol: Protocol, model: LoadModel) -> 
     spec.connections = 3;
     spec.seed = 5;
     spec.window_ns = 150 * MS;
-    spec.timeout_ns = Some(60 * MS);
-    spec.drain_ns = 300 * MS;
+    spec.timeout_ns = Some(9000 * MS);
+    spec.drain_ns = 9500 * MS;
     spec.connect_timeout_ns = 250 * MS;
     spec.spin = false;
     if matches!(protocol, Protocol::Tcp | Protocol::Grpc { .. }) {
         spec.requests[0].body = b"thirty-two bytes of an echo test".to_vec();
     }
+    spec
+}
+
+/// The same against a server that has to be given up.
+pub(crate) fn hurried(mut spec: LoadSpec) -> LoadSpec {
+    spec.timeout_ns = Some(60 * MS);
+    spec.drain_ns = 400 * MS;
     spec
 }
 
@@ -146,6 +154,23 @@ pub(crate) fn loads(target: SocketAddr, protocol: Protocol) -> Vec<LoadSpec> {
         }
     }
     all
+}
+
+/// As [`loads`], for servers that never answer: what queues is given up soon.
+pub(crate) fn loads_for(target: SocketAddr, protocol: Protocol, kinds: &[&str]) -> Vec<LoadSpec> {
+    let mut all = loads(target, protocol);
+    for spec in &mut all {
+        spec.drain_ns = 800 * MS;
+        if kinds.contains(&"timeout") {
+            *spec = hurried(spec.clone());
+        }
+    }
+    all
+}
+
+/// Some of these loads, with every model but one and every way of using connections.
+pub(crate) fn few(all: Vec<LoadSpec>) -> Vec<LoadSpec> {
+    all.into_iter().step_by(4).collect()
 }
 
 /// For messages.
