@@ -1,29 +1,64 @@
-//! Answers as bytes, nearly all of them prebuilt.
+//! Answers of HTTP/1.1 as bytes, nearly all of them prebuilt.
 
+use crate::content::Content;
+use crate::link::Link;
 use crate::request::{Head, Refusal};
+
+/// So much of a body is prebuilt, in bytes; what is longer goes on from the content.
+const PREBUILT_BODY_BYTES: u64 = 256 * 1024;
 
 /// The answers that are the same for every request.
 #[derive(Debug)]
 pub(crate) struct Answers {
-    body: Vec<u8>,
+    body: Variants,
+    failure: Variants,
+}
+
+/// The same answer with what the `connection` header may be.
+#[derive(Debug)]
+struct Variants {
+    status: &'static str,
+    bytes: u64,
     keep: Prebuilt,
     keep_1_0: Prebuilt,
     close: Prebuilt,
 }
 
-/// A complete answer, and how much of it is the head.
+/// An answer, complete or its beginning, and how much of it is the head.
 #[derive(Debug)]
 struct Prebuilt {
     bytes: Vec<u8>,
     head_bytes: usize,
 }
 
+impl Variants {
+    fn new(status: &'static str, content: &Content) -> Self {
+        let with = |connection| Prebuilt::new(status, connection, content);
+        Self {
+            status,
+            bytes: content.bytes(),
+            keep: with(""),
+            keep_1_0: with("keep-alive"),
+            close: with("close"),
+        }
+    }
+
+    fn of(&self, head: &Head) -> &Prebuilt {
+        match connection(head) {
+            "" => &self.keep,
+            "close" => &self.close,
+            _ => &self.keep_1_0,
+        }
+    }
+}
+
 impl Prebuilt {
-    fn new(connection: &str, body: &[u8]) -> Self {
+    fn new(status: &str, connection: &str, content: &Content) -> Self {
         let mut bytes = Vec::new();
-        write_head(&mut bytes, "text/plain", connection, &[], body.len());
+        let length = content.bytes();
+        write_head(&mut bytes, status, "text/plain", connection, &[], length);
         let head_bytes = bytes.len();
-        bytes.extend_from_slice(body);
+        content.append(&mut bytes, 0, length.min(PREBUILT_BODY_BYTES));
         Self { bytes, head_bytes }
     }
 }
@@ -37,9 +72,16 @@ fn connection(head: &Head) -> &'static str {
     }
 }
 
-fn write_head(out: &mut Vec<u8>, kind: &str, connection: &str, canary: &[u8], length: usize) {
+fn write_head(
+    out: &mut Vec<u8>,
+    status: &str,
+    kind: &str,
+    connection: &str,
+    canary: &[u8],
+    length: u64,
+) {
     out.extend_from_slice(
-        format!("HTTP/1.1 200 OK\r\ncontent-type: {kind}\r\ncontent-length: {length}\r\n")
+        format!("HTTP/1.1 {status}\r\ncontent-type: {kind}\r\ncontent-length: {length}\r\n")
             .as_bytes(),
     );
     if !connection.is_empty() {
@@ -55,48 +97,49 @@ fn write_head(out: &mut Vec<u8>, kind: &str, connection: &str, canary: &[u8], le
 }
 
 impl Answers {
-    pub(crate) fn new(response_bytes: u32) -> Self {
-        // Digits: easy to see on the wire, and nothing that a proxy would transform.
-        let body: Vec<u8> = (0..response_bytes).map(|i| b'0' + (i % 10) as u8).collect();
+    pub(crate) fn new(content: &Content) -> Self {
+        let nothing = Content::new(Vec::new(), 0);
         Self {
-            keep: Prebuilt::new("", &body),
-            keep_1_0: Prebuilt::new("keep-alive", &body),
-            close: Prebuilt::new("close", &body),
-            body,
+            body: Variants::new("200 OK", content),
+            failure: Variants::new("503 Service Unavailable", &nothing),
         }
     }
 
-    /// The prebuilt answer; `None` when the request wants one of its own.
-    pub(crate) fn prebuilt(&self, head: &Head) -> Option<&[u8]> {
+    /// Answers with the body, or with an error. `last`: there is no other request behind it, so
+    /// that a prebuilt answer may go straight to the socket.
+    pub(crate) fn plain(&self, link: &mut Link, head: &Head, fails: bool, last: bool) {
+        let variants = if fails { &self.failure } else { &self.body };
         if !head.canary.is_empty() {
-            return None;
+            let (status, bytes) = (variants.status, variants.bytes);
+            let with = connection(head);
+            write_head(link.out(), status, "text/plain", with, &head.canary, bytes);
+            if !head.to_head {
+                link.stream(0, bytes);
+            }
+            return;
         }
-        let prebuilt = match connection(head) {
-            "" => &self.keep,
-            "close" => &self.close,
-            _ => &self.keep_1_0,
+        let prebuilt = variants.of(head);
+        let end = match head.to_head {
+            true => prebuilt.head_bytes,
+            false => prebuilt.bytes.len(),
         };
-        let end = if head.to_head {
-            prebuilt.head_bytes
+        let bytes = &prebuilt.bytes[..end];
+        if last && !link.has_unsent() {
+            link.send_now(bytes);
         } else {
-            prebuilt.bytes.len()
-        };
-        Some(&prebuilt.bytes[..end])
-    }
-
-    /// The plain answer with the request's canary.
-    pub(crate) fn write_plain(&self, out: &mut Vec<u8>, head: &Head) {
-        write_own(out, head, "text/plain", &self.body);
+            link.out().extend_from_slice(bytes);
+        }
+        if !head.to_head && variants.bytes > PREBUILT_BODY_BYTES {
+            link.stream(PREBUILT_BODY_BYTES, variants.bytes - PREBUILT_BODY_BYTES);
+        }
     }
 }
 
 /// An answer of JSON.
 pub(crate) fn write_json(out: &mut Vec<u8>, head: &Head, body: &[u8]) {
-    write_own(out, head, "application/json", body);
-}
-
-fn write_own(out: &mut Vec<u8>, head: &Head, kind: &str, body: &[u8]) {
-    write_head(out, kind, connection(head), &head.canary, body.len());
+    let length = body.len() as u64;
+    let (kind, with) = ("application/json", connection(head));
+    write_head(out, "200 OK", kind, with, &head.canary, length);
     if !head.to_head {
         out.extend_from_slice(body);
     }

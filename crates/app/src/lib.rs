@@ -1,8 +1,11 @@
-//! meshtax's test application: an HTTP/1.1 server that is never the bottleneck.
+//! meshtax's test application: a server that is never the bottleneck.
 //!
-//! It answers any request with a body of a fixed size, one read and one write per request,
-//! from prebuilt bytes. On request it spins for a known time before each answer: a known
-//! cost, verified by its own clock, that the measuring must find again.
+//! It speaks HTTP/1.1, HTTP/2 with prior knowledge, and gRPC's unary calls within it, in clear
+//! and within TLS, on one port each; and it echoes TCP. Any request is answered with a body of a
+//! fixed size, or a gRPC message of it, from prebuilt bytes; long bodies come from a short
+//! pattern, so that no connection holds one. On request it spins for a known time before each
+//! answer: a known cost, verified by its own clock, that the measuring must find again. It can
+//! also wait, work, and fail by shares.
 //!
 //! Two paths are its own and are neither delayed nor counted: `/_meshtax/echo` says what
 //! arrived, `/_meshtax/stats` says what was done. A request's `x-meshtax-canary` header
@@ -10,12 +13,21 @@
 #![forbid(unsafe_code)]
 
 mod answer;
+mod config;
 mod connection;
+mod content;
+mod http1;
+mod http2;
+mod link;
 mod request;
 mod server;
 mod stats;
+mod timers;
+mod transport;
+mod work;
 
-pub use server::{AppConfig, AppError, serve};
+pub use config::{AppConfig, Identity, Listener, Protocol, Wait};
+pub use server::{AppError, serve, serve_all};
 pub use stats::{AppStats, Echo};
 
 /// Answers what arrived: an [`Echo`].

@@ -148,8 +148,13 @@ fn interpret(request: &Request<'_, '_>) -> Result<Head, Refusal> {
     Ok(head)
 }
 
-fn route(path: &str) -> Route {
-    if !path.starts_with("/_meshtax/") {
+/// The path may be one of the application's own.
+pub(crate) fn is_own_path(path: &[u8]) -> bool {
+    path.starts_with(b"/_meshtax/")
+}
+
+pub(crate) fn route(path: &str) -> Route {
+    if !is_own_path(path.as_bytes()) {
         return Route::Plain;
     }
     match path.split('?').next() {

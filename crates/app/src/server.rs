@@ -1,21 +1,29 @@
 //! The threads of the application: accept, wait, hand events to connections.
 
 use std::net::SocketAddr;
+use std::num::NonZeroU64;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use meshtax_tls::{ServerTls, TlsError, self_signed, server_config};
 use rustix::buffer::spare_capacity;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::net::{self, AddressFamily, SocketFlags, SocketType, ipproto, sockopt};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use rustix::thread::{CpuSet, sched_setaffinity};
+use rustix::thread::{CpuSet, sched_setaffinity, set_current_timer_slack};
 use rustix::time::Timespec;
-use serde::{Deserialize, Serialize};
+use rustls::ServerConfig;
 
-use crate::answer::Answers;
-use crate::connection::{Connection, Next, Shared};
+use crate::config::{AppConfig, Identity, Listener, Protocol};
+use crate::connection::{Connection, Context, Next, Server};
+use crate::content::Content;
 use crate::stats::Counters;
+use crate::timers::Timers;
+use crate::transport::Transport;
+use crate::work::{Work, now_ns};
+use crate::{answer, http2};
 
 /// Events taken in one wait.
 const EVENTS_PER_WAIT: usize = 128;
@@ -32,64 +40,13 @@ const READ_BYTES: usize = 64 * 1024;
 /// How soon the stop flag is seen, and accepting is tried again without descriptors.
 const TICK: Timespec = Timespec {
     tv_sec: 0,
-    tv_nsec: 100_000_000,
+    tv_nsec: TICK_NS as i64,
 };
+const TICK_NS: u64 = 100_000_000;
 
-/// Marks the listener among the events.
-const LISTENER: u64 = u64::MAX;
-
-/// How the application runs.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct AppConfig {
-    /// Where to listen; port 0 takes a free one.
-    pub listen: SocketAddr,
-    /// Size of each answer's body in bytes.
-    pub response_bytes: u32,
-    /// Spin this long before each answer, from when the request was read, in nanoseconds.
-    pub delay_ns: u64,
-    /// Cores of the threads, in turn.
-    pub cores: Option<Vec<u32>>,
-    /// Threads, each with a listener of its own on the same port.
-    pub threads: u32,
-}
-
-impl AppConfig {
-    /// One thread, answers of 1,024 bytes, no delay; fields are public.
-    #[must_use]
-    pub fn new(listen: SocketAddr) -> Self {
-        Self {
-            listen,
-            response_bytes: 1024,
-            delay_ns: 0,
-            cores: None,
-            threads: 1,
-        }
-    }
-
-    fn validate(&self) -> Result<(), AppError> {
-        let invalid = |field, value: String, fix| Err(AppError::Invalid { field, value, fix });
-        if !(1..=1024).contains(&self.threads) {
-            return invalid("threads", self.threads.to_string(), "use 1 to 1024");
-        }
-        if self.delay_ns > 10_000_000_000 {
-            return invalid(
-                "delay_ns",
-                self.delay_ns.to_string(),
-                "use at most ten seconds",
-            );
-        }
-        match &self.cores {
-            Some(cores) if cores.is_empty() => {
-                invalid("cores", "empty".into(), "name a core, or leave it out")
-            }
-            Some(cores) if cores.iter().any(|core| *core as usize >= CpuSet::MAX_CPU) => {
-                invalid("cores", format!("{cores:?}"), "name cores of this machine")
-            }
-            _ => Ok(()),
-        }
-    }
-}
+/// Marks a listener among the events: its number is in the lower half, no connection has such
+/// an upper half.
+const LISTENER: u64 = (u32::MAX as u64) << 32;
 
 /// Why the application does not run.
 #[derive(Debug, thiserror::Error)]
@@ -112,6 +69,9 @@ pub enum AppError {
         /// The kernel's answer.
         source: Errno,
     },
+    /// The certificate, its key or the clients' authority is wrong.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
     /// A thread could not be pinned.
     #[error(
         "cannot pin the application to core {core}: {source}; choose a core this process may use"
@@ -132,15 +92,27 @@ pub enum AppError {
     },
 }
 
-/// Serves until `stop` becomes true (seen within 100 ms). `ready` is called once, with the
-/// real address, when connections are accepted. The calling thread serves, and stays
-/// pinned if cores are named. A thread that fails sets `stop` for the others.
+/// Serves as [`serve_all`] does, and tells the first listener's address only.
 ///
 /// # Errors
-/// When the configuration is invalid, or the address or a core cannot be had.
+/// When the configuration is invalid, or an address or a core cannot be had.
 pub fn serve(
     config: &AppConfig,
     ready: impl FnOnce(SocketAddr),
+    stop: &AtomicBool,
+) -> Result<(), AppError> {
+    serve_all(config, |listeners| ready(listeners[0].address), stop)
+}
+
+/// Serves until `stop` becomes true (seen within 100 ms). `ready` is called once, with the
+/// listeners at their real addresses, when connections are accepted. The calling thread serves,
+/// and stays pinned if cores are named. A thread that fails sets `stop` for the others.
+///
+/// # Errors
+/// When the configuration is invalid, or an address or a core cannot be had.
+pub fn serve_all(
+    config: &AppConfig,
+    ready: impl FnOnce(&[Listener]),
     stop: &AtomicBool,
 ) -> Result<(), AppError> {
     config.validate()?;
@@ -149,35 +121,43 @@ pub fn serve(
     for core in config.cores.iter().flatten() {
         pin(Some(*core))?;
     }
-    let (address, listeners) = listen_all(config)?;
-    let answers = Answers::new(config.response_bytes);
+    let tls = Sessions::new(config)?;
+    let (listeners, sockets) = listen_all(config)?;
+    let content = Content::new(Vec::new(), u64::from(config.response_bytes));
+    let server = Server {
+        http1: answer::Answers::new(&content),
+        http2: http2::Answers::new(&content, config.response_bytes),
+        content,
+        grpc_echo: config.grpc_echo,
+    };
     let counters: Vec<Counters> = (0..config.threads).map(|_| Counters::default()).collect();
-    let thread = |number: usize, listener: OwnedFd| {
-        let shared = Shared {
-            answers: &answers,
-            counters: &counters,
+    let thread = |number: usize, sockets: Vec<Accepting>| {
+        let context = Context {
+            server: &server,
+            all_counters: &counters,
             thread: number,
-            delay_ns: config.delay_ns,
+            work: Work::new(config, number),
+            timers: Timers::default(),
+            connection: 0,
         };
-        let core = config
-            .cores
-            .as_ref()
-            .map(|cores| cores[number % cores.len()]);
-        let outcome = pin(core).and_then(|()| Worker::new(listener, shared)?.run(stop));
+        let cores = config.cores.as_ref();
+        let core = cores.map(|cores| cores[number % cores.len()]);
+        let run = || Worker::new(sockets, context, tls.clone())?.run(stop);
+        let outcome = pin(core).and_then(|()| run());
         if outcome.is_err() {
             stop.store(true, Ordering::Relaxed);
         }
         outcome
     };
-    ready(address);
+    ready(&listeners);
     std::thread::scope(|scope| {
-        let mut listeners = listeners.into_iter().enumerate();
-        let first = listeners.next();
-        let others: Vec<_> = listeners
-            .map(|(number, listener)| scope.spawn(move || thread(number, listener)))
+        let mut sockets = sockets.into_iter().enumerate();
+        let first = sockets.next();
+        let others: Vec<_> = sockets
+            .map(|(number, sockets)| scope.spawn(move || thread(number, sockets)))
             .collect();
         // The first runs here, so that one thread costs no other.
-        let mut outcome = first.map_or(Ok(()), |(number, listener)| thread(number, listener));
+        let mut outcome = first.map_or(Ok(()), |(number, sockets)| thread(number, sockets));
         for other in others {
             match other.join() {
                 Ok(result) => outcome = outcome.and(result),
@@ -186,6 +166,61 @@ pub fn serve(
         }
         outcome
     })
+}
+
+/// How TLS is spoken, by what is spoken within it.
+#[derive(Clone, Default)]
+struct Sessions {
+    https: Option<Arc<ServerConfig>>,
+    echo: Option<Arc<ServerConfig>>,
+}
+
+impl Sessions {
+    fn new(config: &AppConfig) -> Result<Self, AppError> {
+        if !config.listeners.iter().any(|l| l.protocol.is_tls()) {
+            return Ok(Self::default());
+        }
+        let identity = match &config.identity {
+            Some(identity) => identity.clone(),
+            None => own_identity(config)?,
+        };
+        let with = |alpn: &[&str]| -> Result<_, TlsError> {
+            let config = server_config(&ServerTls {
+                chain_pem: identity.chain_pem.clone(),
+                key_pem: identity.key_pem.clone(),
+                client_roots_pem: config.client_roots_pem.clone(),
+                alpn: alpn.iter().map(|p| (*p).to_owned()).collect(),
+            })?;
+            Ok(Some(Arc::new(config)))
+        };
+        Ok(Self {
+            https: with(&["h2", "http/1.1"])?,
+            echo: with(&[])?,
+        })
+    }
+
+    fn of(&self, protocol: Protocol) -> Option<&Arc<ServerConfig>> {
+        match protocol {
+            Protocol::Https => self.https.as_ref(),
+            Protocol::TlsEcho => self.echo.as_ref(),
+            Protocol::Http | Protocol::TcpEcho => None,
+        }
+    }
+}
+
+/// For this machine, and for the addresses that are listened on.
+fn own_identity(config: &AppConfig) -> Result<Identity, TlsError> {
+    let mut names = ["localhost", "127.0.0.1", "::1"]
+        .map(str::to_owned)
+        .to_vec();
+    for listener in &config.listeners {
+        let name = listener.address.ip().to_string();
+        if !listener.address.ip().is_unspecified() && !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    let (chain_pem, key_pem) = self_signed(&names)?;
+    Ok(Identity { chain_pem, key_pem })
 }
 
 fn system(call: &'static str) -> impl FnOnce(Errno) -> AppError {
@@ -213,21 +248,39 @@ fn raise_open_files() {
     }
 }
 
-fn listen_all(config: &AppConfig) -> Result<(SocketAddr, Vec<OwnedFd>), AppError> {
+/// A listening socket.
+struct Accepting {
+    socket: OwnedFd,
+    protocol: Protocol,
+    /// It is waited for.
+    waited: bool,
+}
+
+/// The listeners at their real addresses, and each thread's sockets.
+fn listen_all(config: &AppConfig) -> Result<(Vec<Listener>, Vec<Vec<Accepting>>), AppError> {
     let shared = config.threads > 1;
-    let failed = |source| AppError::Listen {
-        address: config.listen,
-        source,
-    };
-    let first = listen(config.listen, shared).map_err(failed)?;
-    let address = net::getsockname(&first)
-        .and_then(SocketAddr::try_from)
-        .map_err(failed)?;
-    let mut listeners = vec![first];
-    for _ in 1..config.threads {
-        listeners.push(listen(address, shared).map_err(failed)?);
+    let mut listeners = Vec::new();
+    let mut sockets: Vec<Vec<Accepting>> = (0..config.threads).map(|_| Vec::new()).collect();
+    for listener in &config.listeners {
+        let mut address = listener.address;
+        for of_thread in &mut sockets {
+            let failed = |source| AppError::Listen { address, source };
+            let socket = listen(address, shared).map_err(failed)?;
+            // The first one's port is the others', too.
+            let real = net::getsockname(&socket).and_then(SocketAddr::try_from);
+            address = real.map_err(failed)?;
+            of_thread.push(Accepting {
+                socket,
+                protocol: listener.protocol,
+                waited: false,
+            });
+        }
+        listeners.push(Listener {
+            address,
+            protocol: listener.protocol,
+        });
     }
-    Ok((address, listeners))
+    Ok((listeners, sockets))
 }
 
 fn listen(address: SocketAddr, shared: bool) -> Result<OwnedFd, Errno> {
@@ -248,25 +301,33 @@ fn listen(address: SocketAddr, shared: bool) -> Result<OwnedFd, Errno> {
     Ok(socket)
 }
 
-/// One thread: a listener, its connections, one epoll.
+/// One thread: its listeners, its connections, one epoll.
 struct Worker<'a> {
     epoll: OwnedFd,
-    listener: OwnedFd,
-    listening: bool,
-    shared: Shared<'a>,
+    accepting: Vec<Accepting>,
+    context: Context<'a>,
+    tls: Sessions,
     /// By number; the second value tells an earlier connection of the same number apart.
     connections: Vec<(Option<Connection>, u32)>,
     vacant: Vec<u32>,
 }
 
 impl<'a> Worker<'a> {
-    fn new(listener: OwnedFd, shared: Shared<'a>) -> Result<Self, AppError> {
+    fn new(
+        accepting: Vec<Accepting>,
+        context: Context<'a>,
+        tls: Sessions,
+    ) -> Result<Self, AppError> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(system("epoll_create1"))?;
+        if context.work.waits() {
+            // By default the kernel rounds sleeps up by 50 us. A refusal only costs precision.
+            let _ = set_current_timer_slack(NonZeroU64::new(1));
+        }
         let mut worker = Self {
             epoll,
-            listener,
-            listening: false,
-            shared,
+            accepting,
+            context,
+            tls,
             connections: Vec::new(),
             vacant: Vec::new(),
         };
@@ -279,42 +340,73 @@ impl<'a> Worker<'a> {
         let mut buffer = vec![0; READ_BYTES];
         while !stop.load(Ordering::Relaxed) {
             events.clear();
-            match epoll::wait(&self.epoll, spare_capacity(&mut events), Some(&TICK)) {
+            let patience = self.patience();
+            match epoll::wait(&self.epoll, spare_capacity(&mut events), Some(&patience)) {
                 Ok(_) | Err(Errno::INTR) => {}
                 Err(errno) => return Err(system("epoll_pwait2")(errno)),
             }
-            if events.is_empty() && !self.listening {
+            if events.is_empty() {
                 self.listen_again()?;
             }
             for event in &events {
                 let (data, flags) = (event.data.u64(), event.flags);
-                if data == LISTENER {
-                    self.accept();
+                if data >= LISTENER {
+                    self.accept((data - LISTENER) as usize);
                 } else {
-                    self.advance(data, flags, &mut buffer);
+                    let gone = EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR;
+                    self.advance(data, None, flags.intersects(gone), &mut buffer);
                 }
+            }
+            self.answer_due(&mut buffer);
+        }
+        Ok(())
+    }
+
+    /// How long to wait for events: until the next answer is due, at most a tick.
+    fn patience(&self) -> Timespec {
+        let Some(next_ns) = self.context.timers.next_ns() else {
+            return TICK;
+        };
+        Timespec {
+            tv_sec: 0,
+            tv_nsec: next_ns.saturating_sub(now_ns()).min(TICK_NS) as i64,
+        }
+    }
+
+    /// Answers that waited, and are due now.
+    fn answer_due(&mut self, buffer: &mut [u8]) {
+        if self.context.timers.next_ns().is_none() {
+            return;
+        }
+        let now_ns = now_ns();
+        while let Some(timer) = self.context.timers.due(now_ns) {
+            // The event of what came meanwhile is over: the socket has to say that it is empty.
+            self.advance(timer.connection, Some(timer.stream), true, buffer);
+        }
+    }
+
+    fn listen_again(&mut self) -> Result<(), AppError> {
+        for (number, accepting) in self.accepting.iter_mut().enumerate() {
+            if !accepting.waited {
+                let data = EventData::new_u64(LISTENER + number as u64);
+                epoll::add(&self.epoll, &accepting.socket, data, EventFlags::IN)
+                    .map_err(system("epoll_ctl"))?;
+                accepting.waited = true;
             }
         }
         Ok(())
     }
 
-    fn listen_again(&mut self) -> Result<(), AppError> {
-        let data = EventData::new_u64(LISTENER);
-        epoll::add(&self.epoll, &self.listener, data, EventFlags::IN)
-            .map_err(system("epoll_ctl"))?;
-        self.listening = true;
-        Ok(())
-    }
-
-    fn accept(&mut self) {
+    fn accept(&mut self, number: usize) {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+        let protocol = self.accepting[number].protocol;
         for _ in 0..ACCEPTS_PER_TURN {
-            match net::accept_with(&self.listener, flags) {
-                Ok(socket) => self.admit(socket),
+            match net::accept_with(&self.accepting[number].socket, flags) {
+                Ok(socket) => self.admit(socket, protocol),
                 Err(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM) => {
                     // Asking again at once would burn the core that is measured.
-                    let _ = epoll::delete(&self.epoll, &self.listener);
-                    self.listening = false;
+                    let _ = epoll::delete(&self.epoll, &self.accepting[number].socket);
+                    self.accepting[number].waited = false;
                     return;
                 }
                 Err(Errno::INTR | Errno::CONNABORTED) => {}
@@ -323,13 +415,14 @@ impl<'a> Worker<'a> {
         }
     }
 
-    fn admit(&mut self, socket: OwnedFd) {
+    fn admit(&mut self, socket: OwnedFd, protocol: Protocol) {
         let number = self.vacant.pop().unwrap_or_else(|| {
             self.connections.push((None, 0));
             (self.connections.len() - 1) as u32
         });
         let (slot, generation) = &mut self.connections[number as usize];
-        *generation = generation.wrapping_add(1);
+        // Never the largest, which is the listeners'.
+        *generation = (*generation + 1) % u32::MAX;
         let data = u64::from(*generation) << 32 | u64::from(number);
         let interest = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
         let ready = sockopt::set_tcp_nodelay(&socket, true).and_then(|()| {
@@ -340,26 +433,31 @@ impl<'a> Worker<'a> {
                 interest,
             )
         });
-        if ready.is_err() {
+        let transport = Transport::new(socket, self.tls.of(protocol));
+        let (Ok(()), Ok(transport)) = (ready, transport) else {
             // The peer was gone already, or the kernel is out of memory: it sees a close.
             self.vacant.push(number);
             return;
-        }
-        *slot = Some(Connection::new(socket));
-        self.shared.counters[self.shared.thread].opened();
+        };
+        *slot = Some(Connection::new(transport, protocol));
+        self.context.counters().opened();
     }
 
-    fn advance(&mut self, data: u64, flags: EventFlags, buffer: &mut [u8]) {
+    /// A connection's turn: for an event or, with a stream, for an answer that is due.
+    fn advance(&mut self, data: u64, due: Option<u32>, hang_up: bool, buffer: &mut [u8]) {
         let number = data as u32;
         let (slot, generation) = &mut self.connections[number as usize];
         let Some(connection) = slot.as_mut().filter(|_| *generation == (data >> 32) as u32) else {
             return;
         };
-        let hang_up = flags.intersects(EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR);
-        if connection.advance(&self.shared, buffer, hang_up) == Next::Close {
+        self.context.connection = data;
+        if let Some(stream) = due {
+            connection.fire(&mut self.context, stream);
+        }
+        if connection.advance(&mut self.context, buffer, hang_up) == Next::Close {
             *slot = None;
             self.vacant.push(number);
-            self.shared.counters[self.shared.thread].closed();
+            self.context.counters().closed();
         }
     }
 }

@@ -7,11 +7,13 @@ use serde::{Deserialize, Serialize};
 /// Counts since the application's start. A window's figures are the difference of two.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AppStats {
-    /// Requests answered with the body.
+    /// Requests answered with the body, or with an error that was asked for.
     pub requests: u64,
-    /// Those of them that were delayed.
+    /// Those of them that were answered with an error.
+    pub errors: u64,
+    /// Those of them that were delayed, spinning or waiting; twice if both.
     pub delayed: u64,
-    /// The delay that each is to have, in nanoseconds.
+    /// The delay that is spun for each, in nanoseconds.
     pub delay_asked_ns: u64,
     /// The delays that there were, by the application's own clock, in nanoseconds.
     pub delay_sum_ns: u64,
@@ -38,6 +40,7 @@ pub struct Echo {
 #[repr(align(128))]
 pub(crate) struct Counters {
     requests: AtomicU64,
+    errors: AtomicU64,
     delayed: AtomicU64,
     delay_sum_ns: AtomicU64,
     connections: AtomicU64,
@@ -55,9 +58,13 @@ impl Counters {
         add(&self.requests, 1);
     }
 
-    pub(crate) fn delay(&self, spun_ns: u64) {
+    pub(crate) fn failure(&self) {
+        add(&self.errors, 1);
+    }
+
+    pub(crate) fn delay(&self, delayed_ns: u64) {
         add(&self.delayed, 1);
-        add(&self.delay_sum_ns, spun_ns);
+        add(&self.delay_sum_ns, delayed_ns);
     }
 
     pub(crate) fn opened(&self) {
@@ -75,6 +82,7 @@ impl Counters {
         };
         AppStats {
             requests: total(|c| &c.requests),
+            errors: total(|c| &c.errors),
             delayed: total(|c| &c.delayed),
             delay_asked_ns,
             delay_sum_ns: total(|c| &c.delay_sum_ns),

@@ -124,16 +124,48 @@ pub(crate) enum Format {
 
 #[derive(Debug, Args)]
 pub(crate) struct ServeArgs {
-    /// Where to listen
-    #[arg(long, default_value = "127.0.0.1:8080")]
-    pub(crate) listen: SocketAddr,
-    /// Size of each answer's body
+    /// Where to listen, again for another: IP:PORT, or http://, https://, tcp:// (echo) or tls:// (echo) before it
+    /// [default: 127.0.0.1:8080]
+    #[arg(long, value_name = "ADDR", value_parser = crate::commands::serve::listen)]
+    pub(crate) listen: Vec<crate::commands::serve::Listen>,
+    /// Where TCP is echoed: the same as --listen tcp://ADDR
+    #[arg(long, value_name = "ADDR")]
+    pub(crate) tcp_echo: Vec<SocketAddr>,
+    /// Listen within TLS where --listen names no protocol
+    #[arg(long)]
+    pub(crate) tls: bool,
+    /// Certificate chain of the listeners within TLS, PEM [default: one is made that nobody vouches for]
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    pub(crate) tls_cert: Option<PathBuf>,
+    /// Private key of --tls-cert, PEM
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    pub(crate) tls_key: Option<PathBuf>,
+    /// Demand certificates of clients, issued by these authorities, PEM (mutual TLS)
+    #[arg(long, value_name = "FILE")]
+    pub(crate) client_ca: Option<PathBuf>,
+    /// Size of each answer's body, or of its gRPC message
     #[arg(long, default_value = "1KiB", value_parser = |t: &str| value(meshtax_spec::size_bytes(t)))]
     pub(crate) body: u64,
+    /// Answer gRPC calls with their own message (at most 4 MiB)
+    #[arg(long)]
+    pub(crate) grpc_echo: bool,
     /// Spin this long before each answer, e.g. 50us
     #[arg(long, default_value = "0s", value_parser = |t: &str| value(meshtax_spec::duration_ns(t)))]
     pub(crate) delay: u64,
-    /// Threads, each with a listener of its own on the same port
+    /// Wait before each answer, without holding up others: exp:2ms (mean), uniform:1ms-5ms, lognormal:2ms,0.5
+    /// (median, sigma)
+    #[arg(long, value_name = "DIST", value_parser = crate::commands::serve::distribution)]
+    pub(crate) delay_dist: Option<meshtax_app::Wait>,
+    /// Steps of work before each answer, about a nanosecond each
+    #[arg(long, value_name = "STEPS", default_value_t = 0)]
+    pub(crate) burn: u64,
+    /// Share of requests answered with an error (503; gRPC: UNAVAILABLE), e.g. 1%
+    #[arg(long, value_name = "SHARE", default_value = "0%", value_parser = crate::commands::serve::share)]
+    pub(crate) errors: f64,
+    /// Seed of the errors and of the waits
+    #[arg(long, default_value_t = 1)]
+    pub(crate) seed: u64,
+    /// Threads, each with listeners of its own on the same ports
     #[arg(long, default_value_t = 1)]
     pub(crate) threads: u32,
 }

@@ -1,68 +1,12 @@
-//! The application over real sockets, byte for byte.
+//! HTTP/1.1, byte for byte.
 
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc;
-use std::thread::JoinHandle;
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-use meshtax_app::{AppConfig, AppError, AppStats, Echo, serve};
+use meshtax_app::{AppConfig, Echo, serve};
 
-struct App {
-    address: SocketAddr,
-    stop: Arc<AtomicBool>,
-    thread: Option<JoinHandle<Result<(), AppError>>>,
-}
-
-impl App {
-    fn start(change: impl FnOnce(&mut AppConfig)) -> Self {
-        let mut config = AppConfig::new("127.0.0.1:0".parse().unwrap());
-        config.response_bytes = 5;
-        change(&mut config);
-        let stop = Arc::new(AtomicBool::new(false));
-        let (sender, receiver) = mpsc::channel();
-        let seen = Arc::clone(&stop);
-        let thread = std::thread::spawn(move || serve(&config, |a| sender.send(a).unwrap(), &seen));
-        Self {
-            address: receiver.recv().unwrap(),
-            stop,
-            thread: Some(thread),
-        }
-    }
-
-    fn connect(&self) -> TcpStream {
-        let stream = TcpStream::connect(self.address).unwrap();
-        stream
-            .set_read_timeout(Some(Duration::from_secs(5)))
-            .unwrap();
-        stream
-    }
-
-    /// Sends the bytes, says that no more come, returns all that is answered.
-    fn exchange(&self, bytes: &[u8]) -> String {
-        let mut stream = self.connect();
-        stream.write_all(bytes).unwrap();
-        stream.shutdown(std::net::Shutdown::Write).unwrap();
-        let mut text = String::new();
-        stream.read_to_string(&mut text).unwrap();
-        text
-    }
-
-    fn stats(&self) -> AppStats {
-        let text = self.exchange(b"GET /_meshtax/stats HTTP/1.1\r\n\r\n");
-        serde_json::from_str(text.split_once("\r\n\r\n").unwrap().1).unwrap()
-    }
-}
-
-impl Drop for App {
-    fn drop(&mut self) {
-        self.stop.store(true, Ordering::Relaxed);
-        let outcome = self.thread.take().unwrap().join().unwrap();
-        assert!(outcome.is_ok(), "{outcome:?}");
-    }
-}
+use super::App;
 
 const PLAIN: &str = "HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\ncontent-length: 5\r\n\r\n01234";
 
@@ -227,4 +171,76 @@ fn errors_name_the_address_and_the_fix() {
         .unwrap_err()
         .to_string();
     assert_eq!(text, "threads is 0: use 1 to 1024");
+}
+
+#[test]
+fn bodies_longer_than_any_buffer_arrive_whole() {
+    let app = App::start(|config| config.response_bytes = 3_000_001);
+    let expected = super::digits(3_000_001);
+    for canary in ["", "x-meshtax-canary: c\r\n"] {
+        let request = format!("GET / HTTP/1.1\r\n{canary}\r\n");
+        // Pipelined, and with a HEAD between them that has no body.
+        let requests = format!("{request}HEAD / HTTP/1.1\r\n\r\n{request}");
+        let text = app.exchange(requests.as_bytes());
+        let mut rest = text.as_bytes();
+        for has_body in [true, false, true] {
+            let end = rest.windows(4).position(|w| w == b"\r\n\r\n").unwrap() + 4;
+            assert!(rest.starts_with(b"HTTP/1.1 200 OK\r\n"));
+            rest = &rest[end..];
+            if has_body {
+                assert!(rest.starts_with(&expected));
+                rest = &rest[expected.len()..];
+            }
+        }
+        assert!(rest.is_empty());
+    }
+}
+
+#[test]
+fn a_share_fails_and_is_counted() {
+    let app = App::start(|config| config.error_share = 0.3);
+    let text = app.exchange("GET / HTTP/1.1\r\n\r\n".repeat(500).as_bytes());
+    let failed = text.matches("HTTP/1.1 503 Service Unavailable\r\n").count();
+    let good = text.matches(PLAIN).count();
+    assert_eq!(failed + good, 500);
+    assert!((100..200).contains(&failed), "{failed}");
+    let stats = app.stats();
+    assert_eq!((stats.requests, stats.errors), (500, failed as u64));
+    let all = App::start(|config| config.error_share = 1.0);
+    let with_canary = all.exchange(b"GET / HTTP/1.1\r\nx-meshtax-canary: c6\r\n\r\n");
+    assert!(with_canary.starts_with("HTTP/1.1 503 "), "{with_canary}");
+    assert!(with_canary.contains("x-meshtax-canary: c6\r\n"));
+}
+
+#[test]
+fn who_waits_holds_up_nobody_and_keeps_the_order() {
+    let app = App::start(|config| {
+        config.wait = Some(meshtax_app::Wait::Uniform {
+            from_ns: 200_000_000,
+            to_ns: 210_000_000,
+        });
+    });
+    let begin = Instant::now();
+    let mut streams: Vec<_> = (0..20).map(|_| app.connect()).collect();
+    for stream in &mut streams {
+        stream.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
+    }
+    for stream in &mut streams {
+        let mut answer = vec![0; PLAIN.len()];
+        stream.read_exact(&mut answer).unwrap();
+        assert_eq!(answer, PLAIN.as_bytes());
+    }
+    let took = begin.elapsed();
+    assert!(took >= Duration::from_millis(200), "{took:?}");
+    assert!(took < Duration::from_millis(1500), "{took:?}");
+    let stats = app.stats();
+    assert_eq!((stats.requests, stats.delayed), (20, 20));
+    assert!(stats.delay_sum_ns >= 20 * 200_000_000, "{stats:?}");
+    // On one connection, one after the other; the last one closes it.
+    let two = "GET / HTTP/1.1\r\n\r\nGET / HTTP/1.1\r\nconnection: close\r\n\r\n";
+    let begin = Instant::now();
+    let text = app.exchange(two.as_bytes());
+    assert!(begin.elapsed() >= Duration::from_millis(400));
+    assert_eq!(text.matches("200 OK").count(), 2);
+    assert!(text.starts_with(PLAIN) && text.contains("connection: close\r\n"));
 }

@@ -1,0 +1,201 @@
+//! How the application runs, as plain data.
+
+use std::net::SocketAddr;
+
+use rustix::thread::CpuSet;
+use serde::{Deserialize, Serialize};
+
+use crate::AppError;
+
+/// The longest delay, in nanoseconds: ten seconds spun, and a minute waited.
+const MAX_SPIN_NS: u64 = 10_000_000_000;
+pub(crate) const MAX_WAIT_NS: u64 = 60_000_000_000;
+
+/// The most work per request, in steps: about ten seconds of it.
+const MAX_BURN: u64 = 10_000_000_000;
+
+/// How the application runs.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AppConfig {
+    /// Where to listen, and what is spoken there. Port 0 takes a free one.
+    pub listeners: Vec<Listener>,
+    /// The certificate of those that speak TLS; `None`: one is made that nobody vouches for.
+    pub identity: Option<Identity>,
+    /// The authorities that clients' certificates must come from, PEM: mutual TLS. `None`:
+    /// clients show none.
+    pub client_roots_pem: Option<String>,
+    /// Size of each answer's body, or of the message of a gRPC answer, in bytes.
+    pub response_bytes: u32,
+    /// gRPC answers with the request's own message instead, of at most 4 MiB.
+    pub grpc_echo: bool,
+    /// Spin this long before each answer, from when the request was read, in nanoseconds.
+    pub delay_ns: u64,
+    /// Wait before each answer, for a time of its own; other requests go on meanwhile.
+    pub wait: Option<Wait>,
+    /// Steps of work before each answer: a multiplication and an addition each, one after the
+    /// other.
+    pub burn: u64,
+    /// The share of requests that are answered with an error, 0 to 1: 503, or UNAVAILABLE.
+    pub error_share: f64,
+    /// Decides which requests fail and how long each waits.
+    pub seed: u64,
+    /// Cores of the threads, in turn.
+    pub cores: Option<Vec<u32>>,
+    /// Threads, each with listeners of its own on the same ports.
+    pub threads: u32,
+}
+
+/// An address, and what is spoken there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Listener {
+    /// The address.
+    pub address: SocketAddr,
+    /// What is spoken there.
+    pub protocol: Protocol,
+}
+
+/// A certificate and its key.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Identity {
+    /// The certificate, and those that vouch for it behind it, PEM.
+    pub chain_pem: String,
+    /// The certificate's private key, PEM.
+    pub key_pem: String,
+}
+
+/// What is spoken on an address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Protocol {
+    /// HTTP/1.1, and HTTP/2 with prior knowledge; gRPC within it. In clear.
+    Http,
+    /// The same within TLS.
+    Https,
+    /// Every byte comes back. In clear.
+    TcpEcho,
+    /// Every byte comes back, within TLS.
+    TlsEcho,
+}
+
+impl Protocol {
+    /// Whether a certificate is needed.
+    #[must_use]
+    pub fn is_tls(self) -> bool {
+        matches!(self, Self::Https | Self::TlsEcho)
+    }
+}
+
+/// How long answers wait. No answer waits for more than a minute.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub enum Wait {
+    /// Exponentially distributed.
+    Exponential {
+        /// The mean in nanoseconds.
+        mean_ns: u64,
+    },
+    /// Any time of a range, all alike.
+    Uniform {
+        /// The shortest, in nanoseconds.
+        from_ns: u64,
+        /// The longest, in nanoseconds.
+        to_ns: u64,
+    },
+    /// Its logarithm is normally distributed.
+    LogNormal {
+        /// The median in nanoseconds.
+        median_ns: u64,
+        /// The standard deviation of the natural logarithm.
+        sigma: f64,
+    },
+}
+
+impl AppConfig {
+    /// HTTP in clear on an address; one thread, answers of 1,024 bytes, no delay, no errors;
+    /// fields are public.
+    #[must_use]
+    pub fn new(listen: SocketAddr) -> Self {
+        Self::with(vec![Listener {
+            address: listen,
+            protocol: Protocol::Http,
+        }])
+    }
+
+    /// The same on these listeners.
+    #[must_use]
+    pub fn with(listeners: Vec<Listener>) -> Self {
+        Self {
+            listeners,
+            identity: None,
+            client_roots_pem: None,
+            response_bytes: 1024,
+            grpc_echo: false,
+            delay_ns: 0,
+            wait: None,
+            burn: 0,
+            error_share: 0.0,
+            seed: 1,
+            cores: None,
+            threads: 1,
+        }
+    }
+
+    pub(crate) fn validate(&self) -> Result<(), AppError> {
+        if self.listeners.is_empty() {
+            return invalid("listeners", "empty", "name an address to listen on");
+        }
+        if !(1..=1024).contains(&self.threads) {
+            return invalid("threads", self.threads, "use 1 to 1024");
+        }
+        if self.delay_ns > MAX_SPIN_NS {
+            return invalid("delay_ns", self.delay_ns, "use at most ten seconds");
+        }
+        if self.burn > MAX_BURN {
+            return invalid("burn", self.burn, "use at most 10,000,000,000");
+        }
+        if !(0.0..=1.0).contains(&self.error_share) {
+            return invalid("error_share", self.error_share, "use 0 to 1");
+        }
+        if let Some(wait) = self.wait {
+            wait.validate()?;
+        }
+        match &self.cores {
+            Some(cores) if cores.is_empty() => {
+                invalid("cores", "empty", "name a core, or leave it out")
+            }
+            Some(cores) if cores.iter().any(|core| *core as usize >= CpuSet::MAX_CPU) => {
+                invalid("cores", format!("{cores:?}"), "name cores of this machine")
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Wait {
+    fn validate(self) -> Result<(), AppError> {
+        let typical_ns = match self {
+            Self::Exponential { mean_ns } => mean_ns,
+            Self::Uniform { from_ns, to_ns } if from_ns > to_ns => {
+                let range = format!("{from_ns} to {to_ns}");
+                return invalid("wait", range, "put the shorter time first");
+            }
+            Self::Uniform { to_ns, .. } => to_ns,
+            Self::LogNormal { sigma, .. } if !(0.0..=5.0).contains(&sigma) => {
+                return invalid("sigma", sigma, "use 0 to 5");
+            }
+            Self::LogNormal { median_ns, .. } => median_ns,
+        };
+        if typical_ns > MAX_WAIT_NS {
+            return invalid("wait", typical_ns, "use at most a minute");
+        }
+        Ok(())
+    }
+}
+
+fn invalid<T>(field: &'static str, value: impl ToString, fix: &'static str) -> Result<T, AppError> {
+    let value = value.to_string();
+    Err(AppError::Invalid { field, value, fix })
+}

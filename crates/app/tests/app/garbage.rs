@@ -1,0 +1,389 @@
+//! Peers that speak HTTP/2 wrongly, on purpose or by accident.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::Shutdown;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use meshtax_app::Wait;
+use meshtax_http2::frame::{self, FrameHeader, PREFACE, code, flag, kind, setting};
+use meshtax_http2::hpack::encode_literal;
+use meshtax_http2::reader::{FrameReader, Piece};
+use proptest::prelude::*;
+
+use super::App;
+
+fn raw(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let mut out = Vec::new();
+    let length = payload.len() as u32;
+    let header = FrameHeader {
+        length,
+        kind,
+        flags,
+        stream,
+    };
+    header.write(&mut out);
+    out.extend_from_slice(payload);
+    out
+}
+
+fn preface(settings: &[(u16, u32)]) -> Vec<u8> {
+    let mut out = PREFACE.to_vec();
+    frame::settings(&mut out, settings);
+    out
+}
+
+fn block(headers: &[(&str, &str)]) -> Vec<u8> {
+    let mut block = Vec::new();
+    for (name, value) in headers {
+        encode_literal(&mut block, name.as_bytes(), value.as_bytes());
+    }
+    block
+}
+
+fn get_block() -> Vec<u8> {
+    block(&[(":method", "GET"), (":path", "/"), (":scheme", "http")])
+}
+
+fn get(stream: u32) -> Vec<u8> {
+    let mut out = Vec::new();
+    frame::headers(&mut out, stream, &get_block(), true);
+    out
+}
+
+/// A request whose body is to follow.
+fn post(stream: u32) -> Vec<u8> {
+    let mut out = Vec::new();
+    frame::headers(&mut out, stream, &get_block(), false);
+    out
+}
+
+/// What the server says to these bytes until it closes, or until the peer does.
+struct Said {
+    bodies: usize,
+    resets: Vec<(u32, u32)>,
+    goaway: Option<u32>,
+    pings: Vec<Vec<u8>>,
+}
+
+fn said(app: &App, bytes: &[u8]) -> Said {
+    let mut stream = app.connect();
+    let _ = stream.write_all(bytes);
+    let _ = stream.shutdown(Shutdown::Write);
+    let mut all = Vec::new();
+    if let Err(e) = stream.read_to_end(&mut all) {
+        assert_eq!(e.kind(), ErrorKind::ConnectionReset, "it hangs");
+    }
+    let mut said = Said {
+        bodies: 0,
+        resets: Vec::new(),
+        goaway: None,
+        pings: Vec::new(),
+    };
+    let mut input = &all[..];
+    let mut reader = FrameReader::new(16_384);
+    while let Some(piece) = reader.next(&mut input).unwrap() {
+        match piece {
+            Piece::Data { last, header, .. } if last && header.has(flag::END_STREAM) => {
+                said.bodies += 1;
+            }
+            Piece::Frame { header, payload } => match header.kind {
+                kind::RST_STREAM => {
+                    let code = frame::first_32_bits(payload);
+                    said.resets.push((header.stream, code));
+                }
+                kind::GOAWAY => said.goaway = Some(frame::goaway_code(payload)),
+                kind::PING => said.pings.push(payload.to_vec()),
+                _ => {}
+            },
+            Piece::Data { .. } => {}
+        }
+    }
+    said
+}
+
+#[test]
+fn faults_of_the_connection_are_named() {
+    let app = App::start(|_| {});
+    let update = |stream, by: u32| raw(kind::WINDOW_UPDATE, 0, stream, &by.to_be_bytes());
+    let settings = |parameter, value| {
+        let mut out = Vec::new();
+        frame::settings(&mut out, &[(parameter, value)]);
+        out
+    };
+    let mut oversized = post(1);
+    oversized.extend(raw(kind::DATA, 0, 1, &[0; 16_385]));
+    let faults = [
+        ("too long a frame", oversized, code::FRAME_SIZE_ERROR),
+        (
+            "a ping of 7 bytes",
+            raw(kind::PING, 0, 0, &[0; 7]),
+            code::FRAME_SIZE_ERROR,
+        ),
+        (
+            "data of the connection",
+            raw(kind::DATA, 0, 0, b"a"),
+            code::PROTOCOL_ERROR,
+        ),
+        (
+            "data of no stream",
+            raw(kind::DATA, 0, 1, b"a"),
+            code::PROTOCOL_ERROR,
+        ),
+        ("an even stream", get(2), code::PROTOCOL_ERROR),
+        (
+            "a reset of no stream",
+            raw(kind::RST_STREAM, 0, 1, &[0; 4]),
+            code::PROTOCOL_ERROR,
+        ),
+        (
+            "a push",
+            raw(kind::PUSH_PROMISE, 4, 1, &[0; 4]),
+            code::PROTOCOL_ERROR,
+        ),
+        (
+            "a lonely continuation",
+            raw(kind::CONTINUATION, 4, 1, &[]),
+            code::PROTOCOL_ERROR,
+        ),
+        (
+            "no headers",
+            raw(kind::HEADERS, 5, 1, &[0xff; 9]),
+            code::COMPRESSION_ERROR,
+        ),
+        ("an update by nothing", update(0, 0), code::PROTOCOL_ERROR),
+        ("an update of no stream", update(9, 1), code::PROTOCOL_ERROR),
+        (
+            "too large a window",
+            update(0, 0x7fff_ffff),
+            code::FLOW_CONTROL_ERROR,
+        ),
+        (
+            "too large a first window",
+            settings(4, 1 << 31),
+            code::FLOW_CONTROL_ERROR,
+        ),
+        (
+            "too small a frame size",
+            settings(5, 100),
+            code::PROTOCOL_ERROR,
+        ),
+        (
+            "a push that is half allowed",
+            settings(2, 2),
+            code::PROTOCOL_ERROR,
+        ),
+    ];
+    for (what, bytes, code) in faults {
+        let said = said(&app, &[preface(&[]), bytes, get(101)].concat());
+        assert_eq!(said.goaway, Some(code), "{what}");
+        assert_eq!(said.bodies, 0, "{what}");
+    }
+    let unsettled = said(&app, &[PREFACE.to_vec(), get(1)].concat());
+    assert_eq!(unsettled.goaway, Some(code::PROTOCOL_ERROR));
+    let endless = raw(kind::CONTINUATION, 0, 1, &[0; 16_384]).repeat(9);
+    let endless = [preface(&[]), raw(kind::HEADERS, 0, 1, &[]), endless].concat();
+    assert_eq!(said(&app, &endless).goaway, Some(code::ENHANCE_YOUR_CALM));
+}
+
+#[test]
+fn faults_of_a_stream_end_that_stream_only() {
+    let app = App::start(|_| {});
+    let update = |stream, by: u32| raw(kind::WINDOW_UPDATE, 0, stream, &by.to_be_bytes());
+    let headers = |headers: &[(&str, &str)]| raw(kind::HEADERS, 5, 1, &block(headers));
+    let too_much = raw(kind::DATA, 0, 1, &[0; 16_000]).repeat(2);
+    let faults = [
+        (
+            "no path",
+            headers(&[(":method", "GET")]),
+            code::PROTOCOL_ERROR,
+        ),
+        (
+            "no method",
+            headers(&[(":path", "/")]),
+            code::PROTOCOL_ERROR,
+        ),
+        (
+            "a second head",
+            [get(1), get(1)].concat(),
+            code::STREAM_CLOSED,
+        ),
+        (
+            "half trailers",
+            [post(1), post(1)].concat(),
+            code::PROTOCOL_ERROR,
+        ),
+        (
+            "no update",
+            [post(1), update(1, 0)].concat(),
+            code::PROTOCOL_ERROR,
+        ),
+        (
+            "too large a window",
+            [post(1), update(1, 0x7fff_ffff)].concat(),
+            code::FLOW_CONTROL_ERROR,
+        ),
+    ];
+    for (what, bytes, code) in faults {
+        // What was on its way to the stream is ignored.
+        let said = said(
+            &app,
+            &[preface(&[]), bytes, too_much.clone(), get(3)].concat(),
+        );
+        assert_eq!(said.resets, [(1, code)], "{what}");
+        assert_eq!(said.goaway, None, "{what}");
+        assert!(said.bodies >= 1, "{what}");
+    }
+}
+
+#[test]
+fn what_is_not_known_is_ignored() {
+    let app = App::start(|_| {});
+    let noise = [
+        raw(0xbb, 0xff, 7, b"unknown"),
+        raw(kind::PRIORITY, 0, 1, &[0; 5]),
+        raw(kind::PING, 0, 0, b"12345678"),
+        raw(kind::PING, flag::ACK, 0, b"87654321"),
+        raw(kind::GOAWAY, 0, 0, &[0; 12]),
+        raw(kind::SETTINGS, 0, 0, &[0xaa, 0xaa, 0, 0, 0, 1]),
+    ];
+    let said = said(&app, &[preface(&[]), noise.concat(), get(1)].concat());
+    assert_eq!((said.bodies, said.goaway), (1, None));
+    assert_eq!(said.pings, [b"12345678"]);
+}
+
+#[test]
+fn the_preface_may_come_in_any_pieces() {
+    let app = App::start(|_| {});
+    for piece in [1, 5, 24, 25] {
+        let mut stream = app.connect();
+        stream.set_nodelay(true).unwrap();
+        let bytes = [preface(&[]), get(1)].concat();
+        for part in bytes.chunks(piece) {
+            stream.write_all(part).unwrap();
+            std::thread::sleep(Duration::from_micros(200));
+        }
+        let mut begin = [0; 4];
+        stream.read_exact(&mut begin).unwrap();
+        assert_eq!(begin[3], kind::SETTINGS);
+    }
+    // Nearly one: that is HTTP/1.1, and refused as such.
+    let mut wrong = PREFACE.to_vec();
+    wrong[20] = b'x';
+    assert!(app.exchange(&wrong).starts_with("HTTP/1.1 400 "));
+    assert!(
+        app.exchange(b"PRI / HTTP/1.1\r\n\r\n")
+            .starts_with("HTTP/1.1 200 ")
+    );
+    assert_eq!(app.exchange(b"PRI"), "");
+}
+
+#[test]
+fn too_many_streams_are_refused() {
+    let app = App::start(|_| {});
+    let open: Vec<u8> = (0..1200).flat_map(|i| post(1 + 2 * i)).collect();
+    let said = said(&app, &[preface(&[]), open].concat());
+    assert_eq!(said.resets.len(), 200);
+    assert_eq!(said.resets[0], (2001, code::REFUSED_STREAM));
+}
+
+#[test]
+fn who_only_asks_and_never_reads_is_not_read_from() {
+    let app = App::start(|_| {});
+    let ping = raw(kind::PING, 0, 0, &[1; 8]).repeat(1000);
+    let asks = (0..1000).flat_map(|i| get(1 + 2 * i)).collect();
+    for flood in [ping, asks] {
+        let mut stream = app.connect();
+        stream
+            .set_write_timeout(Some(Duration::from_millis(300)))
+            .unwrap();
+        stream
+            .write_all(&preface(&[(setting::INITIAL_WINDOW_SIZE, 1 << 30)]))
+            .unwrap();
+        // The second kind ends with the streams' numbers: those of later rounds are closed.
+        let taken = (0..20_000)
+            .take_while(|_| stream.write_all(&flood).is_ok())
+            .count();
+        assert!(taken < 5000, "{taken} times {} bytes", flood.len());
+    }
+}
+
+#[test]
+fn who_ends_early_still_gets_what_waits() {
+    let app = App::start(|config| {
+        config.wait = Some(Wait::Uniform {
+            from_ns: 50_000_000,
+            to_ns: 60_000_000,
+        });
+    });
+    let said = said(&app, &[preface(&[]), get(1), get(3)].concat());
+    assert_eq!((said.bodies, said.goaway), (2, None));
+}
+
+/// One application for all cases, so that what one leaves behind strikes the next.
+fn battered() -> &'static App {
+    static APP: OnceLock<App> = OnceLock::new();
+    APP.get_or_init(|| {
+        App::start(|config| {
+            config.response_bytes = 100_000;
+            config.grpc_echo = true;
+        })
+    })
+}
+
+fn any_frames() -> impl Strategy<Value = Vec<u8>> {
+    let payload = || proptest::collection::vec(any::<u8>(), 0..40);
+    let stream = || (0_u32..12).prop_map(|i| i);
+    let grpc = || {
+        block(&[
+            (":method", "POST"),
+            (":path", "/a/b"),
+            ("content-type", "application/grpc"),
+        ])
+    };
+    let one = prop_oneof![
+        stream().prop_map(|id| raw(kind::HEADERS, 5, id, &get_block())),
+        stream().prop_map(|id| raw(kind::HEADERS, 4, id, &get_block())),
+        stream().prop_map(move |id| raw(kind::HEADERS, 4, id, &grpc())),
+        (stream(), payload(), any::<bool>()).prop_map(|(id, body, end)| raw(
+            kind::DATA,
+            u8::from(end),
+            id,
+            &body
+        )),
+        (stream(), any::<u32>()).prop_map(|(id, by)| raw(
+            kind::WINDOW_UPDATE,
+            0,
+            id,
+            &by.to_be_bytes()
+        )),
+        (1_u16..7, any::<u32>()).prop_map(|(parameter, value)| {
+            let mut out = Vec::new();
+            frame::settings(&mut out, &[(parameter, value)]);
+            out
+        }),
+        stream().prop_map(|id| raw(kind::RST_STREAM, 0, id, &[0; 4])),
+        (any::<u8>(), any::<u8>(), stream(), payload())
+            .prop_map(|(kind, flags, id, payload)| raw(kind, flags, id, &payload)),
+        payload(),
+    ];
+    proptest::collection::vec(one, 0..20).prop_map(|frames| frames.concat())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+
+    #[test]
+    fn nothing_breaks_the_server(bytes in any_frames(), with_preface in 0_u8..10) {
+        let app = battered();
+        let mut all = if with_preface > 0 { preface(&[]) } else { Vec::new() };
+        all.extend(bytes);
+        let mut stream = app.connect();
+        let _ = stream.write_all(&all);
+        let _ = stream.shutdown(Shutdown::Write);
+        let end = stream.read_to_end(&mut Vec::new());
+        let in_time = end.is_ok() || end.is_err_and(|e| e.kind() == ErrorKind::ConnectionReset);
+        prop_assert!(in_time, "it hangs");
+        prop_assert_eq!(app.stats().connections, 1);
+    }
+}
