@@ -116,10 +116,11 @@ impl Connection {
                 continue;
             }
             if self.ended {
-                return match self.waits() {
-                    true => Next::Stay,
-                    false => Next::Close,
-                };
+                if self.waits() {
+                    return Next::Stay;
+                }
+                self.link.farewell();
+                return Next::Close;
             }
             let (count, drained) = match self.link.read(buffer, hang_up) {
                 Ok((0, _)) => {

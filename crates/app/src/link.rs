@@ -87,6 +87,13 @@ impl Link {
         self.out_at < self.out.len() || self.body_left > 0 || self.transport.has_unsent()
     }
 
+    /// The peer sends no more, and all was sent to it.
+    pub(crate) fn farewell(&mut self) {
+        if !self.finished {
+            self.transport.finish(false);
+        }
+    }
+
     /// Answers that are kept here, in bytes.
     pub(crate) fn unsent(&self) -> usize {
         self.out.len() - self.out_at

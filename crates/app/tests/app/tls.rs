@@ -181,6 +181,18 @@ fn bytes_come_back_within_tls() {
 }
 
 #[test]
+fn who_says_farewell_first_hears_one() {
+    let app = App::start(https);
+    let mut stream = connect(&app, &anyone(&[]));
+    stream.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
+    stream.conn.send_close_notify();
+    stream.flush().unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).unwrap();
+    assert!(text.ends_with("01234"), "{text}");
+}
+
+#[test]
 fn what_is_no_tls_ends_and_others_go_on() {
     let app = App::start(https);
     let mut good = connect(&app, &anyone(&[]));
