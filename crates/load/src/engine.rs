@@ -716,12 +716,18 @@ impl<'a> Engine<'a> {
 
     /// A connection is of no use any more: what it carried has failed.
     fn connection_failed(&mut self, index: u32, failure: Failure, now_ns: u64) {
+        let mut carried = 0;
         while let Some(request) = self.pool.connections[index as usize].take_any() {
             self.recorder.failed(&request, failure);
             self.ended(index, now_ns);
+            carried += 1;
         }
-        // Without a request on it the peer may close it: that is no error.
         let was_good = self.pool.connections[index as usize].proven;
+        // Without a request on it the peer may close it: that is no error. But over TLS 1.3 it is
+        // open before the server has judged us, and that it never was of use is then one.
+        if carried == 0 && !was_good && failure == Failure::Tls {
+            self.recorder.attempt_failed(failure, now_ns);
+        }
         self.pool.reopen(index, now_ns, was_good);
     }
 

@@ -126,6 +126,7 @@ impl Tally {
             completed: self.completed,
             succeeded: self.succeeded,
             errors: self.errors.clone(),
+            failed_attempts: self.failed_attempts,
             // What was offered and has not ended; the sum over the tallies is what counts, and
             // one of them alone may be negative: an answer's tally is not its request's.
             unanswered: 0,

@@ -127,8 +127,12 @@ pub struct LoadResult {
     pub completed: u64,
     /// Answers with status 200-399 whose last byte came in the window: goodput.
     pub succeeded: u64,
-    /// Errors of requests offered in the window.
+    /// Errors of requests offered in the window, and of attempts to connect made in it.
     pub errors: ErrorCounts,
+    /// The errors that belong to no request: a connection was to be kept open and could not be
+    /// made. The other errors, the answers and `unanswered` are `offered`.
+    #[serde(default)]
+    pub failed_attempts: u64,
     /// Requests offered in the window that were still without an answer when waiting ended.
     pub unanswered: u64,
     /// Answers to requests offered in the window, by HTTP status.
@@ -199,6 +203,7 @@ impl LoadResult {
         self.completed += other.completed;
         self.succeeded += other.succeeded;
         self.errors.add(&other.errors);
+        self.failed_attempts += other.failed_attempts;
         self.unanswered += other.unanswered;
         add_counts(&mut self.status, &other.status);
         add_counts(&mut self.grpc_status, &other.grpc_status);

@@ -211,13 +211,9 @@ pub(crate) fn answered(result: &LoadResult) -> u64 {
     result.status.values().sum()
 }
 
-/// Errors that are the end of a request. A connection that is kept is opened without one.
-pub(crate) fn failed(spec: &LoadSpec, result: &LoadResult) -> u64 {
-    let errors = &result.errors;
-    if spec.requests_per_connection.is_some() {
-        return errors.total();
-    }
-    errors.reset + errors.timeout + errors.protocol
+/// Errors that are the end of a request.
+pub(crate) fn failed(result: &LoadResult) -> u64 {
+    result.errors.total() - result.failed_attempts
 }
 
 /// What holds for any load: each request that was offered ends exactly once.
@@ -226,7 +222,7 @@ pub(crate) fn books(spec: &LoadSpec, result: &LoadResult) {
     let answered = answered(result);
     assert_eq!(
         result.offered,
-        answered + failed(spec, result) + result.unanswered,
+        answered + failed(result) + result.unanswered,
         "{name}: {result:?}"
     );
     for (what, histogram) in [

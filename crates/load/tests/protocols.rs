@@ -1,0 +1,215 @@
+//! Every protocol, in clear, over TLS and over mutual TLS, kept and new connections, both loops,
+//! against the real application.
+
+use std::net::SocketAddr;
+use std::sync::atomic::AtomicBool;
+use std::sync::mpsc;
+
+use meshtax_app::{AppConfig, Identity, Listener, Protocol as Spoken, serve_all};
+use meshtax_load::{LoadError, LoadModel, LoadSpec, Protocol, Tls, run};
+use meshtax_model::experiment::Arrivals;
+use meshtax_model::trial::LoadResult;
+use meshtax_tls::{ClientTls, SECRET_NAME, ServerTls, secret_tls};
+
+/// One listener of each kind, and what a client needs for those with TLS.
+struct Server {
+    http: SocketAddr,
+    https: SocketAddr,
+    tcp: SocketAddr,
+    tls_echo: SocketAddr,
+    client: ClientTls,
+}
+
+fn server(is_mutual: bool) -> Server {
+    let (client, server) = secret_tls("a secret of this test").unwrap();
+    let ServerTls {
+        chain_pem,
+        key_pem,
+        client_roots_pem,
+        ..
+    } = server;
+    let (sender, receiver) = mpsc::channel();
+    std::thread::spawn(move || {
+        let any = "127.0.0.1:0".parse().unwrap();
+        let kinds = [
+            Spoken::Http,
+            Spoken::Https,
+            Spoken::TcpEcho,
+            Spoken::TlsEcho,
+        ];
+        let mut config = AppConfig::new(any);
+        config.listeners = kinds
+            .map(|protocol| Listener {
+                address: any,
+                protocol,
+            })
+            .to_vec();
+        config.identity = Some(Identity { chain_pem, key_pem });
+        config.client_roots_pem = client_roots_pem.filter(|_| is_mutual);
+        let ready = |addresses: &[Listener]| {
+            sender
+                .send(addresses.iter().map(|l| l.address).collect::<Vec<_>>())
+                .unwrap();
+        };
+        serve_all(&config, ready, &AtomicBool::new(false)).unwrap();
+    });
+    let at = receiver.recv().unwrap();
+    Server {
+        http: at[0],
+        https: at[1],
+        tcp: at[2],
+        tls_echo: at[3],
+        client,
+    }
+}
+
+impl Server {
+    fn spec(&self, protocol: Protocol, credentials: Option<ClientTls>) -> LoadSpec {
+        let target = match (protocol, &credentials) {
+            (Protocol::Tcp, None) => self.tcp,
+            (Protocol::Tcp, Some(_)) => self.tls_echo,
+            (_, None) => self.http,
+            (_, Some(_)) => self.https,
+        };
+        let mut spec = LoadSpec::new(target);
+        spec.protocol = protocol;
+        spec.tls = credentials.map(|credentials| Tls {
+            credentials,
+            server_name: SECRET_NAME.into(),
+        });
+        spec.connections = 4;
+        spec.window_ns = 150_000_000;
+        spec.seed = 9;
+        if protocol == Protocol::Tcp {
+            spec.requests[0].body = b"some bytes that come back".to_vec();
+        }
+        if matches!(protocol, Protocol::Grpc { .. }) {
+            spec.requests[0].path = "/meshtax.Echo/Say".into();
+            spec.requests[0].body = b"a message".to_vec();
+        }
+        spec
+    }
+}
+
+const PROTOCOLS: [Protocol; 4] = [
+    Protocol::Http1,
+    Protocol::Http2 { streams: 7 },
+    Protocol::Grpc { streams: 7 },
+    Protocol::Tcp,
+];
+
+fn checked(spec: &LoadSpec) -> LoadResult {
+    let r = run(spec, &mut |_| {}).unwrap();
+    let what = format!("{spec:?} {r:?}");
+    assert_eq!(r.errors.total() + r.unanswered, 0, "{what}");
+    assert_eq!(r.status[&200], r.offered, "{what}");
+    assert!(r.offered >= 20, "{what}");
+    assert_eq!(r.response.count(), r.offered, "{what}");
+    assert_eq!(r.first_byte.count(), r.offered, "{what}");
+    assert!(r.bytes_sent > 0 && r.bytes_received > 0, "{what}");
+    if matches!(spec.protocol, Protocol::Grpc { .. }) {
+        assert_eq!(r.grpc_status[&0], r.offered, "{what}");
+    } else {
+        assert!(r.grpc_status.is_empty(), "{what}");
+    }
+    let handshakes = r.connections_opened;
+    assert!(r.connect.count().abs_diff(handshakes) <= 4, "{what}");
+    let secured = if spec.tls.is_some() { handshakes } else { 0 };
+    assert!(r.tls_handshake.count().abs_diff(secured) <= 4, "{what}");
+    r
+}
+
+fn all_loads(server: &Server, credentials: Option<&ClientTls>) {
+    for protocol in PROTOCOLS {
+        for lifetime in [None, Some(1), Some(5)] {
+            for model in [
+                LoadModel::closed(),
+                LoadModel::open(400.0, Arrivals::Poisson),
+            ] {
+                let mut spec = server.spec(protocol, credentials.cloned());
+                spec.requests_per_connection = lifetime;
+                spec.model = model;
+                let r = checked(&spec);
+                let least = lifetime.map_or(4, |most| r.offered / u64::from(most));
+                assert!(r.connections_opened >= least, "{spec:?} {r:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn in_clear() {
+    all_loads(&server(false), None);
+}
+
+#[test]
+fn over_tls() {
+    let server = server(false);
+    let trusting = ClientTls {
+        chain_pem: None,
+        key_pem: None,
+        ..server.client.clone()
+    };
+    all_loads(&server, Some(&trusting));
+}
+
+#[test]
+fn over_mutual_tls() {
+    let server = server(true);
+    all_loads(&server, Some(&server.client));
+}
+
+#[test]
+fn any_certificate_if_asked_for_and_no_other_if_not() {
+    let server = server(false);
+    let insecure = ClientTls {
+        insecure: true,
+        ..ClientTls::default()
+    };
+    checked(&server.spec(Protocol::Http1, Some(insecure)));
+    let (stranger, _) = secret_tls("another secret").unwrap();
+    let error = run(&server.spec(Protocol::Http1, Some(stranger)), &mut |_| {}).unwrap_err();
+    let text = error.to_string();
+    assert!(matches!(error, LoadError::Connect { .. }), "{text}");
+    assert!(
+        text.contains("certificate") && text.contains("trust"),
+        "{text}"
+    );
+}
+
+#[test]
+fn without_a_certificate_mutual_tls_is_an_error_that_says_so() {
+    let server = server(true);
+    let anonymous = ClientTls {
+        chain_pem: None,
+        key_pem: None,
+        ..server.client.clone()
+    };
+    let mut spec = server.spec(Protocol::Http1, Some(anonymous));
+    spec.connect_timeout_ns = 500_000_000;
+    // TLS 1.3's client is done before the server has judged it: the load may begin, and fail.
+    match run(&spec, &mut |_| {}) {
+        Err(error) => assert!(error.to_string().contains("TLS"), "{error}"),
+        Ok(r) => assert!(r.completed == 0 && r.errors.total() > 0, "{r:?}"),
+    }
+}
+
+#[test]
+fn bodies_go_both_ways_over_http2() {
+    let server = server(false);
+    for credentials in [
+        None,
+        Some(ClientTls {
+            insecure: true,
+            ..ClientTls::default()
+        }),
+    ] {
+        let mut spec = server.spec(Protocol::Http2 { streams: 3 }, credentials);
+        spec.requests[0].method = "POST".into();
+        spec.requests[0].body = vec![b'x'; 300_000];
+        spec.window_ns = 3_600_000_000_000;
+        spec.max_requests = Some(40);
+        let r = checked(&spec);
+        assert!(r.bytes_sent > 40 * 300_000, "{r:?}");
+    }
+}
