@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from . import servers
-from .figures import Bound, Samples, Table, cell, count, millis, percent, ratio, significant
+from .figures import Bound, Table, cell, count, millis, percent, ratio, significant
 from .process import Trouble, output_of, run
 from .tools import SHARES, Scene, Unsupported
 
@@ -25,9 +25,14 @@ class Job:
     rounds: int | None = None  # no more rounds than this
 
 
+PEER_ROUNDS = "Tools that no bound is about ran in three of the rounds."
+
+
 class Experiment:
     name = ""
-    about = ""
+    cases = ("",)
+    # Rounds of those that no bound compares, where a run is long.
+    peer_rounds = 3
 
     def __init__(self, bench, options):
         self.bench, self.options = bench, options
@@ -176,14 +181,16 @@ def named(tool):
 
 class OpenLoop(Experiment):
     name = "open"
-    rates = (1000, 10_000)
+    rates = {"1,000/s": 1000, "10,000/s": 10_000}
+    cases = tuple(rates)
 
     def jobs(self):
-        for rate in self.rates:
+        for case, rate in self.rates.items():
             scene = Scene("open", 0, seconds=self.seconds(8.0), rate=rate)
             for tool in self.chosen(scene):
                 near = tool.name in (OURS, FLOOR_OPEN)
-                yield Job(f"{rate:,}/s", tool.name, self.measure(tool, rate), near=near)
+                rounds = None if near else self.peer_rounds
+                yield Job(case, tool.name, self.measure(tool, rate), near=near, rounds=rounds)
 
     def measure(self, tool, rate):
         def one(number):
@@ -234,12 +241,13 @@ class OpenLoop(Experiment):
             rows,
             [
                 "*burst*: arrivals less than 20 % of the ideal gap after the one before. *schedule "
-                "error*: distance from the ideal grid whose phase fits best."
+                "error*: distance from the ideal grid whose phase fits best.",
+                PEER_ROUNDS,
             ],
         )
 
     def bounds(self, samples):
-        for case in samples.cases() or [f"{rate:,}/s" for rate in self.rates]:
+        for case in self.cases:
             values = samples.ratios(case, OURS, FLOOR_OPEN, "error_p99_us")
             yield Bound(f"open loop, {case}: schedule error p99 / the floor's", values, 1.25)
             mine = samples.of(case, OURS, "burst_share")
@@ -265,12 +273,12 @@ def said_own(said):
 
 class Stalls(Experiment):
     name = "stall"
+    cases = ("server", "generator")
     rate, stall_s, usual_s = 1000, 0.3, 10.0
-    peer_rounds = 3
 
     def jobs(self):
         scene = Scene("open", 0, seconds=self.usual_s, rate=self.rate, latencies=True)
-        for case in ("server", "generator"):
+        for case in self.cases:
             for tool in self.chosen(scene):
                 near = tool.name in (OURS, FLOOR_OPEN)
                 rounds = None if near else self.peer_rounds
@@ -314,7 +322,7 @@ class Stalls(Experiment):
                 "Honesty: one stall of 300 ms in a run of 10 s at 1,000/s",
                 ["who stood still, and who says what (ms)", *names],
                 rows,
-                ["-: the tool has no such percentile."],
+                ["-: the tool has no such percentile.", PEER_ROUNDS],
             )
         ]
 
@@ -327,7 +335,7 @@ class Stalls(Experiment):
         return sum(known) / len(known) if known else None
 
     def bounds(self, samples):
-        for case in ("server", "generator"):
+        for case in self.cases:
             for name in ("p98", "p99", "p99.9", "max"):
                 found = samples.of(case, OURS, f"ratio_{name}")
                 # The median's distance, not the median of distances: sign matters.
@@ -338,13 +346,15 @@ class Stalls(Experiment):
 
 class Poisson(Experiment):
     name = "poisson"
+    generators = {"one generator": 1, "two generators, merged": 2}
+    cases = tuple(generators)
     rate, usual_s = 1000, 30.0
 
     def jobs(self):
         tool = self.bench.tools.get(OURS)
         if tool is None or self.options.tools and OURS not in self.options.tools:
             return
-        for case, generators in (("one generator", 1), ("two generators, merged", 2)):
+        for case, generators in self.generators.items():
             yield Job(case, OURS, self.measure(tool, generators))
 
     def measure(self, tool, generators):
@@ -369,7 +379,8 @@ class Poisson(Experiment):
                 beside = [tool.command(scene) for scene in scenes[1:]]
                 finished, _said = self.offer(tool, scenes[0], server, beside=beside)
                 served = server.stop()["requests"]
-            seen = analysed(self.bench, [arrivals], self.rate, 1.0, "--poisson")
+            trim = min(1.0, seconds / 8)
+            seen = analysed(self.bench, [arrivals], self.rate, trim, "--poisson")
             return finished.counted() | seen | {"served": served}
 
         return one
@@ -399,7 +410,7 @@ class Poisson(Experiment):
         return [Table("Poisson arrivals at the server", header, rows, [note])]
 
     def bounds(self, samples):
-        for case in ("one generator", "two generators, merged"):
+        for case in self.cases:
             values = list(samples.of(case, OURS, "ks_p").values())
             yield Bound(f"Poisson, {case}: p", values, 0.05, at_least=True)
 
@@ -408,12 +419,13 @@ class Http2(Experiment):
     name = "http2"
     title = "HTTP/2 in clear (prior knowledge)"
     kind = "http2"
-    shapes = ((32, 10), (4, 100), (64, 1))
+    shapes = {"64 × 1": (64, 1), "32 × 10": (32, 10), "4 × 100": (4, 100)}
+    cases = tuple(shapes)
     others = ("h2load", "oha")
 
     def server(self):
-        """The one that was asked for, else nghttpd: it is neither ours nor the slowest."""
-        name = self.options.h2_server
+        """The one that was asked for, else nghttpd, which is not ours."""
+        name = self.options.h2_server or ("nghttpd" if self.bench.nghttpd else "meshtax")
         if name == "meshtax":
             return servers.meshtax(self.bench, body=64)
         if name == "nginx":
@@ -421,12 +433,11 @@ class Http2(Experiment):
         return servers.nghttpd(self.bench)
 
     def jobs(self):
-        for connections, streams in self.shapes:
+        for case, (connections, streams) in self.shapes.items():
             scene = Scene(self.kind, 0, connections, self.seconds(5.0), streams=streams)
             for tool in self.chosen(scene):
                 if tool.name not in (OURS, *self.others):
                     continue
-                case = f"{connections} × {streams}"
                 near = tool.name in (OURS, "h2load")
                 measure = self.measure(tool, connections, streams)
                 yield Job(case, tool.name, measure, near=near)
@@ -474,8 +485,7 @@ class Http2(Experiment):
         return [Table(self.title, header, rows)]
 
     def bounds(self, samples):
-        for connections, streams in self.shapes:
-            case = f"{connections} × {streams}"
+        for case in self.cases:
             values = samples.ratios(case, OURS, "h2load", "cpu_s_per_100k")
             yield Bound(f"{self.name}, {case}: CPU per request / h2load's", values, 1.25)
 
@@ -484,7 +494,8 @@ class Grpc(Http2):
     name = "grpc"
     title = "gRPC, unary, an empty message each way"
     kind = "grpc"
-    shapes = ((32, 10), (64, 1))
+    shapes = {"64 × 1": (64, 1), "32 × 10": (32, 10)}
+    cases = tuple(shapes)
     others = ("h2load",)
 
     def server(self):
@@ -493,16 +504,20 @@ class Grpc(Http2):
 
 class Memory(Experiment):
     name = "memory"
+    few, many = "100,000 requests", "10,000,000 requests"
+    fewer = "1,000,000 requests"  # in a quick look
+    cases = (few, fewer, many)
 
     def jobs(self):
-        big = 1_000_000 if self.options.quick else 10_000_000
-        for requests in (100_000, big):
+        for case in (self.few, self.fewer if self.options.quick else self.many):
+            requests = int(case.partition(" ")[0].replace(",", ""))
             scene = Scene("closed", 0, requests=requests)
             for tool in self.chosen(scene):
                 if tool.name not in (OURS, FLOOR_CLOSED):
                     continue
-                case = f"{requests:,} requests"
-                yield Job(case, tool.name, self.measure(tool, requests), rounds=3)
+                near = tool.name == OURS
+                rounds = None if near else self.peer_rounds
+                yield Job(case, tool.name, self.measure(tool, requests), near, rounds)
 
     def measure(self, tool, requests):
         def one(number):
@@ -529,17 +544,15 @@ class Memory(Experiment):
         return [Table("Memory against the number of requests", header, rows)]
 
     def bounds(self, samples):
-        cases = samples.cases()
-        more = []
-        if len(cases) == 2:
-            few, many = (samples.of(case, OURS, "peak_mb") for case in cases)
-            more = [many[r] - few[r] for r in many if r in few]
-        text = "memory: what many requests take above a hundred thousand, in MB"
+        few, many = (samples.of(case, OURS, "peak_mb") for case in (self.few, self.many))
+        more = [many[r] - few[r] for r in many if r in few]
+        text = "memory: what ten million requests take above a hundred thousand, in MB"
         yield Bound(text, more, 2.0)
 
 
 class Serve(Experiment):
     name = "serve"
+    cases = ("HTTP/1.1", "HTTP/2")
     body = 1024
 
     def jobs(self):
@@ -610,13 +623,9 @@ class Serve(Experiment):
         return [Table(title, [*header, "peak memory MB"], rows)]
 
     def bounds(self, samples):
-        for case in samples.cases() or ["HTTP/1.1"]:
+        for case in self.cases:
             values = samples.ratios(case, "meshtax serve", "nginx", "cpu_s_per_100k")
             yield Bound(f"meshtax serve, {case}: CPU per request / nginx's", values, 1.0)
 
 
 ALL = (ClosedLoop, NewConnections, OpenLoop, Stalls, Poisson, Http2, Grpc, Memory, Serve)
-
-
-def samples_of(all_samples, experiment):
-    return Samples(all_samples, experiment.name)

@@ -8,7 +8,8 @@ class Samples:
     """What was measured: a dictionary per run of a tool."""
 
     def __init__(self, all_samples, experiment):
-        self.all = [s for s in all_samples if s["experiment"] == experiment]
+        self.all = [s for s in all_samples if s["experiment"] == experiment.name]
+        self.order = experiment.cases
 
     def of(self, case, tool, key):
         """A figure's values, by round."""
@@ -19,11 +20,13 @@ class Samples:
         }
 
     def tools(self, case):
-        """Those that were tried, in the order of their first median."""
+        """Those that were tried."""
         return list(dict.fromkeys(s["tool"] for s in self.all if s["case"] == case))
 
     def cases(self):
-        return list(dict.fromkeys(s["case"] for s in self.all))
+        """Those that were measured, in the experiment's order."""
+        found = {s["case"] for s in self.all}
+        return [case for case in self.order if case in found]
 
     def failure(self, case, tool):
         """Why a tool has no figure, if it has none."""

@@ -16,7 +16,7 @@ from pathlib import Path
 from statistics import median
 
 from . import experiments, install, tools
-from .figures import Table, percent
+from .figures import Samples, Table, percent
 from .process import Bench, Trouble, output_of
 
 HERE = Path(__file__).resolve().parent.parent
@@ -50,7 +50,7 @@ def arguments(words):
     add("--meshtax", type=Path, metavar="FILE", help="this binary instead of building one")
     add("--server-core", type=int, default=0, help="core of the servers [0]")
     add("--load-core", type=int, default=1, help="core of the generators [1]")
-    add("--h2-server", choices=("nghttpd", "meshtax", "nginx"), default="nghttpd")
+    add("--h2-server", choices=("nghttpd", "meshtax", "nginx"), help="for HTTP/2 [nghttpd]")
     options = parser.parse_args(words)
     options.only = options.only.split(",")
     if unknown := set(options.only) - set(names.split(",")):
@@ -167,7 +167,6 @@ def environment(bench, options):
         "rounds": options.rounds,
         "seed": options.seed,
         "quick": options.quick,
-        "h2_server": options.h2_server,
         "versions": versions,
         "missing": bench.missing,
     }
@@ -180,6 +179,8 @@ def measure(options):
     out = options.out or HERE / "results" / datetime.now().strftime("%Y%m%d-%H%M%S")
     with tempfile.TemporaryDirectory(prefix="loadgen-bench-") as scratch:
         bench = prepare(options, Path(scratch))
+        # From here on this process works on the server's core only, and hardly at all.
+        os.sched_setaffinity(0, {options.server_core})
         out.mkdir(parents=True, exist_ok=True)
         results = {"environment": environment(bench, options), "samples": []}
         order = random.Random(options.seed)
@@ -247,7 +248,7 @@ def show(results, options):
         if kind.name not in options.only:
             continue
         experiment = kind(None, options)
-        samples = experiments.samples_of(results["samples"], experiment)
+        samples = Samples(results["samples"], experiment)
         if samples.all:
             parts += [table.markdown() for table in experiment.tables(samples)]
             bounds += experiment.bounds(samples)

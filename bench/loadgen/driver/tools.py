@@ -151,8 +151,7 @@ class Meshtax(Tool):
         words += ["--core", self.bench.load_core]
         if scene.requests:
             words += [self.need("--requests"), scene.requests]
-        if scene.seconds:
-            words += ["-z", f"{scene.seconds:g}s"]
+        words += ["-z", f"{scene.seconds or 600:g}s"]
         if scene.rate:
             arrivals = "poisson" if scene.poisson else "constant"
             words += ["-q", scene.rate, "--arrivals", arrivals, "--seed", scene.seed]
@@ -203,9 +202,12 @@ class Wrk(Tool):
 
     def read(self, finished, scene):
         text = finished.stdout
-        completed = int(need(r"(\d+) requests in", text))
-        errors = re.search(r"Socket errors: connect (\d+), read (\d+), write (\d+), timeout (\d+)", text)
-        found = {"completed": completed, "errors": sum(map(int, errors.groups())) if errors else 0}
+        # "Socket errors: connect 0, read 1, write 0, timeout 0", if there are any.
+        errors = re.search(r"Socket errors: (.*)", text)
+        found = {
+            "completed": int(need(r"(\d+) requests in", text)),
+            "errors": sum(map(int, re.findall(r"\d+", errors.group(1)))) if errors else 0,
+        }
         for name, label in (("p50", "50%"), ("p99", "99%")):
             found[name] = duration(need(rf"^\s+{label}\s+(\S+)$", text))
         return found
@@ -244,9 +246,10 @@ class H2load(Tool):
         return [*words, url]
 
     def read(self, finished, scene):
-        counts = need(r"requests: \d+ total, \d+ started, \d+ done, (\d+ succeeded, \d+ failed)", finished.stdout)
-        completed, failed = map(int, re.findall(r"\d+", counts))
-        found = {"completed": completed, "errors": failed}
+        found = {
+            "completed": int(need(r"requests: .* (\d+) succeeded", finished.stdout)),
+            "errors": int(need(r"requests: .* (\d+) failed", finished.stdout)),
+        }
         if self.log and self.log.exists():
             with open(self.log, encoding="ascii") as lines:
                 found |= quantiles_of([int(line.split("\t")[2]) / 1e6 for line in lines])
@@ -278,8 +281,11 @@ class Hey(Tool):
             good = [float(row["response-time"]) for row in rows if row["status-code"] == "200"]
             return {"completed": len(good), "errors": len(rows) - len(good)} | quantiles_of(good)
         text = finished.stdout
-        errors = sum(map(int, re.findall(r"^\s+\[(\d+)\]\s+(?!responses)\S.*$", text.partition("Error distribution")[2], re.M)))
-        found = {"completed": int(need(r"\[200\]\s+(\d+) responses", text)), "errors": errors}
+        good, _, bad = text.partition("Error distribution")
+        found = {
+            "completed": int(need(r"\[200\]\s+(\d+) responses", good)),
+            "errors": sum(map(int, re.findall(r"^\s+\[(\d+)\]", bad, re.M))),
+        }
         for name, label in (("p50", "50%"), ("p99", "99%")):
             found[name] = float(need(rf"^\s+{label} in (\S+) secs", text))
         return found
