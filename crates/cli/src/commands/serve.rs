@@ -232,10 +232,11 @@ pub(crate) fn distribution(text: &str) -> Result<Wait, String> {
         }),
         "uniform" => {
             let (from, to) = parameters.split_once('-').ok_or(FORMS)?;
-            Ok(Wait::Uniform {
-                from_ns: ns(from)?,
-                to_ns: ns(to)?,
-            })
+            let (from_ns, to_ns) = (ns(from)?, ns(to)?);
+            if from_ns > to_ns {
+                return Err(format!("put the shorter time first: uniform:{to}-{from}"));
+            }
+            Ok(Wait::Uniform { from_ns, to_ns })
         }
         "lognormal" => {
             let (median, sigma) = parameters.split_once(',').ok_or(FORMS)?;
@@ -359,6 +360,10 @@ mod tests {
             (
                 "--delay-dist normal:2ms",
                 ["--delay-dist", "normal:2ms", "uniform:1ms-5ms"],
+            ),
+            (
+                "--delay-dist uniform:5ms-1ms",
+                ["--delay-dist", "shorter time first", "uniform:1ms-5ms"],
             ),
             ("--errors 2", ["--errors", "not a percentage", "2%"]),
             ("--errors 200%", ["--errors", "200%", "0% to 100%"]),
