@@ -8,6 +8,7 @@ mod interrupted;
 mod killed;
 mod load_and_serve;
 mod load_command;
+mod load_tls;
 mod machine;
 mod processes;
 mod real_run;
