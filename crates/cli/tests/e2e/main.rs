@@ -16,3 +16,4 @@ mod sabotage;
 mod specs;
 mod support;
 mod together;
+mod workers;
