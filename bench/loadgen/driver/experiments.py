@@ -346,18 +346,18 @@ class Stalls(Experiment):
 
 class Poisson(Experiment):
     name = "poisson"
-    generators = {"one generator": 1, "two generators, merged": 2}
-    cases = tuple(generators)
+    # Workers are meshtax's own way of sharing a load; strangers know nothing of each other.
+    shapes = {"one generator": (1, 1), "two workers": (2, 1), "two strangers": (1, 2)}
+    cases = tuple(shapes)
     rate, usual_s = 1000, 30.0
 
     def jobs(self):
-        tool = self.bench.tools.get(OURS)
-        if tool is None or self.options.tools and OURS not in self.options.tools:
-            return
-        for case, generators in self.generators.items():
-            yield Job(case, OURS, self.measure(tool, generators))
+        for case, (workers, generators) in self.shapes.items():
+            scene = Scene("open", 0, seconds=1.0, rate=self.rate, poisson=True, workers=workers)
+            for tool in self.chosen(scene):
+                yield Job(case, tool.name, self.measure(tool, workers, generators))
 
-    def measure(self, tool, generators):
+    def measure(self, tool, workers, generators):
         def one(number):
             seconds = self.options.seconds or (10.0 if self.options.quick else self.usual_s)
             arrivals = self.bench.path(".arrivals")
@@ -372,6 +372,7 @@ class Poisson(Experiment):
                         seconds=seconds,
                         rate=self.rate / generators,
                         poisson=True,
+                        workers=workers,
                         seed=self.options.seed * 1000 + number * 10 + each,
                     )
                     for each in range(generators)

@@ -32,6 +32,7 @@ class Scene:
     poisson: bool = False
     streams: int = 1
     seed: int = 1
+    workers: int = 1  # processes that offer it together
     latencies: bool = False  # whether p98 and p99.9 are wanted, at the cost of more output
 
     @property
@@ -150,11 +151,13 @@ class Meshtax(Tool):
         words = [self.path, "load", scene.url, "-c", scene.connections, "--warmup", "0s", "--json"]
         words += ["--core", self.bench.load_core]
         if scene.requests:
-            words += [self.need("--requests"), scene.requests]
+            words += [self.need("--count"), scene.requests]
         words += ["-z", f"{scene.seconds or 600:g}s"]
         if scene.rate:
             arrivals = "poisson" if scene.poisson else "constant"
             words += ["-q", scene.rate, "--arrivals", arrivals, "--seed", scene.seed]
+        if scene.workers > 1:
+            words += [self.need("--workers"), scene.workers]
         if scene.kind == "fresh":
             words += [self.need("--disable-keepalive")]
         if scene.kind == "http2":
