@@ -181,27 +181,8 @@ impl FrameReader {
                     padding,
                     first,
                 } => {
-                    if left > 0 && input.is_empty() {
-                        return Ok(None);
-                    }
-                    let bytes = take(input, left as usize);
-                    let left = left - bytes.len() as u32;
-                    let last = left == 0;
-                    self.state = match last {
-                        true => State::Padding(padding),
-                        false => State::Data {
-                            header,
-                            left,
-                            padding,
-                            first: false,
-                        },
-                    };
-                    return Ok(Some(Found::Data {
-                        header,
-                        bytes,
-                        first,
-                        last,
-                    }));
+                    let found = self.data(header, (left, padding), first, input);
+                    return Ok(found);
                 }
                 State::Padding(left) => {
                     let left = left - take(input, left as usize).len() as u32;
@@ -213,6 +194,37 @@ impl FrameReader {
                 }
             }
         }
+    }
+
+    /// What is there of DATA, of which `left` bytes and then the padding are to come.
+    fn data<'i>(
+        &mut self,
+        header: FrameHeader,
+        (left, padding): (u32, u32),
+        first: bool,
+        input: &mut &'i [u8],
+    ) -> Option<Found<'i>> {
+        if left > 0 && input.is_empty() {
+            return None;
+        }
+        let bytes = take(input, left as usize);
+        let left = left - bytes.len() as u32;
+        let last = left == 0;
+        self.state = match last {
+            true => State::Padding(padding),
+            false => State::Data {
+                header,
+                left,
+                padding,
+                first: false,
+            },
+        };
+        Some(Found::Data {
+            header,
+            bytes,
+            first,
+            last,
+        })
     }
 
     /// The next header, which may have arrived in pieces.

@@ -179,6 +179,11 @@ fn faults_of_the_connection_are_named() {
         assert_eq!(said.goaway, Some(code), "{what}");
         assert_eq!(said.bodies, 0, "{what}");
     }
+}
+
+#[test]
+fn neither_haste_nor_endless_headers_are_taken() {
+    let app = App::start(|_| {});
     let unsettled = said(&app, &[PREFACE.to_vec(), get(1)].concat());
     assert_eq!(unsettled.goaway, Some(code::PROTOCOL_ERROR));
     let endless = raw(kind::CONTINUATION, 0, 1, &[0; 16_384]).repeat(9);
