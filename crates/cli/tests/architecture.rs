@@ -156,7 +156,7 @@ fn the_model_depends_on_serde_and_the_histogram_only() {
     assert_eq!(normal, BTreeSet::from(["base64", "hdrhistogram", "serde"]));
     let development = direct(model, DependencyKind::Development);
     assert!(
-        development.is_subset(&BTreeSet::from(["serde_json"])),
+        development.is_subset(&BTreeSet::from(["proptest", "serde_json"])),
         "{development:?}"
     );
 }
@@ -177,8 +177,15 @@ fn crates_see_only_what_they_may() {
             .filter_map(|n| names.get(*n).copied())
             .collect();
         if *name == "cli" {
-            let all: BTreeSet<&str> = members.keys().copied().filter(|n| *n != "cli").collect();
-            assert_eq!(seen, all, "cli is what puts all crates together");
+            let whole = linked(&metadata, &package.id);
+            let forgotten: Vec<_> = names
+                .keys()
+                .filter(|n| *n != "meshtax" && !whole.contains(*n))
+                .collect();
+            assert!(
+                forgotten.is_empty(),
+                "cli is what puts all crates together, and leaves out {forgotten:?}"
+            );
             continue;
         }
         let may = allowed

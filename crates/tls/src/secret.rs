@@ -58,10 +58,8 @@ fn issue(secret: &str) -> Result<Made, rcgen::Error> {
     hash.update(secret.as_bytes());
     let mut pkcs8 = PKCS8_PREFIX.to_vec();
     pkcs8.extend_from_slice(&hash.finalize());
-    let key = KeyPair::from_pkcs8_der_and_sign_algo(
-        &PrivatePkcs8KeyDer::from(pkcs8),
-        &PKCS_ED25519,
-    )?;
+    let key =
+        KeyPair::from_pkcs8_der_and_sign_algo(&PrivatePkcs8KeyDer::from(pkcs8), &PKCS_ED25519)?;
     let mut authority = CertificateParams::new(Vec::new())?;
     authority.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
     authority.key_usages = vec![KeyUsagePurpose::KeyCertSign];
