@@ -18,7 +18,7 @@ Without -q, --ramp, --users or --replay the loop is closed: each connection send
 it has its answer. docs/load.md says how to read the figures, and how wrk, hey, oha, vegeta, \
 Nighthawk, fortio and JMeter would write the same.")]
 pub(crate) struct LoadArgs {
-    /// Where to send requests: http://HOST[:PORT][/PATH], https://…, tcp://HOST:PORT
+    /// Where to send requests: http://HOST[:PORT][/PATH], https://…, tcp://HOST:PORT, tls://…
     pub(crate) url: String,
     #[command(flatten)]
     pub(crate) amount: AmountArgs,

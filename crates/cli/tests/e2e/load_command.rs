@@ -415,6 +415,58 @@ fn what_cannot_be_is_refused_before_anything_is_sent() {
     assert!(!scratch.path("a.csv").exists());
 }
 
+/// `meshtax serve` on every kind of listener, and its URLs.
+fn serve_everything(scratch: &Scratch) -> (Running, Vec<String>) {
+    let mut arguments = vec!["serve", "--grpc-echo"];
+    for listen in [
+        "http://127.0.0.1:0",
+        "https://127.0.0.1:0",
+        "tcp://127.0.0.1:0",
+        "tls://127.0.0.1:0",
+    ] {
+        arguments.extend(["--listen", listen]);
+    }
+    let mut running = Running::start(meshtax(scratch, &arguments));
+    running.wait_until("its addresses", |server| server.said().contains("(Ctrl-C"));
+    let said = running.said();
+    let words = said.split_whitespace();
+    let urls = words.filter(|word| word.contains("://")).map(str::to_owned);
+    (running, urls.collect())
+}
+
+#[test]
+fn every_protocol_against_the_real_server() {
+    let _alone = alone();
+    let scratch = Scratch::new();
+    let (_server, urls) = serve_everything(&scratch);
+    let [http, https, tcp, tls] = urls.as_slice() else {
+        panic!("{urls:?}");
+    };
+    for line in [
+        format!("{http} --http2 -p 4"),
+        format!("{http} --grpc /a.B/C --grpc-message 0a0161 -p 3"),
+        format!("{https} --insecure"),
+        format!("{https} --insecure --http2 -p 4 --threads 2"),
+        format!("{https} --insecure --http2 --disable-keepalive"),
+        format!("{https} --insecure --grpc /a.B/C -d x -q 2k"),
+        format!("{tcp} -d ping --requests-per-connection 5"),
+        format!("{tls} --insecure --body-hex 00ff -q 2k"),
+    ] {
+        let document = document(&scratch, &format!("{line} -n 200 -c 4"));
+        let result = &document["result"];
+        assert_eq!(result["status"]["200"], 200, "{line}: {result:#}");
+        assert_eq!(result["succeeded"], 200, "{line}");
+        if line.contains("--grpc") {
+            assert_eq!(result["grpc_status"]["0"], 200, "{line}");
+        }
+        let is_tls = line.contains("--insecure");
+        let handshakes = document["tls_handshake_ns"]["count"]
+            .as_u64()
+            .expect("a count");
+        assert_eq!(handshakes > 0, is_tls, "{line}");
+    }
+}
+
 /// An echo of whatever comes.
 fn echo() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");

@@ -87,7 +87,14 @@ impl Finished<'_> {
         good.map(|(_, count)| count).sum()
     }
 
-    /// The same as a share of all requests of the window.
+    /// Requests of the window that have no answer.
+    pub(super) fn without_answer(&self) -> u64 {
+        let result = self.result;
+        let errors = result.errors.total().saturating_sub(result.failed_attempts);
+        errors + result.unanswered
+    }
+
+    /// The good ones as a share of all requests of the window.
     pub(super) fn success_share(&self) -> f64 {
         self.good() as f64 / self.result.offered.max(1) as f64
     }

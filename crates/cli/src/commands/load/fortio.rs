@@ -136,7 +136,7 @@ fn ret_codes(finished: &Finished<'_>) -> BTreeMap<String, u64> {
         .iter()
         .map(|(status, count)| (status.to_string(), *count))
         .collect();
-    let without = result.errors.total() + result.unanswered;
+    let without = finished.without_answer();
     if without > 0 {
         codes.insert("-1".into(), without);
     }

@@ -94,7 +94,7 @@ fn wrong(problem: &str, fix: &str) -> Failure {
 fn contradictions(args: &LoadArgs, url: &Url) -> Result<(), Failure> {
     let (amount, request, connection) = (&args.amount, &args.request, &args.connection);
     let has_rate = amount.rate.is_some() || amount.ramp.is_some() || amount.users.is_some();
-    let is_tcp = request.tcp || url.scheme == Scheme::Tcp;
+    let is_tcp = request.tcp || url.scheme.is_plain();
     let is_http2 = connection.http2 || request.grpc.is_some();
     let all = [
         (
@@ -146,7 +146,7 @@ fn contradictions(args: &LoadArgs, url: &Url) -> Result<(), Failure> {
 
 fn protocol(args: &LoadArgs, url: &Url) -> Protocol {
     let streams = args.connection.streams.unwrap_or(1);
-    if args.request.tcp || url.scheme == Scheme::Tcp {
+    if args.request.tcp || url.scheme.is_plain() {
         Protocol::Tcp
     } else if args.request.grpc.is_some() {
         Protocol::Grpc { streams }
@@ -263,10 +263,11 @@ fn body(args: &LoadArgs) -> Result<Vec<u8>, Failure> {
 
 fn tls(args: &LoadArgs, url: &Url) -> Result<Option<Tls>, Failure> {
     let flags = &args.tls;
-    let is_tcp = args.request.tcp || url.scheme == Scheme::Tcp;
-    // TCP has no scheme of its own for TLS: whoever gives certificates wants it.
+    let is_tcp = args.request.tcp || url.scheme.is_plain();
+    // Whoever says whom to trust where plain TCP is spoken wants TLS; studies give --insecure with
+    // every URL.
     let asked = flags.insecure || flags.cacert.is_some() || flags.cert.is_some();
-    if url.scheme != Scheme::Https && !(is_tcp && asked) {
+    if !(url.scheme.is_secure() || is_tcp && asked) {
         return Ok(None);
     }
     Ok(Some(Tls {
@@ -437,6 +438,7 @@ mod tests {
             ("/a.B/C", &[10, 1][..])
         );
         assert!(of("tcp://[::1]:7 -d hi --insecure").tls.is_some());
+        assert!(of("tls://[::1]:7 -d hi --insecure").tls.is_some());
         assert!(of("http://127.0.0.1/ --insecure").tls.is_none());
         assert_eq!(
             of("https://[::1]/ --insecure").tls.unwrap().server_name,

@@ -134,10 +134,10 @@ fn model(spec: &LoadSpec) -> String {
 fn rates(finished: &Finished<'_>) -> String {
     let result = finished.result;
     let mut text = format!(
-        "{} requests/s ({} answered in {:.2} s, {} offered)\n",
+        "{} requests/s ({} answered in {}, {} offered)\n",
         rate(result.achieved_per_s()),
         grouped(result.completed),
-        finished.seconds(),
+        length(result.window_ns),
         grouped(result.offered)
     );
     let audit = &result.audit;
@@ -149,9 +149,17 @@ fn rates(finished: &Finished<'_>) -> String {
     let lag = lag.map_or(String::new(), |ns| {
         format!(", p99 of its own lag {} ms", milliseconds(ns as f64))
     });
+    // A hypervisor that takes the cores away makes everything late, server and generator alike.
+    let steal = match audit.steal_ns {
+        steal_ns if steal_ns * 100 < result.window_ns.max(1) => String::new(),
+        steal_ns => format!(
+            ", {} ms stolen by the hypervisor",
+            milliseconds(steal_ns as f64)
+        ),
+    };
     let _ = writeln!(
         text,
-        "generator: {verdict} ({:.0} % busy{lag})",
+        "generator: {verdict} ({:.0} % busy{lag}{steal})",
         audit.busy_share * 100.0
     );
     text
@@ -237,6 +245,10 @@ fn outcomes(finished: &Finished<'_>) -> String {
     if result.unanswered > 0 {
         errors.push(format!("without an answer {}", grouped(result.unanswered)));
     }
+    if result.failed_attempts > 0 {
+        let attempts = grouped(result.failed_attempts);
+        errors.push(format!("{attempts} of them of no request"));
+    }
     line(
         "errors",
         if errors.is_empty() {
@@ -254,10 +266,14 @@ fn outcomes(finished: &Finished<'_>) -> String {
             ),
         );
     }
+    let headers = match finished.spec.protocol {
+        Protocol::Tcp => "",
+        _ => ", headers included",
+    };
     line(
         "bytes",
         format!(
-            "{} received ({}/s), {} sent, headers included",
+            "{} received ({}/s), {} sent{headers}",
             bytes(result.bytes_received as f64),
             bytes(result.bytes_received as f64 / finished.seconds()),
             bytes(result.bytes_sent as f64)
@@ -292,6 +308,14 @@ fn notes(finished: &Finished<'_>) -> String {
         let _ = writeln!(text, "hint: {hint}");
     }
     text
+}
+
+/// `12.35 s`, `412.1 ms`.
+fn length(ns: u64) -> String {
+    match ns {
+        1_000_000_000.. => format!("{:.2} s", ns as f64 / 1e9),
+        _ => format!("{:.1} ms", ns as f64 / 1e6),
+    }
 }
 
 /// Three decimals, as many as microseconds need.

@@ -11,6 +11,8 @@ pub(super) enum Scheme {
     Http,
     Https,
     Tcp,
+    /// TCP within TLS.
+    Tls,
 }
 
 impl Scheme {
@@ -19,6 +21,7 @@ impl Scheme {
             "http" => Some(Self::Http),
             "https" => Some(Self::Https),
             "tcp" => Some(Self::Tcp),
+            "tls" => Some(Self::Tls),
             _ => None,
         }
     }
@@ -27,8 +30,18 @@ impl Scheme {
         match self {
             Self::Http => Some(80),
             Self::Https => Some(443),
-            Self::Tcp => None,
+            Self::Tcp | Self::Tls => None,
         }
+    }
+
+    /// Whether nothing but bytes is spoken.
+    pub(super) fn is_plain(self) -> bool {
+        matches!(self, Self::Tcp | Self::Tls)
+    }
+
+    /// Whether that is within TLS.
+    pub(super) fn is_secure(self) -> bool {
+        matches!(self, Self::Https | Self::Tls)
     }
 }
 
@@ -46,8 +59,8 @@ pub(super) struct Url {
 }
 
 /// How a URL is to be written.
-const FORM: &str = "write it as http://HOST[:PORT][/PATH], https://HOST[:PORT][/PATH] or tcp://HOST:PORT, \
-                    an IPv6 address in brackets";
+const FORM: &str = "write it as http://HOST[:PORT][/PATH], https://HOST[:PORT][/PATH], \
+                    tcp://HOST:PORT or tls://HOST:PORT, an IPv6 address in brackets";
 
 impl Url {
     /// Reads it, or says what is wrong with it.
@@ -83,7 +96,7 @@ impl Url {
         let port = port
             .or(scheme.default_port())
             .ok_or("it has no port, which TCP needs")?;
-        if scheme == Scheme::Tcp && !matches!(path, "" | "/") {
+        if scheme.is_plain() && !matches!(path, "" | "/") {
             return Err("TCP has no path");
         }
         Ok(Self {
@@ -189,6 +202,7 @@ mod tests {
         );
         assert_eq!(parts("http://[::1]"), of(Scheme::Http, "::1", 80, "/"));
         assert_eq!(parts("tcp://a:7"), of(Scheme::Tcp, "a", 7, "/"));
+        assert_eq!(parts("tls://a:7/"), of(Scheme::Tls, "a", 7, "/"));
         assert_eq!(
             Url::parse("http://[::1]:80/").unwrap().authority,
             "[::1]:80"
@@ -217,6 +231,7 @@ mod tests {
             "http://ä/",
             "http://a/\u{1b}[31m",
             "tcp://a",
+            "tls://a",
             "tcp://a:7/path",
             "http://a:80:90/",
         ] {

@@ -92,7 +92,7 @@ pub(crate) fn vegeta(finished: &Finished<'_>) -> String {
 /// Each followed by two spaces; what has no status has 0.
 fn codes(finished: &Finished<'_>) -> String {
     let result = finished.result;
-    let without = result.errors.total() + result.unanswered;
+    let without = finished.without_answer();
     let none = (without > 0).then_some((0, without));
     none.into_iter()
         .chain(
