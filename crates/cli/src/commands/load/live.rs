@@ -5,6 +5,7 @@ use std::io::{self, IsTerminal as _};
 
 use indicatif::{ProgressBar, ProgressStyle};
 use meshtax_load::{LoadSpec, Progress};
+use meshtax_model::LatencyHistogram;
 use meshtax_model::trial::LoadInterval;
 
 use super::figures::resolved;
@@ -59,7 +60,7 @@ impl<'a> Live<'a> {
     }
 }
 
-/// `12.3s of 60s  1,003/s  p50 0.123 p99 0.456 ms  lag p99 0.051 ms  0 errors  64 connections`.
+/// `12.3s of 60s  1,003/s  p50 0.123 ms  p99 0.456 ms  lag p99 0.051 ms  0 errors  64 connections`.
 fn line(spec: &LoadSpec, progress: &Progress<'_>, figures: &str) -> String {
     let seconds = progress.elapsed_ns as f64 / 1e9;
     let is_warm = progress.elapsed_ns >= spec.warmup_ns;
@@ -89,15 +90,27 @@ fn line(spec: &LoadSpec, progress: &Progress<'_>, figures: &str) -> String {
 fn figures(last: &LoadInterval) -> String {
     let seconds = (last.length_ns as f64 / 1e9).max(1e-9);
     let (response, lag) = (last.response.expand(), last.send_lag.expand());
-    let milliseconds =
-        |ns: Option<u64>| ns.map_or("-".into(), |ns| format!("{:.3}", ns as f64 / 1e6));
+    let median = resolved(&response, 0.5);
     format!(
-        "{}/s  p50 {} p99 {} ms  lag p99 {} ms",
+        "{}/s  p50 {} ms  {} ms  lag {} ms",
         grouped((last.answered as f64 / seconds).round() as u64),
-        milliseconds(resolved(&response, 0.5)),
-        milliseconds(resolved(&response, 0.99)),
-        milliseconds(resolved(&lag, 0.99))
+        median.map_or("-".into(), |ns| format!("{:.3}", ns as f64 / 1e6)),
+        high(&response),
+        high(&lag)
     )
+}
+
+/// The highest percentile up to p99 that the interval resolves: `p99 0.456`; few requests have
+/// their largest instead.
+fn high(histogram: &LatencyHistogram) -> String {
+    let percentiles = [("p99", 0.99), ("p95", 0.95), ("p90", 0.9)];
+    let found = percentiles
+        .iter()
+        .find_map(|(name, quantile)| Some((*name, resolved(histogram, *quantile)?)));
+    match found.or_else(|| Some(("max", histogram.max_ns()?))) {
+        Some((name, ns)) => format!("{name} {:.3}", ns as f64 / 1e6),
+        None => "max -".into(),
+    }
 }
 
 #[cfg(test)]
@@ -119,7 +132,7 @@ mod tests {
         let figures = figures(&result.intervals[0]);
         assert_eq!(
             line(&spec, &progress, &figures),
-            "1.8s of 2.5s  998/s  p50 0.160 p99 - ms  lag p99 - ms  1 errors  16 connections"
+            "1.8s of 2.5s  998/s  p50 0.160 ms  p95 0.250 ms  lag p95 0.005 ms  1 errors  16 connections"
         );
         let early = Progress {
             elapsed_ns: 100_000_000,

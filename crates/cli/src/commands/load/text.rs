@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use meshtax_load::{LoadModel, LoadSpec, Protocol, Rate};
 use meshtax_model::LatencyHistogram;
 use meshtax_model::experiment::Arrivals;
+use meshtax_model::trial::LoadResult;
 
 use super::figures::{Finished, LEAST_ABOVE, QUANTILES, resolved};
 use super::hints::hints;
@@ -236,27 +237,7 @@ fn outcomes(finished: &Finished<'_>) -> String {
     if !result.grpc_status.is_empty() {
         line("gRPC status", counts(result.grpc_status.iter()));
     }
-    let kinds = result.errors.by_kind();
-    let mut errors: Vec<_> = kinds
-        .iter()
-        .filter(|(_, count)| *count > 0)
-        .map(|(kind, count)| format!("{kind} {}", grouped(*count)))
-        .collect();
-    if result.unanswered > 0 {
-        errors.push(format!("without an answer {}", grouped(result.unanswered)));
-    }
-    if result.failed_attempts > 0 {
-        let attempts = grouped(result.failed_attempts);
-        errors.push(format!("{attempts} of them of no request"));
-    }
-    line(
-        "errors",
-        if errors.is_empty() {
-            "none".into()
-        } else {
-            errors.join(", ")
-        },
-    );
+    line("errors", errors(result));
     if result.queued > 0 {
         line(
             "queued",
@@ -288,6 +269,23 @@ fn outcomes(finished: &Finished<'_>) -> String {
         format!("{} opened{control}", grouped(result.connections_opened)),
     );
     text
+}
+
+fn errors(result: &LoadResult) -> String {
+    let kinds = result.errors.by_kind().into_iter();
+    let mut errors: Vec<_> = kinds
+        .chain([("without an answer", result.unanswered)])
+        .filter(|(_, count)| *count > 0)
+        .map(|(kind, count)| format!("{kind} {}", grouped(count)))
+        .collect();
+    if errors.is_empty() {
+        return "none".into();
+    }
+    if result.failed_attempts > 0 {
+        let attempts = grouped(result.failed_attempts);
+        errors.push(format!("{attempts} of them of no request"));
+    }
+    errors.join(", ")
 }
 
 fn counts<'a>(counts: impl Iterator<Item = (&'a u16, &'a u64)>) -> String {
@@ -361,8 +359,6 @@ fn bytes(count: f64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use meshtax_model::trial::LoadResult;
-
     use super::super::figures::example;
     use super::*;
 

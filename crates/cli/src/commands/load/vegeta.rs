@@ -5,62 +5,39 @@
 
 use std::fmt::Write as _;
 
+use meshtax_model::LatencyHistogram;
+use meshtax_model::trial::LoadResult;
+
 use super::figures::Finished;
 
 /// The report.
 pub(crate) fn vegeta(finished: &Finished<'_>) -> String {
     let result = finished.result;
-    let total = result.offered;
-    let response = &result.response;
-    let at = |quantile| go_duration(response.quantile_ns(quantile).unwrap_or(0));
-    let latencies = [
-        go_duration(response.buckets().next().map_or(0, |(value, _)| value)),
-        go_duration(response.mean_ns().unwrap_or(0.0) as u64),
-        at(0.5),
-        at(0.9),
-        at(0.95),
-        at(0.99),
-        go_duration(response.max_ns().unwrap_or(0)),
-    ];
-    let mean = |bytes: u64| bytes as f64 / total.max(1) as f64;
+    let mean = |bytes: u64| {
+        format!(
+            "{bytes}, {:.2}",
+            bytes as f64 / result.offered.max(1) as f64
+        )
+    };
+    let rates = format!(
+        "{}, {:.2}, {:.2}",
+        result.offered,
+        result.offered as f64 / finished.seconds(),
+        result.goodput_per_s()
+    );
+    // How long answers were awaited after the window is not kept.
+    let durations = [result.window_ns, result.window_ns, 0].map(go_duration);
     let mut text = String::new();
     for (name, columns, figures) in [
-        (
-            "Requests",
-            "[total, rate, throughput]",
-            format!(
-                "{total}, {:.2}, {:.2}",
-                total as f64 / finished.seconds(),
-                result.goodput_per_s()
-            ),
-        ),
-        (
-            "Duration",
-            "[total, attack, wait]",
-            // How long answers were awaited after the window is not kept.
-            [result.window_ns, result.window_ns, 0]
-                .map(go_duration)
-                .join(", "),
-        ),
+        ("Requests", "[total, rate, throughput]", rates),
+        ("Duration", "[total, attack, wait]", durations.join(", ")),
         (
             "Latencies",
             "[min, mean, 50, 90, 95, 99, max]",
-            latencies.join(", "),
+            latencies(&result.response),
         ),
-        (
-            "Bytes In",
-            "[total, mean]",
-            format!(
-                "{}, {:.2}",
-                result.bytes_received,
-                mean(result.bytes_received)
-            ),
-        ),
-        (
-            "Bytes Out",
-            "[total, mean]",
-            format!("{}, {:.2}", result.bytes_sent, mean(result.bytes_sent)),
-        ),
+        ("Bytes In", "[total, mean]", mean(result.bytes_received)),
+        ("Bytes Out", "[total, mean]", mean(result.bytes_sent)),
         (
             "Success",
             "[ratio]",
@@ -71,22 +48,32 @@ pub(crate) fn vegeta(finished: &Finished<'_>) -> String {
         let _ = writeln!(text, "{name:<14}{columns:<34}{figures}");
     }
     text.push_str("Error Set:\n");
-    for (kind, count) in result.errors.by_kind() {
-        if count > 0 {
-            let _ = writeln!(text, "{kind} ({count})");
-        }
-    }
-    if result.unanswered > 0 {
-        let _ = writeln!(text, "no answer ({})", result.unanswered);
-    }
-    for status in result
-        .status
-        .keys()
-        .filter(|status| !(200..400).contains(*status))
-    {
-        let _ = writeln!(text, "{status}");
-    }
+    text.push_str(&errors(result));
     text
+}
+
+fn latencies(response: &LatencyHistogram) -> String {
+    let at = |quantile| response.quantile_ns(quantile).unwrap_or(0);
+    let least = response.buckets().next().map_or(0, |(value, _)| value);
+    let mean = response.mean_ns().unwrap_or(0.0) as u64;
+    let most = response.max_ns().unwrap_or(0);
+    [least, mean, at(0.5), at(0.9), at(0.95), at(0.99), most]
+        .map(go_duration)
+        .join(", ")
+}
+
+/// A line for each kind of error and each status that is one.
+fn errors(result: &LoadResult) -> String {
+    let kinds = result.errors.by_kind().into_iter();
+    let counted = kinds
+        .chain([("no answer", result.unanswered)])
+        .filter(|(_, count)| *count > 0)
+        .map(|(kind, count)| format!("{kind} ({count})\n"));
+    let statuses = result.status.keys();
+    let bad = statuses.filter(|status| !(200..400).contains(*status));
+    counted
+        .chain(bad.map(|status| format!("{status}\n")))
+        .collect()
 }
 
 /// Each followed by two spaces; what has no status has 0.
