@@ -88,7 +88,7 @@ pub(crate) fn fortio(finished: &Finished<'_>) -> String {
             Protocol::Grpc { .. } => "GRPC",
             Protocol::Http1 | Protocol::Http2 { .. } => "HTTP",
         },
-        labels: format!("meshtax {}", finished.url),
+        labels: "meshtax".into(),
         id: format!("{}_meshtax", start_time[..19].replace(['T', ':'], "-")),
         start_time,
         requested_qps: requested_rate(&spec.model, spec.connections),
@@ -101,7 +101,11 @@ pub(crate) fn fortio(finished: &Finished<'_>) -> String {
         num_threads: spec.connections,
         version: format!("meshtax {}", env!("CARGO_PKG_VERSION")),
         duration_histogram: histogram(&result.response),
-        errors_duration_histogram: Histogram::default(),
+        // Its plots take the share of errors from here. How long those took is not kept apart.
+        errors_duration_histogram: Histogram {
+            count: result.offered.saturating_sub(finished.good()),
+            ..Histogram::default()
+        },
         exactly: spec.max_requests.unwrap_or(0),
         jitter: false,
         uniform: matches!(
@@ -275,6 +279,8 @@ mod tests {
             );
         }
         assert_eq!(value["RetCodes"]["-1"], 5);
+        // Five without an answer, and five with status 503.
+        assert_eq!(value["ErrorsDurationHistogram"]["Count"], 10);
     }
 
     #[test]
