@@ -154,7 +154,8 @@ fn from_line(line: &str, url: &Url) -> Result<Request, String> {
     let path = if target.starts_with('/') {
         target.to_owned()
     } else {
-        let whole = Url::read(target).map_err(|failure| failure.message)?;
+        let whole =
+            Url::parse(target).map_err(|why| format!("{}: {why}", target.escape_debug()))?;
         if (whole.scheme, &whole.host, whole.port) != (url.scheme, &url.host, url.port) {
             return Err(format!(
                 "{target} is not of {}: a load has one target",

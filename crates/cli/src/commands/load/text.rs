@@ -141,6 +141,10 @@ fn rates(finished: &Finished<'_>) -> String {
         length(result.window_ns),
         grouped(result.offered)
     );
+    if result.completed == 0 {
+        // What the generator did with its time then says nothing.
+        return text;
+    }
     let audit = &result.audit;
     let verdict = match &audit.generator_bound {
         None => "fine".into(),

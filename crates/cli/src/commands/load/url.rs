@@ -73,7 +73,11 @@ impl Url {
         })
     }
 
-    fn parse(text: &str) -> Result<Self, &'static str> {
+    /// The same without words around it.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub(super) fn parse(text: &str) -> Result<Self, &'static str> {
         if !text.bytes().all(|b| b.is_ascii_graphic()) {
             return Err("it has a space or a character that is not ASCII; percent-encode those");
         }
