@@ -195,16 +195,16 @@ def one_experiment(experiment, options, order, samples, out, results):
     jobs = list(experiment.jobs())
     for number in range(1, options.rounds + 1):
         due = [job for job in jobs if job.rounds is None or number <= job.rounds]
-        for job in shuffled(due, order):
+        for job, turn in shuffled(due, experiment.turns, order):
             sample = {
                 "experiment": experiment.name,
                 "case": job.case,
                 "tool": job.tool,
-                "round": number,
+                "round": (number - 1) * experiment.turns + turn + 1,
                 "at_s": round(time.monotonic(), 3),
             }
             try:
-                sample |= job.measure(number)
+                sample |= job.measure(sample["round"])
             except Trouble as trouble:
                 sample["failed"] = str(trouble)
             samples.append(sample)
@@ -214,15 +214,19 @@ def one_experiment(experiment, options, order, samples, out, results):
         (out / "results.json").write_text(json.dumps(results, indent=1) + "\n")
 
 
-def shuffled(jobs, order):
-    """A random order in which those that a bound compares follow each other, case by case."""
+def shuffled(jobs, turns, order):
+    """A random order of jobs and turns. What a bound compares follows each other, case by case and
+    turn by turn; the others have one turn."""
     blocks = []
     for case in dict.fromkeys(job.case for job in jobs):
         near = [job for job in jobs if job.case == case and job.near]
-        order.shuffle(near)
-        blocks += [near] + [[job] for job in jobs if job.case == case and not job.near]
+        block = []
+        for turn in range(turns):
+            order.shuffle(near)
+            block += [(job, turn) for job in near]
+        blocks += [block] + [[(job, 0)] for job in jobs if job.case == case and not job.near]
     order.shuffle(blocks)
-    return [job for block in blocks for job in block]
+    return [each for block in blocks for each in block]
 
 
 def brief(sample):
