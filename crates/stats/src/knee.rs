@@ -50,6 +50,12 @@ const MAX_DOUBLINGS: u32 = 4;
 /// Parts that are taken together: latencies may be alike for longer than a part.
 const BLOCKS: [usize; 3] = [1, 2, 5];
 
+/// Steps at a rate that is astride before others are looked at, which may make it unimportant.
+const FIRST_LOOKS: u32 = 2;
+
+/// Steps in a row in which the generator was the limit: one alone may be the machine's mood.
+const BOUND_STEPS: u32 = 2;
+
 /// Steps that either end of the answer stands on.
 const CONFIRMED: u32 = 3;
 
@@ -405,7 +411,9 @@ pub struct Search {
     /// Ascending.
     rates: Vec<Rate>,
     steps: u32,
-    bound: Option<String>,
+    /// Steps in a row in which the generator was the limit, and why it was in the last.
+    bound_steps: u32,
+    bound: String,
 }
 
 /// What the rates say together.
@@ -425,14 +433,15 @@ impl Search {
             settings,
             rates: Vec::new(),
             steps: 0,
-            bound: None,
+            bound_steps: 0,
+            bound: String::new(),
         }
     }
 
     /// What to offer next; `None` when there is an answer.
     #[must_use]
     pub fn next(&self) -> Option<Step> {
-        if self.bound.is_some() || self.steps >= self.settings.max_steps {
+        if self.bound().is_some() || self.steps >= self.settings.max_steps {
             return None;
         }
         let rate_per_s = self.next_rate()?;
@@ -446,9 +455,12 @@ impl Search {
     pub fn observe(&mut self, step: Step, result: &StepResult) {
         self.steps += 1;
         if let Some(reason) = &result.generator_bound {
-            self.bound = Some(reason.clone());
+            // It says nothing of the system.
+            self.bound_steps += 1;
+            self.bound.clone_from(reason);
             return;
         }
+        self.bound_steps = 0;
         let at = self
             .rates
             .binary_search_by(|rate| rate.per_s.total_cmp(&step.rate_per_s));
@@ -474,8 +486,8 @@ impl Search {
         }
         let Bracket { low, high } = self.bracket();
         let at = |index: Option<usize>| index.map(|index| &self.rates[index]);
-        let limited_by = match (at(high), &self.bound) {
-            (_, Some(reason)) => Limit::Generator(reason.clone()),
+        let limited_by = match (at(high), self.bound()) {
+            (_, Some(reason)) => Limit::Generator(reason.to_owned()),
             (_, None) if self.next_rate().is_some() => Limit::Steps,
             (Some(rate), None) => rate.limit(),
             (None, None) => Limit::MaxRate,
@@ -485,6 +497,11 @@ impl Search {
             high_per_s: at(high).map(|rate| rate.per_s),
             limited_by,
         })
+    }
+
+    /// Why the generator was the limit, if that has ended the search.
+    fn bound(&self) -> Option<&str> {
+        (self.bound_steps >= BOUND_STEPS).then_some(self.bound.as_str())
     }
 
     fn bracket(&self) -> Bracket {
@@ -502,15 +519,20 @@ impl Search {
         let Bracket { low, high } = self.bracket();
         let from = low.map_or(0, |low| low + 1);
         let astride = &self.rates[from..high.unwrap_or(self.rates.len())];
-        if let Some(rate) = astride.iter().find(|r| r.steps < self.settings.repeats) {
-            return Some(rate.per_s);
-        }
-        let (Some(low), Some(high)) = (low, high) else {
-            if high.is_none() {
-                return self.higher(last).or_else(|| self.confirm(low, high));
-            }
-            return self.lower(first).or_else(|| self.confirm(low, high));
-        };
+        // The first one that was offered fewer times than that.
+        let again = |times: u32| astride.iter().find(|r| r.steps < times).map(|r| r.per_s);
+        let next = again(FIRST_LOOKS).or_else(|| match (low, high) {
+            (_, None) => self.higher(last),
+            (None, Some(_)) => self.lower(first),
+            (Some(low), Some(high)) => self.narrower(low, high, astride),
+        });
+        // What lies outside the rates that matter is never looked at again.
+        next.or_else(|| again(self.settings.repeats))
+            .or_else(|| self.confirm(low, high))
+    }
+
+    /// The middle of the widest gap that matters, if it is too wide.
+    fn narrower(&self, low: usize, high: usize, astride: &[Rate]) -> Option<f64> {
         let (low_per_s, high_per_s) = (self.rates[low].per_s, self.rates[high].per_s);
         // Between the ends and what is astride there may be more to know; within that there is not.
         let (first, last) = match (astride.first(), astride.last()) {
@@ -521,10 +543,8 @@ impl Search {
         let widest = gaps
             .into_iter()
             .max_by(|a, b| (a.1 / a.0).total_cmp(&(b.1 / b.0)))?;
-        if widest.1 / widest.0 > 1.0 + self.settings.precision {
-            return Some((widest.0 * widest.1).sqrt());
-        }
-        self.confirm(Some(low), Some(high))
+        let is_wide = widest.1 / widest.0 > 1.0 + self.settings.precision;
+        is_wide.then(|| (widest.0 * widest.1).sqrt())
     }
 
     /// The next rate up, if there may be one.

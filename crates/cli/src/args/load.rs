@@ -2,6 +2,7 @@
 //!
 //! The structs have no documentation: clap would print it as the command's.
 
+mod search;
 mod values;
 
 use std::path::PathBuf;
@@ -10,6 +11,7 @@ use clap::Args;
 use meshtax_model::experiment::Arrivals;
 
 use super::FleetArgs;
+pub(crate) use search::SearchArgs;
 pub(crate) use values::{ConnectTo, Export, ExportFormat, Ramp, hex_bytes};
 
 #[derive(Debug, Args)]
@@ -22,6 +24,8 @@ pub(crate) struct LoadArgs {
     pub(crate) url: String,
     #[command(flatten)]
     pub(crate) amount: AmountArgs,
+    #[command(flatten)]
+    pub(crate) search: SearchArgs,
     #[command(flatten)]
     pub(crate) request: RequestArgs,
     #[command(flatten)]

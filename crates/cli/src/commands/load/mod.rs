@@ -9,6 +9,7 @@ mod hints;
 mod json;
 mod live;
 mod requests;
+mod search;
 mod spec;
 mod text;
 mod url;
@@ -27,6 +28,9 @@ use crate::terminal::print;
 pub(crate) fn load(args: &LoadArgs) -> Outcome {
     let mut spec = spec::spec(args)?;
     spec.validate().map_err(failure)?;
+    if let Some(plan) = search::Plan::of(args) {
+        return search::run(args, spec, plan, &Interrupt::catch());
+    }
     let exports = export::wanted(&args.output)?;
     let is_shown = !args.output.no_tui && !args.output.json;
     if exports.is_empty() && !is_shown {

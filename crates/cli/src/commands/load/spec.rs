@@ -93,7 +93,10 @@ fn wrong(problem: &str, fix: &str) -> Failure {
 /// What clap cannot see.
 fn contradictions(args: &LoadArgs, url: &Url) -> Result<(), Failure> {
     let (amount, request, connection) = (&args.amount, &args.request, &args.connection);
-    let has_rate = amount.rate.is_some() || amount.ramp.is_some() || amount.users.is_some();
+    let has_rate = amount.rate.is_some()
+        || amount.ramp.is_some()
+        || amount.users.is_some()
+        || args.search.is_open();
     let is_tcp = request.tcp || url.scheme.is_plain();
     let is_http2 = connection.http2 || request.grpc.is_some();
     let all = [
