@@ -24,6 +24,8 @@ mod connection;
 mod engine;
 mod error;
 mod fleet;
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod http1;
 mod limits;
 mod pace;
