@@ -28,6 +28,13 @@ const MAX_LAG_P50_NS: u64 = 100_000;
 /// Open loop: beyond this share of work, arrivals queue in the generator as in any server.
 const MAX_BUSY_OPEN: f64 = 0.90;
 
+/// Requests that must lie above a quantile of the lag before it is judged: with fewer, one pause of
+/// the machine is the quantile.
+const LEAST_ABOVE: f64 = 10.0;
+
+/// The shortest window whose busy share is judged: any burst keeps a generator busy.
+const LEAST_WINDOW_NS: u64 = 100_000_000;
+
 /// Closed loop: beyond this the system under test waits for the generator, not the
 /// reverse. A good closed loop is busy, so the limit is higher.
 const MAX_BUSY_CLOSED: f64 = 0.95;
@@ -171,7 +178,16 @@ impl Audit {
 
 /// Whether the generator was the limit, and why. `lag`: what the generator itself added,
 /// without the time in which no connection was free; `None` in a closed loop.
-pub(crate) fn verdict(busy_share: f64, lag: Option<&LatencyHistogram>) -> Option<String> {
+pub(crate) fn verdict(
+    busy_share: f64,
+    window_ns: u64,
+    lag: Option<&LatencyHistogram>,
+) -> Option<String> {
+    let busy_share = if window_ns < LEAST_WINDOW_NS {
+        0.0
+    } else {
+        busy_share
+    };
     let Some(lag) = lag else {
         return (busy_share > MAX_BUSY_CLOSED).then(|| {
             format!(
@@ -186,7 +202,8 @@ pub(crate) fn verdict(busy_share: f64, lag: Option<&LatencyHistogram>) -> Option
         (0.5, "1 request in 2", MAX_LAG_P50_NS),
     ] {
         let found_ns = lag.quantile_ns(quantile).unwrap_or(0);
-        if found_ns > limit_ns {
+        let above = lag.count() as f64 * (1.0 - quantile);
+        if found_ns > limit_ns && above >= LEAST_ABOVE {
             return Some(format!(
                 "the generator sent {name} more than {:.2} ms late with a connection free \
                  (limit {:.2} ms)",
@@ -271,27 +288,33 @@ mod tests {
 
     #[test]
     fn verdicts() {
+        const SECOND_NS: u64 = 1_000_000_000;
         let mut lag = LatencyHistogram::new();
-        for _ in 0..98 {
+        for _ in 0..392 {
             lag.record(5_000);
         }
-        assert_eq!(verdict(0.5, Some(&lag)), None);
-        assert!(verdict(0.91, Some(&lag)).unwrap().contains("91 %"));
-        assert_eq!(verdict(0.94, None), None);
-        assert!(verdict(0.96, None).unwrap().contains("96 %"));
-        lag.record(9_000_000);
-        assert_eq!(
-            verdict(0.5, Some(&lag)),
-            None,
-            "one pause is no slow generator"
-        );
-        for _ in 0..8 {
+        let open = |busy_share, lag: &LatencyHistogram| verdict(busy_share, SECOND_NS, Some(lag));
+        assert_eq!(open(0.5, &lag), None);
+        assert!(open(0.91, &lag).unwrap().contains("91 %"));
+        assert_eq!(verdict(0.94, SECOND_NS, None), None);
+        assert!(verdict(0.96, SECOND_NS, None).unwrap().contains("96 %"));
+        assert_eq!(verdict(0.96, SECOND_NS / 20, None), None, "a burst");
+        for _ in 0..4 {
+            lag.record(9_000_000);
+        }
+        assert_eq!(open(0.5, &lag), None, "one pause is no slow generator");
+        for _ in 0..32 {
             lag.record(3_000_000);
         }
-        let reason = verdict(0.5, Some(&lag)).unwrap();
+        let reason = open(0.5, &lag).unwrap();
         assert!(
             reason.contains("1 request in 20 more than 3.00 ms late"),
             "{reason}"
         );
+        let mut few = LatencyHistogram::new();
+        for _ in 0..4 {
+            few.record(3_000_000);
+        }
+        assert_eq!(open(0.5, &few), None, "four requests are too few to judge");
     }
 }

@@ -10,8 +10,8 @@ use rustix::io::Errno;
 use rustix::net::{
     self, AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, ipproto, sockopt,
 };
-use rustls::ClientConnection;
 use rustls::pki_types::ServerName;
+use rustls::{AlertDescription, ClientConnection};
 
 use crate::wire::{Encoded, Event, Failure, Wire};
 
@@ -102,6 +102,9 @@ impl OpenError {
             Self::Tls(rustls::Error::InvalidCertificate(_)) => {
                 "trust its certificate's authority, or accept any certificate"
             }
+            Self::Tls(rustls::Error::AlertReceived(AlertDescription::CertificateRequired)) => {
+                "show a certificate that the server trusts"
+            }
             Self::Tls(rustls::Error::InvalidMessage(_)) => {
                 "see that the server speaks TLS on this port"
             }
@@ -169,6 +172,8 @@ pub(crate) struct Connection {
     pub(crate) listed: bool,
     /// Whether it pauses after a failed attempt.
     pub(crate) resting: bool,
+    /// What was wrong with TLS when it was over.
+    pub(crate) tls_error: Option<rustls::Error>,
 }
 
 impl Connection {
@@ -192,6 +197,7 @@ impl Connection {
             backoff_ns: 0,
             listed: false,
             resting: false,
+            tls_error: None,
         }
     }
 
@@ -502,7 +508,10 @@ impl Connection {
         let mut rest = bytes;
         while !rest.is_empty() {
             tls.read_tls(&mut rest).map_err(|_| Failure::Tls)?;
-            tls.process_new_packets().map_err(|_| Failure::Tls)?;
+            if let Err(error) = tls.process_new_packets() {
+                self.tls_error = Some(error);
+                return Err(Failure::Tls);
+            }
             loop {
                 match tls.reader().read(plain) {
                     // The peer closed in good order: the socket's end follows.

@@ -267,7 +267,9 @@ impl<'a> Engine<'a> {
         if self.is_open(index) {
             return Ok(());
         }
-        Err(OpenError::Unusable)
+        // TLS 1.3 is open before the server has judged us: it may say only now what it misses.
+        let tls_error = self.pool.connections[index as usize].tls_error.take();
+        Err(tls_error.map_or(OpenError::Unusable, OpenError::Tls))
     }
 
     fn opened(&mut self, took_ns: u64, now_ns: u64) {

@@ -33,6 +33,7 @@ mod pool;
 mod run;
 mod schedule;
 mod spec;
+mod sum;
 mod tally;
 mod validate;
 mod wire;

@@ -1,28 +1,23 @@
 //! A load of several threads: begun together, added up while they go on, ended together.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::time::Duration;
+use std::sync::mpsc::{Receiver, Sender, channel};
 
-use meshtax_model::HistogramSnapshot;
 use meshtax_model::trial::{LoadInterval, LoadResult};
 use rustls::pki_types::ServerName;
 use serde::{Deserialize, Serialize};
 
-use crate::audit::{steal_ns, verdict};
+use crate::audit::steal_ns;
 use crate::clock::now_ns;
 use crate::connection::{Dial, Secure};
 use crate::engine::{Engine, Part};
 use crate::error::LoadError;
 use crate::limits;
 use crate::spec::{LoadSpec, Protocol};
-use crate::tally::{Counter, Tally, Totals};
+use crate::sum::{Sum, Tick, collect};
+use crate::tally::Counter;
 use crate::wire::Encoded;
-
-/// How often what the threads counted is taken in.
-const COLLECT: Duration = Duration::from_millis(250);
 
 /// Between the announcement of the window and the first send.
 const LEAD_NS: u64 = 2_000_000;
@@ -114,14 +109,13 @@ pub fn run_with(spec: &LoadSpec, hooks: Hooks<'_>) -> Result<LoadResult, LoadErr
             let dial = dials.dial();
             scope.spawn(move || line.work(part, dial, counter, abort));
         }
-        drop(news_sender);
         Conductor {
             spec,
             hooks,
             counters: &counters,
             news,
+            ticks: news_sender,
             starts,
-            sum: Sum::new(spec),
             begin_ns: 0,
         }
         .conduct()
@@ -179,6 +173,8 @@ enum News {
     Done(Box<Part>),
     /// There is no figure.
     Failed(LoadError),
+    /// How far all are.
+    Tick(Box<Tick>),
 }
 
 /// A thread's line to the conductor.
@@ -186,6 +182,14 @@ struct Line {
     news: Sender<News>,
     /// When to begin.
     start: Receiver<u64>,
+}
+
+impl Drop for Line {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let _ = self.news.send(News::Failed(LoadError::Thread));
+        }
+    }
 }
 
 impl Line {
@@ -237,8 +241,8 @@ struct Conductor<'a, 'h> {
     hooks: Hooks<'h>,
     counters: &'a [Counter],
     news: Receiver<News>,
+    ticks: Sender<News>,
     starts: Vec<Sender<u64>>,
-    sum: Sum,
     begin_ns: u64,
 }
 
@@ -258,9 +262,8 @@ impl Conductor<'_, '_> {
             // A thread that is gone has said why.
             let _ = start.send(self.begin_ns);
         }
-        let parts = self.all_done()?;
-        self.collect();
-        let mut result = std::mem::take(&mut self.sum).finish(self.spec, &parts);
+        let (parts, sum) = self.until_done()?;
+        let mut result = sum.finish(self.spec, &parts);
         result.audit.steal_ns = steal_ns().saturating_sub(stolen_ns);
         if let Some(on_result) = &mut self.hooks.on_result {
             on_result(&result);
@@ -273,143 +276,60 @@ impl Conductor<'_, '_> {
         for _ in 0..self.starts.len() {
             match self.news.recv() {
                 Ok(News::Failed(error)) => return Err(error),
-                Ok(News::Ready | News::Done(_)) => {}
+                Ok(News::Ready | News::Done(_) | News::Tick(_)) => {}
                 Err(_) => return Err(LoadError::Thread),
             }
         }
         Ok(())
     }
 
+    /// Waits for the end, with someone adding up meanwhile if that is to be seen.
+    fn until_done(&mut self) -> Result<(Vec<Part>, Sum), LoadError> {
+        let watches = self.hooks.on_progress.is_some() || self.spec.interval_ns.is_some();
+        if !watches {
+            return Ok((self.all_done()?, Sum::new(self.spec)));
+        }
+        let (counters, spec, ticks) = (self.counters, self.spec, self.ticks.clone());
+        let (end, ended) = channel();
+        std::thread::scope(|scope| {
+            let adding = scope.spawn(move || {
+                collect(counters, spec, &ended, &mut |tick| {
+                    // When nobody listens any more, the end comes too.
+                    let _ = ticks.send(News::Tick(Box::new(tick)));
+                })
+            });
+            let parts = self.all_done();
+            drop(end);
+            let sum = adding.join().map_err(|_| LoadError::Thread)?;
+            Ok((parts?, sum))
+        })
+    }
+
     fn all_done(&mut self) -> Result<Vec<Part>, LoadError> {
         let mut parts = Vec::new();
         while parts.len() < self.starts.len() {
-            match self.wait()? {
-                Some(News::Done(part)) => parts.push(*part),
-                Some(News::Failed(error)) => return Err(error),
-                Some(News::Ready) => {}
-                None => self.show(),
+            match self.news.recv() {
+                Ok(News::Done(part)) => parts.push(*part),
+                Ok(News::Failed(error)) => return Err(error),
+                Ok(News::Ready) => {}
+                Ok(News::Tick(tick)) => self.show(&tick),
+                Err(_) => return Err(LoadError::Thread),
             }
         }
         Ok(parts)
     }
 
-    /// `None`: time to look at what was counted.
-    fn wait(&self) -> Result<Option<News>, LoadError> {
-        let watches = self.hooks.on_progress.is_some() || self.spec.interval_ns.is_some();
-        if !watches {
-            return self.news.recv().map(Some).map_err(|_| LoadError::Thread);
-        }
-        match self.news.recv_timeout(COLLECT) {
-            Ok(news) => Ok(Some(news)),
-            Err(RecvTimeoutError::Timeout) => Ok(None),
-            Err(RecvTimeoutError::Disconnected) => Err(LoadError::Thread),
-        }
-    }
-
-    fn show(&mut self) {
-        let totals = self.collect();
+    fn show(&mut self, tick: &Tick) {
         let elapsed_ns = now_ns().saturating_sub(self.begin_ns);
         if let Some(on_progress) = &mut self.hooks.on_progress {
             on_progress(Progress {
                 elapsed_ns,
-                sent: totals.sent,
-                answered: totals.answered,
-                failed: totals.failed,
-                connections: totals.connections,
-                last: self.sum.last_complete(self.counters.len() as u64),
+                sent: tick.totals.sent,
+                answered: tick.totals.answered,
+                failed: tick.totals.failed,
+                connections: tick.totals.connections,
+                last: tick.last.as_ref(),
             });
         }
-    }
-
-    /// Takes in the tallies that are full.
-    fn collect(&mut self) -> Totals {
-        let mut totals = Totals::default();
-        for counter in self.counters {
-            let full = {
-                let mut shelf = counter.shelf();
-                totals.add(shelf.totals);
-                std::mem::take(&mut shelf.full)
-            };
-            for mut tally in full {
-                self.sum.add(&tally);
-                tally.clear();
-                counter.shelf().empty.push(tally);
-            }
-        }
-        totals
-    }
-}
-
-/// What all threads counted until now.
-#[derive(Default)]
-struct Sum {
-    result: LoadResult,
-    interval_ns: Option<u64>,
-    window_ns: u64,
-    ended: u64,
-    /// By number: from how many threads, and what.
-    intervals: BTreeMap<u64, (u64, LoadInterval)>,
-}
-
-impl Sum {
-    fn new(spec: &LoadSpec) -> Self {
-        Self {
-            interval_ns: spec.interval_ns,
-            window_ns: spec.window_ns,
-            ..Self::default()
-        }
-    }
-
-    fn add(&mut self, tally: &Tally) {
-        tally.add_to(&mut self.result);
-        self.ended += tally.ended();
-        let Some(interval_ns) = self.interval_ns else {
-            return;
-        };
-        let start_ns = tally.interval * interval_ns;
-        let length_ns =
-            (tally.intervals * interval_ns).min(self.window_ns.saturating_sub(start_ns));
-        let (threads, interval) = self.intervals.entry(tally.interval).or_default();
-        *threads += 1;
-        interval.start_ns = start_ns;
-        interval.merge(&LoadInterval {
-            start_ns,
-            length_ns,
-            sent: tally.offered,
-            answered: tally.answered,
-            errors: tally.errors.total(),
-            response: HistogramSnapshot::from(&tally.response),
-            send_lag: HistogramSnapshot::from(&tally.send_lag),
-        });
-    }
-
-    fn last_complete(&self, threads: u64) -> Option<&LoadInterval> {
-        self.intervals
-            .values()
-            .rev()
-            .find(|(from, _)| *from >= threads)
-            .map(|(_, interval)| interval)
-    }
-
-    fn finish(mut self, spec: &LoadSpec, parts: &[Part]) -> LoadResult {
-        let ended_ns = parts.iter().map(|part| part.window_ns).max().unwrap_or(0);
-        // Ended early, the window's last interval is shorter.
-        self.window_ns = self.window_ns.min(ended_ns);
-        for part in parts {
-            self.add(&part.tally);
-            self.result.merge(&LoadResult {
-                window_ns: part.window_ns,
-                connections_opened: part.connections_opened,
-                congestion_control: part.congestion_control.clone(),
-                audit: part.audit.clone(),
-                ..LoadResult::default()
-            });
-        }
-        let mut result = self.result;
-        result.unanswered = result.offered.saturating_sub(self.ended);
-        result.intervals = self.intervals.into_values().map(|(_, i)| i).collect();
-        let lag = (!spec.model.is_closed()).then_some(&result.generator_lag);
-        result.audit.generator_bound = verdict(result.audit.busy_share, lag);
-        result
     }
 }
