@@ -206,6 +206,14 @@ pub(crate) fn offer_all(loads: &[LoadSpec]) -> Vec<(String, LoadSpec, Option<Loa
     })
 }
 
+/// Looks at all of the cases at the same time: most of them only wait.
+pub(crate) fn each<T: Sync>(cases: &[T], look: impl Fn(&T) + Sync) {
+    std::thread::scope(|scope| {
+        let all: Vec<_> = cases.iter().map(|c| scope.spawn(|| look(c))).collect();
+        all.into_iter().for_each(|one| one.join().unwrap());
+    });
+}
+
 /// Answers to requests of the window.
 pub(crate) fn answered(result: &LoadResult) -> u64 {
     result.status.values().sum()

@@ -244,7 +244,7 @@ fn chunks_with_all_that_they_may_have() {
 #[test]
 fn chunks_that_are_none() {
     let head = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
-    for body in [
+    let bodies = [
         "\r\n",
         "x\r\n",
         "-1\r\n",
@@ -254,10 +254,11 @@ fn chunks_that_are_none() {
         "ffffffffffffffff\r\n",
         "0\r\n\r\r\n",
         ";5\r\n",
-    ] {
+    ];
+    each(&bodies, |body| {
         let target = answering(format!("{head}{body}"), usize::MAX);
         all_fail(body, target, &["protocol"]);
-    }
+    });
     for endless in ["0\r\n", "5;"] {
         let head = format!("{head}{endless}");
         let target = server(move |_, mut stream| {
@@ -271,7 +272,7 @@ fn chunks_that_are_none() {
 
 #[test]
 fn lengths_that_are_none() {
-    for length in [
+    let lengths = [
         "x",
         "-1",
         "+1",
@@ -281,10 +282,11 @@ fn lengths_that_are_none() {
         "18446744073709551616",
         "1\r\ncontent-length: 2",
         "0x10",
-    ] {
+    ];
+    each(&lengths, |length| {
         let answer = format!("HTTP/1.1 200 OK\r\ncontent-length: {length}\r\n\r\nx");
         all_fail(length, answering(answer, usize::MAX), &["protocol"]);
-    }
+    });
     // The longest that there is: never complete.
     let longest = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\nx", u64::MAX);
     all_fail("longest", answering(longest, usize::MAX), &["timeout"]);
@@ -408,22 +410,22 @@ fn an_answer_to_head_has_no_body() {
     }
 }
 
-const FIVE_GIGABYTES: u64 = 5_000_000_000;
+pub(crate) const FIVE_GIGABYTES: u64 = 5_000_000_000;
 
 /// The most memory that this process has had, in bytes.
-fn peak_bytes() -> u64 {
+pub(crate) fn peak_bytes() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find(|l| l.starts_with("VmHWM:")).unwrap();
     let kilobytes = line.split_whitespace().nth(1).unwrap();
     kilobytes.parse::<u64>().unwrap() * 1024
 }
 
-/// One request: `serve` writes its answer, of which it says the length beforehand.
-fn one_large(protocol: Protocol, bytes: u64, serve: fn(&mut TcpStream)) {
-    let target = server(move |_, mut stream| {
-        serve(&mut stream);
-        read_all(&mut stream);
-    });
+/// One request, whose answer `serve` writes; what was read of it, in bytes.
+pub(crate) fn one_large(
+    protocol: Protocol,
+    serve: impl Fn(TcpStream) + Send + Sync + 'static,
+) -> u64 {
+    let target = server(move |_, stream| serve(stream));
     let mut spec = spec(target, protocol, LoadModel::closed());
     spec.connections = 1;
     spec.max_requests = Some(1);
@@ -433,28 +435,33 @@ fn one_large(protocol: Protocol, bytes: u64, serve: fn(&mut TcpStream)) {
     let (patience, load) = (Duration::from_secs(120), spec.clone());
     let result = watched_for("a large body", patience, move || run(&load, &mut |_| {})).unwrap();
     books(&spec, &result);
-    assert_eq!(result.bytes_received, bytes, "{result:?}");
     assert_eq!((result.offered, answered(&result)), (1, 1), "{result:?}");
+    result.bytes_received
 }
 
-fn of_length(stream: &mut TcpStream, length: u64) {
+fn of_length(mut stream: TcpStream, length: u64) {
+    let stream = &mut stream;
     read_head(stream);
     let _ = write!(
         stream,
         "HTTP/1.1 200 OK\r\ncontent-length: {length:10}\r\n\r\n"
     );
     repeat(stream, &[b'x'; 50_000], length / 50_000);
+    read_all(stream);
 }
 
-fn chunked(stream: &mut TcpStream, length: u64) {
+fn chunked(mut stream: TcpStream, length: u64) {
+    let stream = &mut stream;
     read_head(stream);
     let _ = stream.write_all(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n");
     let chunk = [b"C350\r\n".as_slice(), &[b'x'; 50_000], b"\r\n"].concat();
     repeat(stream, &chunk, length / 50_000);
     let _ = stream.write_all(b"0\r\n\r\n");
+    read_all(stream);
 }
 
-fn repeat(stream: &mut TcpStream, block: &[u8], times: u64) {
+/// Writes the block so many times, or until nobody reads any more.
+pub(crate) fn repeat(stream: &mut TcpStream, block: &[u8], times: u64) {
     for _ in 0..times {
         if stream.write_all(block).is_err() {
             return;
@@ -466,43 +473,34 @@ fn repeat(stream: &mut TcpStream, block: &[u8], times: u64) {
 #[test]
 #[ignore = "measures this process: run by memory_does_not_grow_with_the_body"]
 fn five_gigabytes() {
-    let of_length_head = 17 + 28 + 2;
-    let chunked_head = 17 + 28 + 2;
+    // Both heads are as long as each other.
+    let head = 17 + 28 + 2;
     let framing = |length: u64| length / 50_000 * 8 + 5;
-    let small = 5_000_000;
-    one_large(Protocol::Http1, small + of_length_head, |s| {
-        of_length(s, 5_000_000);
-    });
-    one_large(
-        Protocol::Http1,
-        small + chunked_head + framing(small),
-        |s| {
-            chunked(s, 5_000_000);
-        },
-    );
+    let both = |length: u64| {
+        let read = one_large(Protocol::Http1, move |s| of_length(s, length));
+        assert_eq!(read, head + length);
+        let read = one_large(Protocol::Http1, move |s| chunked(s, length));
+        assert_eq!(read, head + length + framing(length));
+    };
+    both(5_000_000);
     let before = peak_bytes();
-    let large = FIVE_GIGABYTES;
-    one_large(Protocol::Http1, large + of_length_head, |s| {
-        of_length(s, FIVE_GIGABYTES);
-    });
-    one_large(
-        Protocol::Http1,
-        large + chunked_head + framing(large),
-        |s| {
-            chunked(s, FIVE_GIGABYTES);
-        },
-    );
+    both(FIVE_GIGABYTES);
     let grown = peak_bytes() - before;
     assert!(grown < 8_000_000, "{grown} bytes more");
 }
 
-#[test]
-fn memory_does_not_grow_with_the_body() {
+/// Runs an ignored test of this binary as a process of its own.
+pub(crate) fn as_a_process(test: &str) {
     let child = std::process::Command::new(std::env::current_exe().unwrap())
-        .args(["--ignored", "--exact", "http1::five_gigabytes"])
+        .args(["--ignored", "--exact", test])
         .output()
         .unwrap();
     let text = String::from_utf8_lossy(&child.stdout);
     assert!(child.status.success(), "{text}");
     assert!(text.contains("1 passed"), "{text}");
+}
+
+#[test]
+fn memory_does_not_grow_with_the_body() {
+    as_a_process("http1::five_gigabytes");
 }

@@ -12,6 +12,7 @@ use meshtax_load::{LoadModel, LoadSpec, Protocol};
 use meshtax_model::experiment::Arrivals;
 
 use crate::harness::*;
+use crate::http1::{FIVE_GIGABYTES, as_a_process, one_large, peak_bytes, repeat};
 
 const BOTH: [Protocol; 2] = [
     Protocol::Http2 { streams: 3 },
@@ -332,9 +333,9 @@ fn frames_that_cannot_be() {
             frame_of(kind::HEADERS, 4, s, &[0x3f, 0xff, 0xff, 0x7f])
         }),
     ];
-    for (what, bytes) in wrong {
-        all_fail(what, with(bytes), &["protocol"]);
-    }
+    each(&wrong, |(what, bytes)| {
+        all_fail(what, with(*bytes), &["protocol"]);
+    });
 }
 
 #[test]
@@ -836,4 +837,38 @@ fn grpc_without_its_trailers() {
     spec.requests_per_connection = Some(1);
     let result = offer(&spec).unwrap();
     assert_eq!(result.status[&503], result.offered, "{result:?}");
+}
+
+/// Runs only as the child of the next test, whose memory it measures.
+#[test]
+#[ignore = "measures this process: run by memory_does_not_grow_with_the_body"]
+fn five_gigabytes() {
+    const FRAME: u64 = 16_384;
+    let read = |length: u64| {
+        one_large(Protocol::Http2 { streams: 1 }, move |stream| {
+            let Some(mut peer) = Peer::accept(stream, &[]) else {
+                return;
+            };
+            let Next::Request(stream) = peer.next() else {
+                return;
+            };
+            peer.send(&head(stream));
+            // Whatever the windows are.
+            let block = frame_of(kind::DATA, 0, stream, &[b'x'; FRAME as usize]);
+            repeat(&mut peer.stream, &block, length / FRAME);
+            peer.send(&trailers(stream));
+            read_all(&mut peer.stream);
+        })
+    };
+    read(5_000_000);
+    let before = peak_bytes();
+    let framed = FIVE_GIGABYTES / FRAME * (FRAME + HEADER_BYTES as u64);
+    assert!((framed..framed + 200).contains(&read(FIVE_GIGABYTES)));
+    let grown = peak_bytes() - before;
+    assert!(grown < 8_000_000, "{grown} bytes more");
+}
+
+#[test]
+fn memory_does_not_grow_with_the_body() {
+    as_a_process("http2::five_gigabytes");
 }
