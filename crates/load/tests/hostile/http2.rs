@@ -355,17 +355,17 @@ fn answers_that_are_none() {
             frame_of(kind::HEADERS, 5, s, &block(&[(":status", "100")]))
         }),
     ];
-    for (what, bytes) in ended {
-        all_fail(what, with(bytes), &["protocol"]);
-    }
+    each(&ended, |(what, bytes)| {
+        all_fail(what, with(*bytes), &["protocol"]);
+    });
     let endless: [(&str, Reply); 3] = [
         ("a head alone", head),
         ("no end", |s| [head(s), body(s)].concat()),
         ("another stream's", |s| answer(s + 1000)),
     ];
-    for (what, bytes) in endless {
-        all_fail(what, with(bytes), &["timeout"]);
-    }
+    each(&endless, |(what, bytes)| {
+        all_fail(what, with(*bytes), &["timeout"]);
+    });
 }
 
 #[test]

@@ -63,8 +63,8 @@ fn over_tls(mut all: Vec<LoadSpec>, roots: Option<&str>) -> Vec<LoadSpec> {
 /// Nothing can be opened: without a load where connections are kept, and with these errors where
 /// each request has one.
 fn none_opens(what: &str, target: SocketAddr, roots: Option<&str>, kinds: &[&str]) {
-    for protocol in PROTOCOLS {
-        let all = over_tls(few(loads_for(target, protocol, kinds)), roots);
+    each(&PROTOCOLS, |protocol| {
+        let all = over_tls(few(loads_for(target, *protocol, kinds)), roots);
         for (name, spec, result) in offer_all(&all) {
             let name = format!("{what}: {name}");
             if spec.requests_per_connection.is_none() {
@@ -79,7 +79,7 @@ fn none_opens(what: &str, target: SocketAddr, roots: Option<&str>, kinds: &[&str
                 assert_eq!(result.unanswered, 0, "{name}: {result:?}");
             }
         }
-    }
+    });
 }
 
 #[test]
