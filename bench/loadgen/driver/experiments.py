@@ -42,7 +42,7 @@ class Experiment:
     def seconds(self, usual):
         if self.options.seconds:
             return self.options.seconds
-        return min(usual, 2.0) if self.options.quick else usual
+        return min(usual, 2) if self.options.quick else usual
 
     def jobs(self):
         raise NotImplementedError
@@ -92,18 +92,18 @@ def middle(values):
 class ClosedLoop(Experiment):
     name = "closed"
     title = "Closed loop, HTTP/1.1, 64 connections, one core"
-    kind, connections = "closed", 64
-    near = (OURS, FLOOR_CLOSED, "wrk")
+    kind, connections, fast = "closed", 64, True
+    near = (OURS, FLOOR_CLOSED, "floor (io_uring)", "wrk")
 
     def jobs(self):
-        scene = Scene(self.kind, 0, self.connections, seconds=self.seconds(5.0))
+        scene = Scene(self.kind, 0, self.connections, seconds=self.seconds(5))
         for tool in self.chosen(scene):
             yield Job("", tool.name, self.measure(tool), near=tool.name in self.near)
 
     def measure(self, tool):
         def one(number):
-            with servers.recorder(self.bench) as server:
-                scene = Scene(self.kind, server.port, self.connections, self.seconds(5.0))
+            with servers.recorder(self.bench, fast=self.fast) as server:
+                scene = Scene(self.kind, server.port, self.connections, self.seconds(5))
                 finished, said = self.offer(tool, scene, server)
                 served = server.stop()["requests"]
             # What the server counted, for every tool: none is taken at its word.
@@ -150,7 +150,7 @@ class ClosedLoop(Experiment):
 class NewConnections(ClosedLoop):
     name = "new-connection"
     title = "A new connection per request, 32 at once"
-    kind, connections = "fresh", 32
+    kind, connections, fast = "fresh", 32, False
     near = (OURS, "wrk", "oha", "fortio")
 
     def tables(self, samples):
@@ -188,7 +188,7 @@ class OpenLoop(Experiment):
     # The p99 is of the machine's own pauses, which come in clusters: many short turns rather
     # than few long ones, so that they hit both sides alike.
     turns = 4
-    usual_s = 3.0
+    usual_s = 3
 
     def jobs(self):
         for case, rate in self.rates.items():
@@ -280,7 +280,7 @@ def said_own(said):
 class Stalls(Experiment):
     name = "stall"
     cases = ("server", "generator")
-    rate, stall_s, usual_s = 1000, 0.3, 10.0
+    rate, stall_s, usual_s = 1000, 0.3, 10
 
     def jobs(self):
         scene = Scene("open", 0, seconds=self.usual_s, rate=self.rate, latencies=True)
@@ -355,7 +355,7 @@ class Poisson(Experiment):
     # Workers are meshtax's own way of sharing a load; strangers know nothing of each other.
     shapes = {"one generator": (1, 1), "two workers": (2, 1), "two strangers": (1, 2)}
     cases = tuple(shapes)
-    rate, usual_s = 1000, 30.0
+    rate, usual_s = 1000, 30
 
     def jobs(self):
         for case, (workers, generators) in self.shapes.items():
@@ -365,7 +365,7 @@ class Poisson(Experiment):
 
     def measure(self, tool, workers, generators):
         def one(number):
-            seconds = self.options.seconds or (10.0 if self.options.quick else self.usual_s)
+            seconds = self.options.seconds or (10 if self.options.quick else self.usual_s)
             arrivals = self.bench.path(".arrivals")
             room = int(self.rate * seconds * 1.5) + 1000
             recorder = servers.recorder(self.bench, spin=True, capacity=room, out=arrivals)
@@ -441,7 +441,7 @@ class Http2(Experiment):
 
     def jobs(self):
         for case, (connections, streams) in self.shapes.items():
-            scene = Scene(self.kind, 0, connections, self.seconds(5.0), streams=streams)
+            scene = Scene(self.kind, 0, connections, self.seconds(5), streams=streams)
             for tool in self.chosen(scene):
                 if tool.name not in (OURS, *self.others):
                     continue
@@ -452,7 +452,7 @@ class Http2(Experiment):
     def measure(self, tool, connections, streams):
         def one(number):
             with self.server() as server:
-                seconds = self.seconds(5.0)
+                seconds = self.seconds(5)
                 scene = Scene(self.kind, server.port, connections, seconds, streams=streams)
                 finished, said = self.offer(tool, scene, server)
                 server.stop()
@@ -528,7 +528,7 @@ class Memory(Experiment):
 
     def measure(self, tool, requests):
         def one(number):
-            with servers.recorder(self.bench) as server:
+            with servers.recorder(self.bench, fast=True) as server:
                 scene = Scene("closed", server.port, requests=requests)
                 finished, said = self.offer(tool, scene, server)
                 served = server.stop()["requests"]
@@ -583,11 +583,11 @@ class Serve(Experiment):
 
     def http1(self, port):
         tool = self.bench.tools[FLOOR_CLOSED]
-        return tool, Scene("closed", port, seconds=self.seconds(5.0))
+        return tool, Scene("closed", port, seconds=self.seconds(5))
 
     def http2(self, port):
         tool = self.bench.tools["h2load"]
-        return tool, Scene("http2", port, 32, self.seconds(5.0), streams=10)
+        return tool, Scene("http2", port, 32, self.seconds(5), streams=10)
 
     def measure(self, make, load):
         def one(number):

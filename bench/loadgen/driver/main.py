@@ -15,7 +15,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from statistics import median
 
-from . import experiments, install, tools
+from . import experiments, install, servers, tools
 from .figures import Samples, Table, percent
 from .process import Bench, Trouble, output_of
 
@@ -38,7 +38,7 @@ def arguments(words):
     add("--rounds", type=int, help="interleaved rounds [9, with --quick 2]")
     add("--only", default=names, metavar="NAMES", help=f"what to measure, of {names}")
     add("--tools", metavar="NAMES", help="which tools, by the names in the tables [all]")
-    add("--seconds", type=float, help="length of each run [2 to 30, by experiment]")
+    add("--seconds", type=int, help="length of each run [2 to 30, by experiment]")
     add("--quick", action="store_true", help="two rounds of short runs: a look, not a result")
     add("--seed", type=int, help="seed of the order and of arrivals [random]")
     add("--check", action="store_true", help="exit code 1 when a bound is missed")
@@ -101,6 +101,7 @@ def prepare(options, scratch):
         load_core=options.load_core,
         meshtax=options.meshtax and options.meshtax.resolve() or built(ROOT, "meshtax"),
     )
+    bench.uring = servers.has_uring(bench)
     bench.tools, absent = tools.find(bench, cache)
     bench.missing = {program: why_not.get(program, "not there") for program in absent}
     bench.nginx, why = install.nginx(cache, say, not options.no_install)
@@ -162,6 +163,7 @@ def environment(bench, options):
         "cores": os.cpu_count(),
         "kernel": platform.release().partition("-")[0],
         "congestion_control": Path("/proc/sys/net/ipv4/tcp_congestion_control").read_text().strip(),
+        "io_uring": bench.uring,
         "server_core": options.server_core,
         "load_core": options.load_core,
         "rounds": options.rounds,
@@ -279,7 +281,8 @@ def preamble(results):
     steal = [s["steal_cores"] for s in results["samples"] if "steal_cores" in s]
     lines = [
         f"{about['date']}, {about['meshtax']} ({about['commit']}), {about['cpu']}, "
-        f"{about['cores']} cores, Linux {about['kernel']}, {about['congestion_control']}. "
+        f"{about['cores']} cores, Linux {about['kernel']}, {about['congestion_control']}"
+        f"{'' if about['io_uring'] else ', no io_uring'}. "
         f"Server on core {about['server_core']}, generator on core {about['load_core']}, loopback. "
         f"{about['rounds']} interleaved rounds, seed {about['seed']}. "
         "Each figure is a median, with the range of the rounds.",

@@ -26,6 +26,7 @@ class Bench:
     load_core: int
     tools: dict = field(default_factory=dict)  # name -> Tool that is there
     missing: dict = field(default_factory=dict)  # name -> why it is not
+    uring: bool = False  # whether this kernel lets us use io_uring
     nginx: Path | None = None
     nghttpd: Path | None = None
     meshtax: Path | None = None
@@ -261,6 +262,7 @@ def output_of(argv, **more):
             [str(word) for word in argv],
             capture_output=True,
             text=True,
+            stdin=None if "input" in more else subprocess.DEVNULL,
             timeout=more.pop("timeout", 60),
             check=False,
             **more,

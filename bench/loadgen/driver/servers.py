@@ -3,12 +3,16 @@
 from .process import Server, Trouble, free_port, output_of
 
 
-def recorder(bench, *, body=64, spin=False, capacity=0, out=None):
-    """Our own: fast, and it notes when requests arrive.
+def recorder(bench, *, body=64, fast=False, spin=False, capacity=0, out=None):
+    """Our own: it notes when requests arrive.
 
-    `spin`: it looks for requests without sleeping, so that no wake-up of its own is in an arrival.
+    `fast`: over io_uring, if there is one: over epoll it costs as much per request as the floor,
+    and would be what limits a better generator. `spin`: it looks for requests without sleeping,
+    so that no wake-up of its own is in an arrival.
     """
     words = [bench.helper, "recorder", "--body", body]
+    if fast and bench.uring:
+        words += ["--uring"]
     if spin:
         words += ["--spin"]
     if out:
@@ -70,6 +74,12 @@ def nginx(bench, *, body=1024, http2=False):
     protocol = " http2" if http2 else ""
     config.write_text(NGINX.format(folder=folder, port=port, http2=protocol, text=text))
     return Server(bench, [bench.nginx, "-p", folder, "-c", config, "-e", "stderr"], port)
+
+
+def has_uring(bench):
+    """Whether io_uring is there and allowed."""
+    # Its standard input ends at once, and so does it.
+    return output_of([bench.helper, "recorder", "--uring"], input="", timeout=5) is not None
 
 
 def speaks_http2(bench, server):

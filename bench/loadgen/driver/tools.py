@@ -119,6 +119,15 @@ class FloorClosed(Tool):
         )
 
 
+class FloorUring(FloorClosed):
+    name = "floor (io_uring)"
+
+    def command(self, scene):
+        if not self.bench.uring:
+            raise Unsupported("no io_uring here")
+        return [*super().command(scene), "--uring"]
+
+
 class FloorOpen(FloorClosed):
     name = "floor (sleep and spin)"
 
@@ -519,7 +528,7 @@ def go_version(path):
 
 
 ALL = (
-    *(FloorClosed, FloorOpen, Meshtax, Wrk, H2load, Fortio, FortioEven, Oha, OhaPlain, Hey),
+    *(FloorClosed, FloorUring, FloorOpen, Meshtax, Wrk, H2load, Fortio, FortioEven, Oha, OhaPlain, Hey),
     *(Vegeta, VegetaFew, K6, K6Many),
 )
 
@@ -529,7 +538,7 @@ def find(bench, cache):
     search = os.pathsep.join([str(cache / "bin"), os.environ.get("PATH", "")])
     found, missing = {}, []
     for kind in ALL:
-        if kind in (FloorClosed, FloorOpen):
+        if issubclass(kind, FloorClosed):
             path = bench.helper
         elif kind is Meshtax:
             path = bench.meshtax

@@ -4,7 +4,7 @@ use std::net::{SocketAddr, TcpStream};
 
 use hdrhistogram::Histogram;
 use rustix::event::epoll;
-use rustix::fd::OwnedFd;
+use rustix::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use rustix::io::{self, Errno};
 use rustix::net::{self, SendFlags};
 
@@ -59,8 +59,12 @@ impl Connection {
         }
     }
 
+    pub(crate) fn socket(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+
     /// Whether the answer is complete with these bytes.
-    fn take(&mut self, bytes: &[u8]) -> Result<bool, String> {
+    pub(crate) fn take(&mut self, bytes: &[u8]) -> Result<bool, String> {
         if self.body_left > 0 {
             self.body_left = self.body_left.saturating_sub(bytes.len());
             return Ok(self.body_left == 0);
@@ -110,7 +114,6 @@ fn answer_length(bytes: &[u8]) -> Result<Option<usize>, String> {
 pub(crate) fn connect(
     target: SocketAddr,
     connections: usize,
-    congestion: Option<&str>,
 ) -> Result<(OwnedFd, Vec<Connection>), String> {
     let set = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(|e| format!("epoll: {e}"))?;
     let mut all = Vec::with_capacity(connections);
@@ -120,9 +123,6 @@ pub(crate) fn connect(
             .set_nodelay(true)
             .and_then(|()| stream.set_nonblocking(true))
             .map_err(|e| format!("connect: {e}"))?;
-        if let Some(name) = congestion {
-            net::sockopt::set_tcp_congestion(&stream, name).map_err(|e| format!("{name}: {e}"))?;
-        }
         let data = epoll::EventData::new_u64(index as u64);
         let interest = epoll::EventFlags::IN | epoll::EventFlags::ET;
         epoll::add(&set, &stream, data, interest).map_err(|e| format!("epoll: {e}"))?;

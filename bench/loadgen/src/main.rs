@@ -12,14 +12,17 @@ mod closed;
 mod measure;
 mod open;
 mod recorder;
+mod ring;
 
 const USAGE: &str = "\
-loadgen-bench floor-closed ADDRESS [-c CONNECTIONS] [-z SECONDS] [-n REQUESTS] [--core N]
-    Closed loop, as thin as an honest program can be.
+loadgen-bench floor-closed ADDRESS [-c CONNECTIONS] [-z SECONDS] [-n REQUESTS] [--uring] [--core N]
+    Closed loop, as thin as an honest program can be; over epoll, or over io_uring.
 loadgen-bench floor-open ADDRESS -q RATE [-c CONNECTIONS] [-z SECONDS] [--core N]
     Open loop at a constant rate: sleeps until 50 us before each send, then spins.
-loadgen-bench recorder [--listen ADDRESS] [--body BYTES] [--spin] [--capacity N --out FILE] [--core N]
+loadgen-bench recorder [--listen ADDRESS] [--body BYTES] [--capacity N --out FILE] [--core N]
+                       [--spin | --uring]
     HTTP/1.1 server that records when each request arrived (u64, little-endian, CLOCK_MONOTONIC ns).
+    --spin looks for requests without sleeping; --uring is faster for many keep-alive connections.
     Ends on SIGTERM, SIGINT, or when standard input, if it is a pipe, closes.
 loadgen-bench analyse FILE... --rate RATE [--poisson] [--trim SECONDS]
     How evenly the recorded arrivals came; several files are merged first.

@@ -32,11 +32,7 @@ pub(crate) fn run(words: &[String]) -> Result<(), String> {
     rustix::thread::set_current_timer_slack(slack).map_err(|e| format!("timer slack: {e}"))?;
 
     let request = request(target);
-    let (set, mut all) = connect(
-        target,
-        connections,
-        args.get::<String>("--congestion")?.as_deref(),
-    )?;
+    let (set, mut all) = connect(target, connections)?;
     // In turn, as the tools do: taking the last one again would carry all on a few connections,
     // and save the kernel an acknowledgement of its own for each of the others.
     let mut free: VecDeque<usize> = (0..connections).collect();

@@ -2,7 +2,7 @@
 
 use std::io::Write as _;
 use std::net::{SocketAddr, TcpListener};
-use std::os::fd::AsFd as _;
+use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd};
 use std::time::SystemTime;
 
 use nix::sys::signal::{SigSet, Signal};
@@ -15,10 +15,11 @@ use rustix::net::{self, SendFlags, SocketFlags};
 
 use crate::args::Args;
 use crate::clock::{now_ns, pin, timespec};
+use crate::ring::{self, NO_BUFFER, Ring, SENT, Socket};
 
-const LISTENER: u64 = u64::MAX;
-const SIGNAL: u64 = u64::MAX - 1;
-const INPUT: u64 = u64::MAX - 2;
+const LISTENER: u64 = u64::MAX - 1;
+const SIGNAL: u64 = u64::MAX - 2;
+const INPUT: u64 = u64::MAX - 3;
 
 /// One read's size. Requests of the benchmark have a few hundred bytes.
 const READ_BYTES: usize = 16 * 1024;
@@ -29,16 +30,56 @@ struct Recorder {
     /// Never grows: what comes beyond its capacity is counted and not recorded.
     arrivals: Vec<u64>,
     requests: u64,
+    accepted: u64,
 }
 
 struct Connection {
     socket: OwnedFd,
     /// A request that came in pieces.
     pending: Vec<u8>,
+    /// Its last answer is on its way.
+    closing: bool,
+}
+
+/// Connections by their place, which is used again.
+#[derive(Default)]
+struct Slab {
+    places: Vec<Option<Connection>>,
+    vacant: Vec<usize>,
+}
+
+impl Slab {
+    fn insert(&mut self, socket: OwnedFd) -> usize {
+        let connection = Some(Connection {
+            socket,
+            pending: Vec::new(),
+            closing: false,
+        });
+        match self.vacant.pop() {
+            Some(place) => {
+                self.places[place] = connection;
+                place
+            }
+            None => {
+                self.places.push(connection);
+                self.places.len() - 1
+            }
+        }
+    }
+
+    fn get(&mut self, place: usize) -> Option<&mut Connection> {
+        self.places.get_mut(place)?.as_mut()
+    }
+
+    fn remove(&mut self, place: usize) {
+        if self.places[place].take().is_some() {
+            self.vacant.push(place);
+        }
+    }
 }
 
 pub(crate) fn run(words: &[String]) -> Result<(), String> {
-    let args = Args::parse(words, &["--spin"])?;
+    let args = Args::parse(words, &["--spin", "--uring"])?;
     let listen: SocketAddr = args.or("--listen", SocketAddr::from(([127, 0, 0, 1], 0)))?;
     let body: usize = args.or("--body", 64)?;
     let capacity: usize = args.or("--capacity", 0)?;
@@ -51,65 +92,16 @@ pub(crate) fn run(words: &[String]) -> Result<(), String> {
     listener.set_nonblocking(true).map_err(|e| e.to_string())?;
     let address = listener.local_addr().map_err(|e| e.to_string())?;
     let signals = signals()?;
-    let set = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(|e| format!("epoll: {e}"))?;
-    let watch = |fd, token| {
-        epoll::add(&set, fd, epoll::EventData::new_u64(token), EventFlags::IN)
-            .map_err(|e| format!("epoll: {e}"))
-    };
-    watch(listener.as_fd(), LISTENER)?;
-    watch(signals.as_fd(), SIGNAL)?;
-    let input = std::io::stdin();
-    // A file or /dev/null cannot be watched: then only signals end it.
-    let _ = watch(input.as_fd(), INPUT);
-
     let mut recorder = Recorder::new(body, capacity);
-    let mut connections: Vec<Option<Connection>> = Vec::new();
-    let mut vacant = Vec::new();
-    let mut accepted = 0_u64;
-    let mut buffer = vec![0; READ_BYTES];
-    let mut events = Vec::with_capacity(64);
-    let wait = args.has("--spin").then(|| timespec(0));
     println!("{{\"listening\":\"{address}\"}}");
-    loop {
-        events.clear();
-        match epoll::wait(&set, spare_capacity(&mut events), wait.as_ref()) {
-            Ok(_) | Err(Errno::INTR) => {}
-            Err(e) => return Err(format!("epoll: {e}")),
-        }
-        for event in &events {
-            match event.data.u64() {
-                LISTENER => {
-                    while let Some(socket) = accept(&listener)? {
-                        let index = vacant.pop().unwrap_or(connections.len());
-                        let data = epoll::EventData::new_u64(index as u64);
-                        epoll::add(&set, &socket, data, EventFlags::IN | EventFlags::ET)
-                            .map_err(|e| format!("epoll: {e}"))?;
-                        let connection = Connection {
-                            socket,
-                            pending: Vec::new(),
-                        };
-                        if index == connections.len() {
-                            connections.push(Some(connection));
-                        } else {
-                            connections[index] = Some(connection);
-                        }
-                        accepted += 1;
-                    }
-                }
-                SIGNAL | INPUT => return recorder.finish(out.as_deref(), accepted),
-                token => {
-                    let index = token as usize;
-                    let Some(connection) = connections[index].as_mut() else {
-                        continue;
-                    };
-                    if !recorder.serve(connection, &mut buffer) {
-                        connections[index] = None;
-                        vacant.push(index);
-                    }
-                }
-            }
-        }
+    if args.has("--uring") {
+        recorder
+            .over_uring(&listener, &signals)
+            .map_err(|e| format!("io_uring: {e}"))?;
+    } else {
+        recorder.over_epoll(&listener, &signals, args.has("--spin"))?;
     }
+    recorder.finish(out.as_deref())
 }
 
 fn signals() -> Result<SignalFd, String> {
@@ -157,6 +149,59 @@ impl Recorder {
             close: answer("connection: close\r\n"),
             arrivals,
             requests: 0,
+            accepted: 0,
+        }
+    }
+
+    fn over_epoll(
+        &mut self,
+        listener: &TcpListener,
+        signals: &SignalFd,
+        spin: bool,
+    ) -> Result<(), String> {
+        let set = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(|e| format!("epoll: {e}"))?;
+        let watch = |fd: BorrowedFd<'_>, token: u64, flags: EventFlags| {
+            epoll::add(&set, fd, epoll::EventData::new_u64(token), flags)
+                .map_err(|e| format!("epoll: {e}"))
+        };
+        watch(listener.as_fd(), LISTENER, EventFlags::IN)?;
+        watch(signals.as_fd(), SIGNAL, EventFlags::IN)?;
+        // A file or /dev/null cannot be watched: then only signals end it.
+        let _ = watch(std::io::stdin().as_fd(), INPUT, EventFlags::IN);
+        let mut connections = Slab::default();
+        let mut buffer = vec![0; READ_BYTES];
+        let mut events = Vec::with_capacity(64);
+        let wait = spin.then(|| timespec(0));
+        loop {
+            events.clear();
+            match epoll::wait(&set, spare_capacity(&mut events), wait.as_ref()) {
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(e) => return Err(format!("epoll: {e}")),
+            }
+            for event in &events {
+                match event.data.u64() {
+                    LISTENER => {
+                        while let Some(socket) = accept(listener)? {
+                            self.accepted += 1;
+                            let place = connections.insert(socket);
+                            if let Some(connection) = connections.get(place) {
+                                let flags = EventFlags::IN | EventFlags::ET;
+                                watch(connection.socket.as_fd(), place as u64, flags)?;
+                            }
+                        }
+                    }
+                    SIGNAL | INPUT => return Ok(()),
+                    token => {
+                        let place = token as usize;
+                        let stays = connections
+                            .get(place)
+                            .is_none_or(|connection| self.serve(connection, &mut buffer));
+                        if !stays {
+                            connections.remove(place);
+                        }
+                    }
+                }
+            }
         }
     }
 
@@ -170,16 +215,15 @@ impl Recorder {
                 Err(Errno::INTR) => continue,
                 Err(_) => return false,
             };
-            let stays = if connection.pending.is_empty() {
-                let used = self.answer_all(&connection.socket, &buffer[..count]);
-                used.map(|used| connection.pending.extend_from_slice(&buffer[used..count]))
-            } else {
-                connection.pending.extend_from_slice(&buffer[..count]);
-                let used = self.answer_all(&connection.socket, &connection.pending);
-                used.map(|used| drop(connection.pending.drain(..used)))
-            };
-            if stays.is_none() {
-                return false;
+            let (answers, close) = self.take(&mut connection.pending, &buffer[..count]);
+            for answer in 1..=answers {
+                let last = close && answer == answers;
+                let bytes = if last { &self.close } else { &self.keep };
+                // Answers are small, and clients wait for each: a full buffer is a broken client.
+                match net::send(&connection.socket, bytes, SendFlags::NOSIGNAL) {
+                    Ok(sent) if sent == bytes.len() && !last => {}
+                    _ => return false,
+                }
             }
             if count < buffer.len() {
                 return true;
@@ -187,26 +231,95 @@ impl Recorder {
         }
     }
 
-    /// Answers the complete requests; how many bytes they had, or `None` to close.
-    fn answer_all(&mut self, socket: &OwnedFd, bytes: &[u8]) -> Option<usize> {
-        let mut used = 0;
+    fn over_uring(&mut self, listener: &TcpListener, signals: &SignalFd) -> std::io::Result<()> {
+        // Added to a place: that its last answer is out.
+        const LAST: u64 = 1 << 32;
+        let mut ring = Ring::new(vec![self.keep.clone(), self.close.clone()])?;
+        ring.accept(listener.as_fd(), LISTENER)?;
+        ring.watch(signals.as_fd(), SIGNAL)?;
+        let input = std::io::stdin();
+        if rustix::fs::FileType::from_raw_mode(rustix::fs::fstat(&input)?.st_mode).is_fifo() {
+            ring.watch(input.as_fd(), INPUT)?;
+        }
+        let mut connections = Slab::default();
+        let mut done = Vec::new();
+        loop {
+            ring.turn(&mut done)?;
+            for completion in &done {
+                let place = completion.token as u32 as usize;
+                match completion.token {
+                    SENT => continue,
+                    SIGNAL | INPUT => return Ok(()),
+                    LISTENER => {
+                        let socket = ring::accepted(completion)?;
+                        let _ = net::sockopt::set_tcp_nodelay(&socket, true);
+                        self.accepted += 1;
+                        let plain = Socket::Plain(socket.as_raw_fd());
+                        ring.receive(plain, connections.insert(socket) as u64)?;
+                        continue;
+                    }
+                    _ => {}
+                }
+                let Some(connection) = connections.get(place) else {
+                    continue;
+                };
+                let plain = Socket::Plain(connection.socket.as_raw_fd());
+                if completion.token >= LAST {
+                    if connection.closing {
+                        let _ = net::shutdown(&connection.socket, net::Shutdown::Both);
+                    }
+                    continue;
+                }
+                if completion.result <= 0 && completion.result != NO_BUFFER {
+                    connections.remove(place);
+                    continue;
+                }
+                let (answers, close) = self.take(&mut connection.pending, ring.take(completion));
+                connection.closing |= close;
+                for answer in 1..=answers {
+                    if close && answer == answers {
+                        ring.send(plain, 1, Some(LAST | completion.token))?;
+                    } else {
+                        ring.send(plain, 0, None)?;
+                    }
+                }
+                if !completion.armed {
+                    ring.receive(plain, completion.token)?;
+                }
+            }
+        }
+    }
+
+    /// Counts the complete requests in what came, and whether the last one ends the connection.
+    fn take(&mut self, pending: &mut Vec<u8>, bytes: &[u8]) -> (u32, bool) {
+        if pending.is_empty() {
+            let (used, answers, close) = self.count(bytes);
+            pending.extend_from_slice(&bytes[used..]);
+            return (answers, close);
+        }
+        pending.extend_from_slice(bytes);
+        let (used, answers, close) = self.count(pending);
+        pending.drain(..used);
+        (answers, close)
+    }
+
+    fn count(&mut self, bytes: &[u8]) -> (usize, u32, bool) {
+        let (mut used, mut answers) = (0, 0);
         while let Some((length, close)) = request(&bytes[used..]) {
             used += length;
+            answers += 1;
             self.requests += 1;
             if self.arrivals.len() < self.arrivals.capacity() {
                 self.arrivals.push(now_ns());
             }
-            let answer = if close { &self.close } else { &self.keep };
-            // Answers are small, and clients wait for each: a full buffer is a broken client.
-            match net::send(socket, answer, SendFlags::NOSIGNAL) {
-                Ok(sent) if sent == answer.len() && !close => {}
-                _ => return None,
+            if close {
+                return (bytes.len(), answers, true);
             }
         }
-        Some(used)
+        (used, answers, false)
     }
 
-    fn finish(&self, out: Option<&str>, accepted: u64) -> Result<(), String> {
+    fn finish(&self, out: Option<&str>) -> Result<(), String> {
         if let Some(path) = out {
             let bytes: Vec<u8> = self
                 .arrivals
@@ -218,9 +331,10 @@ impl Recorder {
         // Whoever started it may be gone already.
         let _ = writeln!(
             std::io::stdout(),
-            "{{\"requests\":{},\"recorded\":{},\"connections\":{accepted}}}",
+            "{{\"requests\":{},\"recorded\":{},\"connections\":{}}}",
             self.requests,
-            self.arrivals.len()
+            self.arrivals.len(),
+            self.accepted
         );
         Ok(())
     }
