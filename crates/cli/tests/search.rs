@@ -5,6 +5,34 @@ use std::process::{Child, Command, Stdio};
 
 use serde_json::Value;
 
+const SCHEMA: &str = include_str!("../../../docs/schema/load-search-v1.json");
+const LEVEL: &str = include_str!("../../../docs/schema/load-v1.json");
+
+/// The document and each of its levels are as their schemas say.
+fn check(document: &Value) {
+    for (schema, documents) in [
+        (SCHEMA, vec![document]),
+        (
+            LEVEL,
+            document["levels"]
+                .as_array()
+                .into_iter()
+                .flatten()
+                .collect(),
+        ),
+    ] {
+        let schema = serde_json::from_str(schema).expect("a schema");
+        let validator = jsonschema::draft202012::new(&schema).expect("a schema");
+        for document in documents {
+            let problems: Vec<_> = validator
+                .iter_errors(document)
+                .map(|e| e.to_string())
+                .collect();
+            assert!(problems.is_empty(), "{problems:?}");
+        }
+    }
+}
+
 const BINARY: &str = env!("CARGO_BIN_EXE_meshtax");
 
 /// A server that ends with the test.
@@ -63,6 +91,7 @@ fn a_knee_lies_below_what_the_server_can() {
     let goal = "--find-knee p90_<_10ms -q 200 -z 300ms -c 64 --seed 3 --json";
     let (code, found, text) = server.load(goal);
     assert_eq!(code, 0, "{text}");
+    check(&found);
     let search = &found["search"];
     assert_eq!(search["kind"], "knee", "{text}");
     assert_eq!(search["goal"], "p90 < 10ms");
@@ -85,6 +114,7 @@ fn sweeps_have_a_row_for_each_level() {
     let server = Server::start("1ms");
     let (code, found, text) = server.load("--sweep 100,3k -z 400ms --json --no-tui");
     assert_eq!(code, 0, "{text}");
+    check(&found);
     let rates: Vec<_> = found["levels"]
         .as_array()
         .expect("levels")
@@ -94,6 +124,9 @@ fn sweeps_have_a_row_for_each_level() {
     assert_eq!(rates, [Some(100.0), Some(3000.0)], "{text}");
     assert_eq!(found["search"]["kept_up_to_per_s"], 100.0, "{text}");
 
+    let (_, found, _) = server.load("--sweep-connections 1,2 -z 200ms --json");
+    check(&found);
+    assert_eq!(found["search"]["verdict"], "too-few-levels");
     let (code, _, text) = server.load("--sweep-connections 1,2,4,8 -z 400ms");
     assert_eq!(code, 0, "{text}");
     assert!(

@@ -1,5 +1,6 @@
 //! A load of several threads: begun together, added up while they go on, ended together.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -95,7 +96,10 @@ pub fn run_with(spec: &LoadSpec, hooks: Hooks<'_>) -> Result<LoadResult, LoadErr
     let never = AtomicBool::new(false);
     let abort = hooks.abort.unwrap_or(&never);
     let parts: Vec<_> = (0..spec.threads).map(|i| spec.of_thread(i)).collect();
-    let counters: Vec<_> = parts.iter().map(|_| Counter::default()).collect();
+    let counters: Vec<_> = parts
+        .iter()
+        .map(|part| Counter::new(part.interval_ns.is_some()))
+        .collect();
     let (news_sender, news) = channel();
     std::thread::scope(|scope| {
         let mut starts = Vec::new();
@@ -194,7 +198,9 @@ impl Drop for Line {
 
 impl Line {
     fn work(self, spec: &LoadSpec, dial: Dial, counter: &Counter, abort: &AtomicBool) {
-        let outcome = self.try_work(spec, dial, counter, abort);
+        // A panic, too, is told: the conductor would wait for this thread, and the others for it.
+        let work = AssertUnwindSafe(|| self.try_work(spec, dial, counter, abort));
+        let outcome = catch_unwind(work).unwrap_or(Err(LoadError::Thread));
         let news = match outcome {
             Ok(Some(part)) => News::Done(Box::new(part)),
             // The conductor has given up: it knows why.
