@@ -1,6 +1,5 @@
 //! A load of several threads: begun together, added up while they go on, ended together.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -198,9 +197,7 @@ impl Drop for Line {
 
 impl Line {
     fn work(self, spec: &LoadSpec, dial: Dial, counter: &Counter, abort: &AtomicBool) {
-        // A panic, too, is told: the conductor would wait for this thread, and the others for it.
-        let work = AssertUnwindSafe(|| self.try_work(spec, dial, counter, abort));
-        let outcome = catch_unwind(work).unwrap_or(Err(LoadError::Thread));
+        let outcome = self.try_work(spec, dial, counter, abort);
         let news = match outcome {
             Ok(Some(part)) => News::Done(Box::new(part)),
             // The conductor has given up: it knows why.
