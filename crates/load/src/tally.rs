@@ -88,9 +88,47 @@ impl Tally {
         }
     }
 
+    /// An empty one, whose memory is there: a thread that offers load is not to wait for the
+    /// kernel when it first counts a latency of some length.
+    pub(crate) fn ready() -> Self {
+        let mut tally = Self::new();
+        tally.histograms_mut().for_each(LatencyHistogram::clear);
+        tally
+    }
+
     /// Makes it empty again, for the thread to use once more.
     pub(crate) fn clear(&mut self) {
-        *self = Self::new();
+        self.interval = 0;
+        self.intervals = 1;
+        for count in [
+            &mut self.offered,
+            &mut self.completed,
+            &mut self.succeeded,
+            &mut self.answered,
+            &mut self.failed_attempts,
+            &mut self.queued,
+            &mut self.bytes_received,
+            &mut self.bytes_sent,
+        ] {
+            *count = 0;
+        }
+        self.errors = ErrorCounts::default();
+        self.status.fill(0);
+        self.grpc_status.fill(0);
+        self.histograms_mut().for_each(LatencyHistogram::clear);
+    }
+
+    fn histograms_mut(&mut self) -> impl Iterator<Item = &mut LatencyHistogram> {
+        [
+            &mut self.response,
+            &mut self.service,
+            &mut self.send_lag,
+            &mut self.generator_lag,
+            &mut self.first_byte,
+            &mut self.connect,
+            &mut self.tls_handshake,
+        ]
+        .into_iter()
     }
 
     /// An answer to a request of the window.
@@ -120,23 +158,17 @@ impl Tally {
 
     /// Adds this to the figures of the whole window.
     pub(crate) fn add_to(&self, result: &mut LoadResult) {
-        // The result's own way of adding, so that there is one.
-        result.merge(&LoadResult {
-            offered: self.offered,
-            completed: self.completed,
-            succeeded: self.succeeded,
-            errors: self.errors.clone(),
-            failed_attempts: self.failed_attempts,
-            // What was offered and has not ended; the sum over the tallies is what counts, and
-            // one of them alone may be negative: an answer's tally is not its request's.
-            unanswered: 0,
-            status: counts(&self.status),
-            grpc_status: counts(&self.grpc_status),
-            queued: self.queued,
-            bytes_received: self.bytes_received,
-            bytes_sent: self.bytes_sent,
-            ..LoadResult::default()
-        });
+        // `unanswered` is what is left of the sum: an answer's tally need not be its request's.
+        result.offered += self.offered;
+        result.completed += self.completed;
+        result.succeeded += self.succeeded;
+        result.errors.add(&self.errors);
+        result.failed_attempts += self.failed_attempts;
+        add_counts(&mut result.status, &self.status);
+        add_counts(&mut result.grpc_status, &self.grpc_status);
+        result.queued += self.queued;
+        result.bytes_received += self.bytes_received;
+        result.bytes_sent += self.bytes_sent;
         for (whole, part) in [
             (&mut result.response, &self.response),
             (&mut result.service, &self.service),
@@ -156,12 +188,10 @@ impl Tally {
     }
 }
 
-fn counts(by_number: &[u64]) -> BTreeMap<u16, u64> {
-    (0..)
-        .zip(by_number)
-        .filter(|(_, count)| **count > 0)
-        .map(|(number, count)| (number, *count))
-        .collect()
+fn add_counts(sums: &mut BTreeMap<u16, u64>, by_number: &[u64]) {
+    for (number, count) in (0..).zip(by_number).filter(|(_, count)| **count > 0) {
+        *sums.entry(number).or_insert(0) += count;
+    }
 }
 
 /// Where a thread leaves what it counted.
@@ -179,6 +209,15 @@ pub(crate) struct Shelf {
 }
 
 impl Counter {
+    /// For a load with intervals, if so: then a second tally lies ready for the first exchange.
+    pub(crate) fn new(has_intervals: bool) -> Self {
+        let counter = Self::default();
+        if has_intervals {
+            counter.shelf().empty.push(Tally::ready());
+        }
+        counter
+    }
+
     pub(crate) fn shelf(&self) -> MutexGuard<'_, Shelf> {
         // Nothing that is done under this lock can leave it half done.
         self.shelf.lock().unwrap_or_else(PoisonError::into_inner)
@@ -211,7 +250,7 @@ impl<'a> Recorder<'a> {
             end_ns,
             interval_ns,
             next_ns: start_ns.saturating_add(interval_ns),
-            tally: Tally::new(),
+            tally: Tally::ready(),
             totals: Totals::default(),
             counter,
         }
@@ -256,7 +295,7 @@ impl<'a> Recorder<'a> {
         let ended = 1 + (now_ns.min(self.end_ns - 1) - self.next_ns) / self.interval_ns;
         self.tally.intervals += ended - 1;
         let mut shelf = self.counter.shelf();
-        let mut fresh = shelf.empty.pop().unwrap_or_else(Tally::new);
+        let mut fresh = shelf.empty.pop().unwrap_or_else(Tally::ready);
         fresh.interval = interval + ended - 1;
         let full = std::mem::replace(&mut self.tally, fresh);
         shelf.full.push(full);
@@ -416,6 +455,28 @@ mod tests {
         recorder.taken(&request(200, 203, true), 203, 50);
         assert_eq!(recorder.tally.queued, 1);
         assert_eq!(recorder.tally.generator_lag.max_ns(), Some(10));
+    }
+
+    #[test]
+    fn a_tally_that_was_used_is_as_good_as_new() {
+        let counter = Counter::default();
+        let mut recorder = Recorder::new(0, 1000, None, &counter);
+        let r = request(100, 150, true);
+        recorder.taken(&r, 150, 140);
+        recorder.answered(&r, ANSWER, 180);
+        recorder.failed(&r, Failure::Reset);
+        recorder.attempt_failed(Failure::Connect, 200);
+        recorder.connected(5, 10);
+        recorder.secured(5, 10);
+        recorder.received(1, 10);
+        recorder.sent(1, 10);
+        let mut tally = recorder.finish();
+        tally.interval = 7;
+        tally.intervals = 3;
+        let text = |tally: &Tally| format!("{tally:?}");
+        assert_ne!(text(&tally), text(&Tally::new()));
+        tally.clear();
+        assert_eq!(text(&tally), text(&Tally::new()));
     }
 
     #[test]

@@ -33,6 +33,11 @@ impl LatencyHistogram {
         self.0.saturating_record(value_ns.min(Self::MAX_NS));
     }
 
+    /// Makes it empty again. All its memory stays, and is there at once for what is recorded next.
+    pub fn clear(&mut self) {
+        self.0.reset();
+    }
+
     /// Adds another histogram's counts: the only way percentiles of several trials are combined.
     pub fn merge(&mut self, other: &Self) {
         if other.count() == 0 {

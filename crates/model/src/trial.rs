@@ -42,7 +42,8 @@ impl ErrorCounts {
         ]
     }
 
-    fn add(&mut self, other: &Self) {
+    /// Adds another one's counts.
+    pub fn add(&mut self, other: &Self) {
         self.connect += other.connect;
         self.reset += other.reset;
         self.timeout += other.timeout;
