@@ -431,20 +431,19 @@ fn answers_with_all_that_they_may_have() {
         "and a reset",
         with(|s| [answer(s), rst_stream(s, code::NO_ERROR)].concat()),
     );
-    all_answered(
-        "a table of its own",
-        with(|s| {
-            // A status that goes into the table, is used from there, and the table made small.
-            let block = [&[0x48, 3][..], b"200", &[0x80 | 62]].concat();
-            let first = frame_of(kind::HEADERS, 4, s, &block);
-            let last = [&[0x20, 0x3f, 0xe1, 0x1f][..], &block_of_trailers()].concat();
-            [first, body(s), frame_of(kind::HEADERS, 5, s, &last)].concat()
-        }),
-    );
+    all_answered("a table of its own", with(answer_with_a_table));
 }
 
-fn block_of_trailers() -> Vec<u8> {
-    block(&[GRPC_STATUS])
+/// Its status goes into the table and is used from there; then the table is made small.
+fn answer_with_a_table(stream: u32) -> Vec<u8> {
+    let first = [&[0x48, 3][..], b"200", &[0x80 | 62]].concat();
+    let last = [&[0x20, 0x3f, 0xe1, 0x1f][..], &block(&[GRPC_STATUS])].concat();
+    [
+        frame_of(kind::HEADERS, 4, stream, &first),
+        body(stream),
+        frame_of(kind::HEADERS, 5, stream, &last),
+    ]
+    .concat()
 }
 
 #[test]
