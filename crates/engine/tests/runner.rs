@@ -187,18 +187,12 @@ fn a_whole_run_uses_its_time_and_not_more() {
 #[test]
 fn every_step_comes_in_its_order() {
     let ran = Setup::new("noise", []).run();
-    assert_eq!(
-        ran.calls[..6],
-        [
-            "prepare",
-            "start 1: none none-again",
-            "trial r1b1t01",
-            "trial r1b1t02",
-            "trial r1b2t01",
-            "trial r1b2t02"
-        ]
-    );
-    assert_eq!(ran.calls[6..8], ["end", "start 2: none none-again"]);
+    let blocks = (1..=4)
+        .flat_map(|block| (1..=2).map(move |position| format!("trial r1b{block}t0{position}")));
+    let mut expected = vec!["prepare".to_owned(), "start 1: none none-again".to_owned()];
+    expected.extend(blocks);
+    expected.extend(["end".to_owned(), "start 2: none none-again".to_owned()]);
+    assert_eq!(ran.calls[..expected.len()], expected);
     assert_eq!(
         ran.sink.calls[..4],
         ["prepared", "evidence", "evidence", "trial"]
