@@ -347,7 +347,7 @@ class Stalls(Experiment):
                 # The median's distance, not the median of distances: sign matters.
                 values = [abs(middle(found) - 1.0) * 100] if found else []
                 text = f"stall of the {case}: {name}, distance from the truth in %"
-                yield Bound(text, values, 5.0, digits=1)
+                yield Bound(text, values, 5.0, digits=1, rounds=len(found))
 
 
 class Poisson(Experiment):

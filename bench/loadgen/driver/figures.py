@@ -68,6 +68,7 @@ class Bound:
     limit: float
     at_least: bool = False
     digits: int = 2
+    rounds: int | None = None  # where there are not as many values
 
     @property
     def figure(self):
@@ -84,7 +85,8 @@ class Bound:
         sign = "≥" if self.at_least else "≤"
         word = {True: "holds", False: "**missed**", None: "not measured"}[self.holds]
         spread = cell(self.values, lambda v: f"{v:.{self.digits}f}")
-        return [self.text, f"{sign} {self.limit:g}", spread, len(self.values), word]
+        rounds = self.rounds if self.rounds is not None else len(self.values)
+        return [self.text, f"{sign} {self.limit:g}", spread, rounds, word]
 
 
 def cell(values, write):
