@@ -3,6 +3,7 @@
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use rustls::Connection;
 
@@ -43,18 +44,26 @@ pub struct DuplexWriter {
     shared: Arc<Shared>,
 }
 
-/// Takes a connection apart. Its handshake may still be under way.
+/// Ends the handshake and takes the connection apart.
+///
+/// What was written before the handshake's end, and the end of the stream with it, TLS could not
+/// vouch for.
 ///
 /// # Errors
-/// When the socket cannot be made blocking.
+/// When the handshake fails, or the peer does not go on with it for so long.
 pub fn split(
     tls: impl Into<Connection>,
-    socket: TcpStream,
+    mut socket: TcpStream,
+    patience: Duration,
 ) -> io::Result<(DuplexReader, DuplexWriter)> {
+    let mut tls = tls.into();
     socket.set_nonblocking(false)?;
     socket.set_nodelay(true)?;
-    let mut tls = tls.into();
-    // What is written during the handshake waits for its end.
+    socket.set_read_timeout(Some(patience))?;
+    while tls.is_handshaking() {
+        tls.complete_io(&mut socket)?;
+    }
+    socket.set_read_timeout(None)?;
     tls.set_buffer_limit(None);
     let shared = Arc::new(Shared {
         tls: Mutex::new(tls),
@@ -128,6 +137,8 @@ mod tests {
     use super::*;
     use crate::{SECRET_NAME, client_config, secret_tls, server_config};
 
+    const PATIENCE: Duration = Duration::from_secs(10);
+
     #[test]
     fn both_ways_at_the_same_time_until_one_end_is_dropped() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -137,15 +148,18 @@ mod tests {
         let echo = std::thread::spawn(move || {
             let (socket, _) = listener.accept().unwrap();
             let tls = rustls::ServerConnection::new(server).unwrap();
-            let (reader, mut writer) = split(tls, socket).unwrap();
+            let (reader, mut writer) = split(tls, socket, PATIENCE).unwrap();
             for line in BufReader::new(reader).lines() {
                 writeln!(writer, "{}", line.unwrap()).unwrap();
             }
         });
         let config = Arc::new(client_config(&client).unwrap());
         let tls = rustls::ClientConnection::new(config, SECRET_NAME.try_into().unwrap()).unwrap();
-        let (reader, mut writer) = split(tls, TcpStream::connect(address).unwrap()).unwrap();
-        let heard = std::thread::spawn(move || BufReader::new(reader).lines().count());
+        let (reader, mut writer) =
+            split(tls, TcpStream::connect(address).unwrap(), PATIENCE).unwrap();
+        let heard = std::thread::spawn(move || {
+            BufReader::new(reader).lines().map_while(Result::ok).count()
+        });
         let line = "x".repeat(50_000);
         for _ in 0..40 {
             writeln!(writer, "{line}").unwrap();

@@ -116,7 +116,7 @@ fn reach_one(address: &str, config: &Arc<ClientConfig>) -> Result<Member, Failur
             break;
         }
     }
-    let mut socket = socket.map_err(|e| unreachable(&e))?;
+    let socket = socket.map_err(|e| unreachable(&e))?;
     let stranger = |e: std::io::Error| {
         Failure::with_fix(
             NOTHING_MEASURED,
@@ -125,15 +125,9 @@ fn reach_one(address: &str, config: &Arc<ClientConfig>) -> Result<Member, Failur
         )
     };
     let handshake = || -> std::io::Result<_> {
-        socket.set_read_timeout(Some(REACH))?;
         let name = SECRET_NAME.try_into().map_err(std::io::Error::other)?;
-        let mut tls =
-            ClientConnection::new(Arc::clone(config), name).map_err(std::io::Error::other)?;
-        while tls.is_handshaking() {
-            tls.complete_io(&mut socket)?;
-        }
-        socket.set_read_timeout(None)?;
-        split(tls, socket)
+        let tls = ClientConnection::new(Arc::clone(config), name).map_err(std::io::Error::other)?;
+        split(tls, socket, REACH)
     };
     let (says, hears) = handshake().map_err(stranger)?;
     Ok(Member {

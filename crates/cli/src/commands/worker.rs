@@ -99,15 +99,9 @@ fn serve(socket: TcpStream, peer: SocketAddr, config: Arc<ServerConfig>, busy: &
 
 type Ends = (meshtax_tls::DuplexReader, meshtax_tls::DuplexWriter);
 
-fn admit(mut socket: TcpStream, config: Arc<ServerConfig>) -> std::io::Result<Ends> {
-    socket.set_nonblocking(false)?;
-    socket.set_read_timeout(Some(HANDSHAKE_TIMEOUT))?;
-    let mut tls = ServerConnection::new(config).map_err(std::io::Error::other)?;
-    while tls.is_handshaking() {
-        tls.complete_io(&mut socket)?;
-    }
-    socket.set_read_timeout(None)?;
-    split(tls, socket)
+fn admit(socket: TcpStream, config: Arc<ServerConfig>) -> std::io::Result<Ends> {
+    let tls = ServerConnection::new(config).map_err(std::io::Error::other)?;
+    split(tls, socket, HANDSHAKE_TIMEOUT)
 }
 
 fn refuse(mut writer: meshtax_tls::DuplexWriter, why: &str) -> std::io::Result<()> {
