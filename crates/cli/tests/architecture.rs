@@ -49,11 +49,14 @@ const SEES: &[(&str, &[&str])] = &[
     ("observe", &["model"]),
     ("engine", &["model", "spec"]),
     ("store", &["model", "engine"]),
+    ("control-plane", &["dataplane"]),
     (
         "local",
         &[
             "model",
             "dataplane",
+            "control-plane",
+            "http2",
             "engine",
             "load",
             "app",

@@ -5,19 +5,26 @@
 //! verified by the client, the trust domain by the server) follow Istio's "Understanding Envoy
 //! and Istio" and Envoy's v3 API reference.
 
+use std::collections::BTreeMap;
+
 use meshtax_model::experiment::PolicyLevel;
 use meshtax_model::trial::ComponentRole;
 use serde_json::{Value, json};
 
 use crate::{
-    ALLOWED_PATH, Blueprint, ClientIdentityFrom, Content, DataPlane, DirectTls, ECHO_PATH,
-    PORT_INBOUND, PORT_OUTBOUND, PROXY_MARK, Pod, PodFile, Process, Program, Site, TRUST_DOMAIN,
-    certificate_files, probes,
+    ALLOWED_PATH, Blueprint, ClientIdentityFrom, Content, DataPlane, DirectTls, ECHO_PATH, Looks,
+    PORT_INBOUND, PORT_OUTBOUND, PROXY_MARK, Place, Pod, PodFile, Process, Program, Site,
+    TRUST_DOMAIN, certificate_files,
 };
 
 pub(crate) const DATA_PLANE: DataPlane = DataPlane {
     name: "envoy-sidecar",
-    levels: &[PolicyLevel::Mtls, PolicyLevel::L7],
+    levels: &[
+        PolicyLevel::Plaintext,
+        PolicyLevel::Mtls,
+        PolicyLevel::L4,
+        PolicyLevel::L7,
+    ],
     summary: "two real Envoys configured as Istio's sidecars are; stands for Istio sidecar",
     needs: Some(Program::Envoy),
     note: Some(
@@ -51,9 +58,11 @@ fn blueprint(site: &Site, level: PolicyLevel) -> Blueprint {
         &inbound(site, level),
     );
     Blueprint {
-        probes: probes(site, level, ClientIdentityFrom::ForwardedClientCert),
+        probes: Looks::at_sidecars(site, ClientIdentityFrom::ForwardedClientCert)
+            .probes(site, level),
         direct_tls: DirectTls {
             alpn: vec![ALPN_HTTP11.into()],
+            ..DirectTls::default()
         },
         ..Blueprint::sidecars(client, server)
     }
@@ -80,6 +89,8 @@ fn side(site: &Site, pod: &Pod, role: ComponentRole, config: &Value) -> (Vec<Pod
         role,
         program: Program::Envoy,
         arguments: arguments.map(String::from).to_vec(),
+        environment: BTreeMap::new(),
+        place: Place::Pod,
     };
     (files, process)
 }
@@ -130,15 +141,19 @@ fn outbound(site: &Site, level: PolicyLevel) -> Value {
 
 fn inbound(site: &Site, level: PolicyLevel) -> Value {
     let name = format!("inbound|{}||", site.app_port);
-    let rules = (level >= PolicyLevel::L7).then(|| http_policy(site));
+    // Istio turns a policy that names no part of a request into a filter of the connection, and any
+    // other into a filter of requests: never both.
+    let connection_rules = (level == PolicyLevel::L4).then(|| connection_policy(site));
+    let request_rules = (level == PolicyLevel::L7).then(|| http_policy(site));
     let forwarded = json!({
         "forward_client_cert_details": "APPEND_FORWARD",
         "set_current_client_cert_details": {"subject": true, "dns": true, "uri": true},
     });
-    let manager = connection_manager("inbound", &name, forwarded, rules.as_slice());
+    let manager = connection_manager("inbound", &name, forwarded, request_rules.as_slice());
+    let filters: Vec<Value> = connection_rules.into_iter().chain([manager]).collect();
     let mut chain = json!({
         "filter_chain_match": {"destination_port": site.app_port},
-        "filters": [manager],
+        "filters": filters,
     });
     if level >= PolicyLevel::Mtls {
         // Whatever is not the mesh's TLS matches no chain, and is closed: Istio's STRICT mode.
@@ -209,12 +224,30 @@ fn http_policy(site: &Site) -> Value {
                 ]}},
                 {"or_rules": {"rules": [path(ALLOWED_PATH), path(ECHO_PATH)]}},
             ]}}],
-            "principals": [{"and_ids": {"ids": [
-                {"authenticated": {"principal_name": {"exact": site.client.identity()}}},
-            ]}}],
+            "principals": [permitted_principal(site)],
         }},
     });
     json!({"name": "envoy.filters.http.rbac", "typed_config": config})
+}
+
+/// An Istio AuthorizationPolicy of action ALLOW with a principal only.
+fn connection_policy(site: &Site) -> Value {
+    let mut config = typed("envoy.extensions.filters.network.rbac.v3.RBAC");
+    config["stat_prefix"] = json!("tcp.");
+    config["rules"] = json!({
+        "action": "ALLOW",
+        "policies": {"ns[default]-policy[allow-client]-rule[0]": {
+            "permissions": [{"any": true}],
+            "principals": [permitted_principal(site)],
+        }},
+    });
+    json!({"name": "envoy.filters.network.rbac", "typed_config": config})
+}
+
+fn permitted_principal(site: &Site) -> Value {
+    json!({"and_ids": {"ids": [
+        {"authenticated": {"principal_name": {"exact": site.client.identity()}}},
+    ]}})
 }
 
 fn passthrough_filter() -> Value {

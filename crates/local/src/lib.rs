@@ -4,7 +4,6 @@
 //! socket. All nodes, pods, proxies and rules live in that lab, and end with it.
 
 mod artifacts;
-mod ca;
 mod engine;
 mod lab;
 mod limit_proxy;
@@ -14,8 +13,8 @@ mod sandbox;
 mod tls;
 mod tls_wire;
 
-pub use artifacts::{EnvoyBinary, EnvoyError, find_envoy, get_envoy};
-pub use engine::{LocalEngine, LocalOptions, cpu_layout};
+pub use artifacts::{Binary, ProgramError, find_program, get_envoy, keep_program};
+pub use engine::{LocalEngine, LocalOptions, cpu_layout, missing_program};
 pub use lab::lab_main;
 pub use limit_proxy::run as limit_proxy_main;
 

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, Write};
 
-use meshtax_dataplane::Sabotage;
+use meshtax_dataplane::{Program, Sabotage};
 use meshtax_model::environment::CpuLayout;
 use meshtax_model::evidence::Evidence;
 use meshtax_model::experiment::{EqualWork, LoadPoint, Variant, VariantId, Workload};
@@ -41,6 +41,8 @@ pub(crate) struct Setup {
     pub(crate) trial_ns: u64,
     pub(crate) variants: Vec<VariantId>,
     pub(crate) layout: CpuLayout,
+    /// Those that the lab has, in the order of their descriptors.
+    pub(crate) programs: Vec<Program>,
     pub(crate) sabotage: BTreeMap<VariantId, Sabotage>,
 }
 

@@ -18,9 +18,9 @@ use nix::errno::Errno;
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::{Pid, getegid, geteuid};
 
-/// Where the lab finds the Envoy binary, if there is one: a descriptor, because the file's path may
-/// be hidden by the lab's own file systems.
-pub(crate) const ENVOY_DESCRIPTOR: RawFd = 3;
+/// Where the lab finds the first of the programs that it is given, the others follow: descriptors,
+/// because the files' paths may be hidden by the lab's own file systems.
+pub(crate) const FIRST_PROGRAM: RawFd = 3;
 
 /// Why no namespaces could be made.
 #[derive(Debug)]
@@ -46,19 +46,19 @@ pub(crate) struct Sandbox {
 impl Sandbox {
     /// Starts `/proc/self/exe` with these arguments in new PID, mount, IPC and network namespaces,
     /// and in a new user namespace where that is needed. What is needed is tried, not guessed.
-    pub(crate) fn start(arguments: &[&str], envoy: Option<&Path>) -> Result<Self, SandboxError> {
+    pub(crate) fn start(arguments: &[&str], programs: &[&Path]) -> Result<Self, SandboxError> {
         if geteuid().is_root() {
-            match Self::start_with(arguments, envoy, false) {
+            match Self::start_with(arguments, programs, false) {
                 Err(e) if e.errno == Errno::EPERM => {}
                 other => return other,
             }
         }
-        Self::start_with(arguments, envoy, true)
+        Self::start_with(arguments, programs, true)
     }
 
     fn start_with(
         arguments: &[&str],
-        envoy: Option<&Path>,
+        programs: &[&Path],
         user_namespace: bool,
     ) -> Result<Self, SandboxError> {
         let fail = |step| {
@@ -70,12 +70,12 @@ impl Sandbox {
         };
         let (control, theirs) = UnixStream::pair().map_err(fail("make a control socket"))?;
         let (go, mut release) = io::pipe().map_err(fail("make a pipe"))?;
-        let envoy = envoy
-            .map(fs::File::open)
-            .transpose()
-            .map_err(fail("open the Envoy binary"))?
-            .map(OwnedFd::from);
-        let image = Image::new(arguments, &theirs, envoy.as_ref(), &go);
+        let programs: Vec<OwnedFd> = programs
+            .iter()
+            .map(|path| fs::File::open(path).map(OwnedFd::from))
+            .collect::<Result<_, _>>()
+            .map_err(fail("open a proxy's program"))?;
+        let image = Image::new(arguments, &theirs, &programs, &go);
         let pid = clone(&image, user_namespace).map_err(|errno| SandboxError {
             step: "make new namespaces",
             errno,
@@ -146,7 +146,7 @@ struct Image {
     _environment: Vec<CString>,
     environment_pointers: Vec<*const c_char>,
     control: RawFd,
-    envoy: RawFd,
+    programs: Vec<RawFd>,
     go: RawFd,
 }
 
@@ -154,7 +154,7 @@ impl Image {
     fn new(
         arguments: &[&str],
         control: &UnixStream,
-        envoy: Option<&OwnedFd>,
+        programs: &[OwnedFd],
         go: &PipeReader,
     ) -> Self {
         let text = |s: &str| CString::new(s).unwrap_or_default();
@@ -184,7 +184,7 @@ impl Image {
             environment_pointers: pointers(&environment),
             _environment: environment,
             control: control.as_raw_fd(),
-            envoy: envoy.map_or(-1, AsRawFd::as_raw_fd),
+            programs: programs.iter().map(AsRawFd::as_raw_fd).collect(),
             go: go.as_raw_fd(),
         }
     }
@@ -209,11 +209,14 @@ fn clone(image: &Image, user_namespace: bool) -> Result<Pid, Errno> {
     }
 }
 
+/// Descriptors from here on are used only between `clone` and `exec`: above all that are to be set.
+const SCRATCH: RawFd = 64;
+
 /// The child between `clone` and `exec`: system calls only, no allocation, no locks.
 fn child(image: &Image) -> ! {
     let mut byte = 0_u8;
     // SAFETY: async-signal-safe calls on descriptors and pointers that `image` keeps alive. The
-    // copies are made above 9 first, so that no source is overwritten before it is used.
+    // copies are made high up first, so that no source is overwritten before it is used.
     unsafe {
         let read = libc::read(image.go, ptr::addr_of_mut!(byte).cast(), 1);
         if read != 1 {
@@ -223,17 +226,15 @@ fn child(image: &Image) -> ! {
         // down. Not a session of its own: the kernel's scheduler groups tasks by session
         // (autogroup), and of two runs at once one starved for hundreds of milliseconds.
         libc::setpgid(0, 0);
-        let control = libc::fcntl(image.control, libc::F_DUPFD, 10);
-        let envoy = if image.envoy < 0 {
-            -1
-        } else {
-            libc::fcntl(image.envoy, libc::F_DUPFD, 10)
-        };
+        let control = libc::fcntl(image.control, libc::F_DUPFD, SCRATCH);
+        for (place, program) in image.programs.iter().enumerate() {
+            libc::dup2(*program, SCRATCH * 2 + place as RawFd);
+        }
         libc::dup2(control, 0);
         libc::dup2(2, 1);
-        if envoy >= 0 {
-            libc::dup2(envoy, ENVOY_DESCRIPTOR);
-            libc::close(envoy);
+        for place in 0..image.programs.len() as RawFd {
+            libc::dup2(SCRATCH * 2 + place, FIRST_PROGRAM + place);
+            libc::close(SCRATCH * 2 + place);
         }
         libc::close(control);
         libc::execve(

@@ -32,6 +32,7 @@ pub(crate) fn client_config(
     credentials: &Credentials,
     expect: Expect,
     alpn: &[String],
+    names_server: bool,
 ) -> Result<ClientConfig, TlsError> {
     let provider = provider();
     let verifier = SpiffeVerifier {
@@ -45,7 +46,7 @@ pub(crate) fn client_config(
         .with_custom_certificate_verifier(Arc::new(verifier))
         .with_client_auth_cert(credentials.chain()?, credentials.key()?)?;
     config.alpn_protocols = alpn.iter().map(|p| p.clone().into_bytes()).collect();
-    config.enable_sni = false;
+    config.enable_sni = names_server;
     // Each connection pays its own handshake, as between Istio's sidecars.
     config.resumption = rustls::client::Resumption::disabled();
     Ok(config)
@@ -70,18 +71,38 @@ pub(crate) fn server_config(credentials: &Credentials) -> Result<ServerConfig, T
 
 /// The SPIFFE identity in a certificate: its only URI that begins with `spiffe://`.
 pub(crate) fn spiffe_identity(certificate: &CertificateDer<'_>) -> Option<String> {
-    let (_, parsed) = X509Certificate::from_der(certificate).ok()?;
-    let names = parsed.subject_alternative_name().ok()??;
-    let mut identities = names
+    only(names(certificate), |name| name.starts_with("spiffe://"))
+}
+
+/// A workload's identity in a certificate: a SPIFFE identity, or else its only DNS name, as Linkerd
+/// forms them.
+pub(crate) fn workload_identity(certificate: &CertificateDer<'_>) -> Option<String> {
+    spiffe_identity(certificate).or_else(|| only(names(certificate), |_| true))
+}
+
+fn only(names: Vec<String>, wanted: impl Fn(&str) -> bool) -> Option<String> {
+    let mut found = names.into_iter().filter(|name| wanted(name));
+    let first = found.next()?;
+    found.next().is_none().then_some(first)
+}
+
+/// URIs and DNS names.
+fn names(certificate: &CertificateDer<'_>) -> Vec<String> {
+    let Ok((_, parsed)) = X509Certificate::from_der(certificate) else {
+        return Vec::new();
+    };
+    let Ok(Some(names)) = parsed.subject_alternative_name() else {
+        return Vec::new();
+    };
+    names
         .value
         .general_names
         .iter()
         .filter_map(|name| match name {
-            GeneralName::URI(uri) if uri.starts_with("spiffe://") => Some((*uri).to_owned()),
+            GeneralName::URI(name) | GeneralName::DNSName(name) => Some((*name).to_owned()),
             _ => None,
-        });
-    let first = identities.next()?;
-    identities.next().is_none().then_some(first)
+        })
+        .collect()
 }
 
 #[derive(Debug)]

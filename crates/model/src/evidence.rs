@@ -19,6 +19,8 @@ pub struct ProbeResult {
 pub mod probe {
     /// A permitted request is answered with 200 through the whole path.
     pub const PERMITTED: &str = "permitted request";
+    /// While a client's connection is open, the proxies hold its ends.
+    pub const IN_THE_PATH: &str = "in the path";
     /// Frames and payload between the pods were seen on the link between the nodes.
     pub const ON_THE_WIRE: &str = "on the wire";
     /// The canary is readable on the wire, or is not, as the policy level promises.

@@ -18,7 +18,7 @@ mod time;
 
 pub use host::{allowed_cores, host, softirq_is_charged_to_the_interrupted};
 pub use machine::{MachineReading, speed_probe};
-pub use process::{cpu_ns, established_connections, memory};
+pub use process::{cpu_ns, established_connections, established_connections_here, memory};
 pub use time::{monotonic_ns, sleep_until_ns, unix_ms};
 
 /// What could not be read, and why.

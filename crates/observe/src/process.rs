@@ -51,7 +51,24 @@ pub fn established_connections(pid: u32, local_port: u16) -> Result<u32, Observe
     let failed =
         |e: procfs::ProcError| ObserveError::new(format!("the connections of process {pid}"), e);
     let process = Process::new(pid.cast_signed()).map_err(failed)?;
-    let entries = process.tcp().map_err(failed)?;
+    established(&process, local_port).map_err(failed)
+}
+
+/// The same, in the network namespace of the calling thread.
+///
+/// # Errors
+/// If `/proc` does not show them.
+pub fn established_connections_here(local_port: u16) -> Result<u32, ObserveError> {
+    const WHAT: &str = "the connections of this thread";
+    // The library follows no links.
+    let link = std::fs::read_link("/proc/thread-self").map_err(|e| ObserveError::new(WHAT, e))?;
+    Process::new_with_root(std::path::Path::new("/proc").join(link))
+        .and_then(|thread| established(&thread, local_port))
+        .map_err(|e| ObserveError::new(WHAT, e))
+}
+
+fn established(process: &Process, local_port: u16) -> procfs::ProcResult<u32> {
+    let entries = process.tcp()?;
     let count = entries
         .iter()
         .filter(|e| e.state == TcpState::Established && e.local_address.port() == local_port)
@@ -79,6 +96,22 @@ mod tests {
         // The thread has ended: a walk over task/* would find nothing of it any more.
         let used = cpu_ns(pid).unwrap() - before;
         assert!(used > 5_000_000, "{used} ns");
+    }
+
+    #[test]
+    fn a_connection_is_seen_at_its_own_port_only() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        assert_eq!(established_connections_here(port).unwrap(), 0);
+        let client = std::net::TcpStream::connect(("127.0.0.1", port)).unwrap();
+        let _accepted = listener.accept().unwrap();
+        for port in [port, client.local_addr().unwrap().port()] {
+            assert_eq!(established_connections_here(port).unwrap(), 1);
+            assert_eq!(
+                established_connections(std::process::id(), port).unwrap(),
+                1
+            );
+        }
     }
 
     #[test]

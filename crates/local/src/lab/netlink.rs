@@ -17,6 +17,7 @@ use netlink_packet_route::link::{
 use netlink_packet_route::route::{
     RouteAddress, RouteAttribute, RouteHeader, RouteMessage, RouteProtocol, RouteScope, RouteType,
 };
+use netlink_packet_route::rule::{RuleAction, RuleAttribute, RuleMessage};
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use netlink_sys::protocols::NETLINK_ROUTE;
 use netlink_sys::{Socket, SocketAddr};
@@ -122,6 +123,39 @@ pub(crate) fn add_route(to: Ipv4Addr, prefix: u8, gateway: Ipv4Addr) -> io::Resu
         CREATE,
         &format!("add a route to {to}/{prefix} via {gateway}"),
     )
+}
+
+/// Packets with a mark (of whose bits those of the mask count) are for this very namespace, whatever
+/// their destination: `ip rule add fwmark MARK/MASK lookup TABLE`, and in the table
+/// `local 0.0.0.0/0 dev lo`. What is there already stays.
+pub(crate) fn add_local_table(mark: u32, mask: u32, table: u8) -> io::Result<()> {
+    let mut rule = RuleMessage::default();
+    rule.header.family = AddressFamily::Inet;
+    rule.header.table = table;
+    rule.header.action = RuleAction::ToTable;
+    rule.attributes = vec![
+        RuleAttribute::FwMark(mark),
+        RuleAttribute::FwMask(mask),
+        // Before the main table, as Istio's.
+        RuleAttribute::Priority(32764),
+    ];
+    let mut route = RouteMessage::default();
+    route.header.address_family = AddressFamily::Inet;
+    route.header.table = table;
+    route.header.protocol = RouteProtocol::Static;
+    route.header.scope = RouteScope::Host;
+    route.header.kind = RouteType::Local;
+    route.attributes = vec![RouteAttribute::Oif(index("lo")?)];
+    for message in [
+        RouteNetlinkMessage::NewRule(rule),
+        RouteNetlinkMessage::NewRoute(route),
+    ] {
+        match request(message, CREATE, "route answers back to the proxy") {
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
+            other => other?,
+        }
+    }
+    Ok(())
 }
 
 /// The index of a link.

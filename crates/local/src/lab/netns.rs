@@ -36,6 +36,11 @@ impl NetNs {
         })
     }
 
+    /// Another descriptor of it, to be given away.
+    pub(crate) fn descriptor(&self) -> io::Result<OwnedFd> {
+        self.descriptor.try_clone()
+    }
+
     pub(crate) fn raw(&self) -> RawFd {
         self.descriptor.as_raw_fd()
     }

@@ -120,6 +120,13 @@ impl Network {
     }
 }
 
+/// A namespace without any link: what lives there reaches pods by entering their namespaces.
+pub(crate) fn loopback_only() -> io::Result<NetNs> {
+    let namespace = NetNs::create()?;
+    namespace.run(|| netlink::set_up("lo"))?;
+    Ok(namespace)
+}
+
 /// Loopback up, no reverse-path filter (redirected packets would fall to it), no IPv6 chatter.
 fn harden(forward: bool) -> io::Result<()> {
     netlink::set_up("lo")?;

@@ -6,9 +6,11 @@
 
 use std::io;
 
-use meshtax_dataplane::Redirect;
+use meshtax_dataplane::{Own, Redirect};
 use netlink_sys::protocols::NETLINK_NETFILTER;
 use netlink_sys::{Socket, SocketAddr};
+
+use super::netlink;
 
 const SUBSYSTEM: u16 = 10; // NFNL_SUBSYS_NFTABLES
 const BATCH_BEGIN: u16 = 0x10;
@@ -28,7 +30,9 @@ const FAMILY_INET4: u8 = 2;
 const HOOK_PREROUTING: u32 = 0;
 const HOOK_OUTPUT: u32 = 3;
 const PRIORITY_DSTNAT: i32 = -100;
+const PRIORITY_MANGLE: i32 = -150;
 
+const TCP: u8 = 6;
 const META_MARK: u32 = 3;
 const META_IIF: u32 = 4;
 const META_OIF: u32 = 5;
@@ -41,6 +45,12 @@ const LOOPBACK_INDEX: u32 = 1;
 
 const TABLE: &str = "meshtax";
 
+/// The mark of a connection that a proxy made under its client's address, and of the answers to it:
+/// Istio's, with the bits of it that count.
+const KEPT_SOURCE_MARK: u32 = 0x111;
+const KEPT_SOURCE_MASK: u32 = 0xfff;
+const KEPT_SOURCE_TABLE: u8 = 100;
+
 /// Puts a pod's redirect rules in force in the calling thread's namespace.
 pub(crate) fn apply(redirect: &Redirect) -> io::Result<()> {
     let batch = encode(redirect);
@@ -50,6 +60,10 @@ pub(crate) fn apply(redirect: &Redirect) -> io::Result<()> {
     let socket = Socket::new(NETLINK_NETFILTER)?;
     socket.connect(&SocketAddr::new(0, 0))?;
     socket.send(&batch.bytes, 0)?;
+    if redirect.keeps_source {
+        // Of `lo`, so that it is a packet for this pod whatever its address.
+        netlink::add_local_table(KEPT_SOURCE_MARK, KEPT_SOURCE_MASK, KEPT_SOURCE_TABLE)?;
+    }
     let mut left = batch.acknowledged;
     while left > 0 {
         let (answer, _) = socket.recv_from_full()?;
@@ -99,38 +113,38 @@ fn encode(redirect: &Redirect) -> Batch {
     batch.nftables(DELETE_TABLE, 0, &string(1, TABLE));
     batch.nftables(NEW_TABLE, F_CREATE, &string(1, TABLE));
     if let Some(port) = redirect.outbound_to {
-        batch.chain("output", HOOK_OUTPUT);
-        // The proxy's own connections carry its mark: otherwise they would come back to it.
-        // A rule by uid would not do for ordinary users, to whom one uid only is mapped.
-        batch.rule(
-            "output",
-            &[
-                meta(META_MARK),
-                equals(&redirect.exempt_mark.to_ne_bytes()),
-                accept(),
-            ],
-        );
-        batch.rule(
-            "output",
-            &[
-                meta(META_OIF),
-                equals(&LOOPBACK_INDEX.to_ne_bytes()),
-                accept(),
-            ],
-        );
+        batch.chain("output", "nat", HOOK_OUTPUT, PRIORITY_DSTNAT);
+        // The proxy's own connections would come back to it. A rule by uid would not do for ordinary
+        // users, to whom one uid only is mapped.
+        if let Some(mut own) = own(redirect.own) {
+            own.push(accept());
+            batch.rule("output", &own);
+        }
+        let loopback = [
+            meta(META_OIF),
+            equals(&LOOPBACK_INDEX.to_ne_bytes()),
+            accept(),
+        ];
+        batch.rule("output", &loopback);
         batch.rule("output", &redirect_tcp(port));
     }
     if let Some(port) = redirect.inbound_to {
-        batch.chain("prerouting", HOOK_PREROUTING);
-        batch.rule(
-            "prerouting",
-            &[
-                meta(META_IIF),
-                equals(&LOOPBACK_INDEX.to_ne_bytes()),
-                accept(),
-            ],
-        );
+        batch.chain("prerouting", "nat", HOOK_PREROUTING, PRIORITY_DSTNAT);
+        let loopback = [
+            meta(META_IIF),
+            equals(&LOOPBACK_INDEX.to_ne_bytes()),
+            accept(),
+        ];
+        batch.rule("prerouting", &loopback);
+        if let Some(except) = redirect.inbound_except {
+            let mut to_port = tcp_to(except);
+            to_port.push(accept());
+            batch.rule("prerouting", &to_port);
+        }
         batch.rule("prerouting", &redirect_tcp(port));
+    }
+    if redirect.keeps_source {
+        batch.keep_source(redirect.own);
     }
     batch.message(BATCH_END, F_REQUEST, 0, SUBSYSTEM, &[]);
     batch
@@ -156,15 +170,41 @@ impl Batch {
         self.acknowledged += 1;
     }
 
-    /// A base chain of type `nat`.
-    fn chain(&mut self, name: &str, hook: u32) {
+    /// A base chain.
+    fn chain(&mut self, name: &str, kind: &str, hook: u32, priority: i32) {
         let mut hooks = attribute(1, &hook.to_be_bytes());
-        hooks.extend(attribute(2, &PRIORITY_DSTNAT.to_be_bytes()));
+        hooks.extend(attribute(2, &priority.to_be_bytes()));
         let mut payload = string(1, TABLE);
         payload.extend(string(3, name));
         payload.extend(attribute(4 | NESTED, &hooks));
-        payload.extend(string(7, "nat"));
+        payload.extend(string(7, kind));
         self.nftables(NEW_CHAIN, F_CREATE, &payload);
+    }
+
+    /// The application answers to its client's address, which is elsewhere. A connection of the
+    /// proxy's is marked when it comes over loopback, and what the application sends on it carries
+    /// that mark, by which a rule routes it to loopback and so back to the proxy.
+    fn keep_source(&mut self, proxy: Own) {
+        self.chain("mark", "filter", HOOK_PREROUTING, PRIORITY_MANGLE);
+        if let Some(mut rule) = own(proxy) {
+            rule.extend([
+                immediate(&KEPT_SOURCE_MARK.to_ne_bytes()),
+                set_connection_mark(),
+            ]);
+            self.rule("mark", &rule);
+        }
+        // Of this type a changed mark makes the kernel look for the route once more.
+        self.chain("unmark", "route", HOOK_OUTPUT, PRIORITY_MANGLE);
+        self.rule(
+            "unmark",
+            &[
+                connection_mark(),
+                and(KEPT_SOURCE_MASK),
+                equals(&KEPT_SOURCE_MARK.to_ne_bytes()),
+                immediate(&KEPT_SOURCE_MARK.to_ne_bytes()),
+                set_meta(META_MARK),
+            ],
+        );
     }
 
     fn rule(&mut self, chain: &str, expressions: &[Vec<u8>]) {
@@ -180,15 +220,84 @@ impl Batch {
 }
 
 fn redirect_tcp(port: u16) -> [Vec<u8>; 4] {
-    const TCP: u8 = 6;
-    let mut immediate = attribute(1, &REGISTER.to_be_bytes());
-    immediate.extend(attribute(2 | NESTED, &attribute(1, &port.to_be_bytes())));
     [
         meta(META_L4PROTO),
         equals(&[TCP]),
-        expression("immediate", &immediate),
+        immediate(&port.to_be_bytes()),
         expression("redir", &attribute(1, &REGISTER.to_be_bytes())),
     ]
+}
+
+/// Goes on with the rule only for the proxy's own connections.
+fn own(own: Own) -> Option<Vec<Vec<u8>>> {
+    match own {
+        Own::Nothing => None,
+        Own::Mark { value, mask } => {
+            let mut rule = vec![meta(META_MARK)];
+            if mask != u32::MAX {
+                rule.push(and(mask));
+            }
+            rule.push(equals(&value.to_ne_bytes()));
+            Some(rule)
+        }
+        Own::ToPort(port) => Some(tcp_to(port)),
+    }
+}
+
+/// Goes on with the rule only for TCP to this port.
+fn tcp_to(port: u16) -> Vec<Vec<u8>> {
+    const TRANSPORT_HEADER: u32 = 2; // NFT_PAYLOAD_TRANSPORT_HEADER
+    const DESTINATION_PORT: u32 = 2;
+    const LENGTH: u32 = 2;
+    let mut load = attribute(1, &REGISTER.to_be_bytes());
+    load.extend(attribute(2, &TRANSPORT_HEADER.to_be_bytes()));
+    load.extend(attribute(3, &DESTINATION_PORT.to_be_bytes()));
+    load.extend(attribute(4, &LENGTH.to_be_bytes()));
+    vec![
+        meta(META_L4PROTO),
+        equals(&[TCP]),
+        expression("payload", &load),
+        equals(&port.to_be_bytes()),
+    ]
+}
+
+/// Puts a value into the register.
+fn immediate(value: &[u8]) -> Vec<u8> {
+    let mut data = attribute(1, &REGISTER.to_be_bytes());
+    data.extend(attribute(2 | NESTED, &attribute(1, value)));
+    expression("immediate", &data)
+}
+
+/// Keeps these bits of the register.
+fn and(mask: u32) -> Vec<u8> {
+    let mut data = attribute(1, &REGISTER.to_be_bytes());
+    data.extend(attribute(2, &REGISTER.to_be_bytes()));
+    data.extend(attribute(3, &4_u32.to_be_bytes()));
+    data.extend(attribute(4 | NESTED, &attribute(1, &mask.to_ne_bytes())));
+    data.extend(attribute(5 | NESTED, &attribute(1, &[0; 4])));
+    expression("bitwise", &data)
+}
+
+/// Sets a property of the packet to what is in the register.
+fn set_meta(key: u32) -> Vec<u8> {
+    let mut data = attribute(2, &key.to_be_bytes());
+    data.extend(attribute(3, &REGISTER.to_be_bytes()));
+    expression("meta", &data)
+}
+
+const CONNECTION_MARK: u32 = 3; // NFT_CT_MARK
+
+/// Loads the mark of the packet's connection into the register.
+fn connection_mark() -> Vec<u8> {
+    let mut data = attribute(1, &REGISTER.to_be_bytes());
+    data.extend(attribute(2, &CONNECTION_MARK.to_be_bytes()));
+    expression("ct", &data)
+}
+
+fn set_connection_mark() -> Vec<u8> {
+    let mut data = attribute(2, &CONNECTION_MARK.to_be_bytes());
+    data.extend(attribute(4, &REGISTER.to_be_bytes()));
+    expression("ct", &data)
 }
 
 /// Loads a property of the packet into the register.
@@ -257,20 +366,38 @@ mod tests {
         let redirect = |outbound_to, inbound_to| Redirect {
             outbound_to,
             inbound_to,
-            exempt_mark: 1337,
+            own: Own::mark(1337),
+            ..Redirect::default()
         };
         insta::assert_snapshot!("outbound", hex(&encode(&redirect(Some(15001), None)).bytes));
         insta::assert_snapshot!("inbound", hex(&encode(&redirect(None, Some(15006))).bytes));
         assert!(encode(&redirect(None, None)).bytes.is_empty());
+        insta::assert_snapshot!("in_pod", hex(&encode(&in_pod()).bytes));
+        let by_port = Redirect {
+            outbound_to: Some(4140),
+            own: Own::ToPort(4143),
+            ..Redirect::default()
+        };
+        insta::assert_snapshot!("by_port", hex(&encode(&by_port).bytes));
+    }
+
+    /// As ztunnel has it.
+    fn in_pod() -> Redirect {
+        Redirect {
+            outbound_to: Some(15001),
+            inbound_to: Some(15006),
+            own: Own::Mark {
+                value: 0x539,
+                mask: 0xfff,
+            },
+            inbound_except: Some(15008),
+            keeps_source: true,
+        }
     }
 
     #[test]
     fn messages_are_aligned_and_their_lengths_add_up() {
-        let batch = encode(&Redirect {
-            outbound_to: Some(1),
-            inbound_to: Some(65535),
-            exempt_mark: u32::MAX,
-        });
+        let batch = encode(&in_pod());
         let mut rest = batch.bytes.as_slice();
         let mut messages = 0;
         while !rest.is_empty() {

@@ -1,10 +1,14 @@
 //! The evidence: is a variant what its name says? Every probe is run against real sockets, and what
 //! was seen is kept in words.
 
+use std::collections::BTreeSet;
+use std::io;
 use std::net::Ipv4Addr;
+use std::sync::PoisonError;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use meshtax_control_plane::SharedAuthority;
 use meshtax_dataplane::{ALLOWED_PATH, Blueprint, ClientIdentityFrom, ECHO_PATH, Probe, Site};
 use meshtax_model::evidence::{Evidence, ProbeResult, WireEvidence, probe as names};
 use meshtax_model::experiment::VariantId;
@@ -13,10 +17,10 @@ use meshtax_tls::Credentials;
 
 use super::capture::Captured;
 use super::component::Component;
-use super::http::{Ask, Heard, ask, connect, handshake};
+use super::hbone::{Refused, Tunnel};
+use super::http::{Ask, Heard, ask, connect, failed, handshake};
 use super::netns::NetNs;
-use crate::ca::Authority;
-use crate::tls::{Expect, client_config, spiffe_identity};
+use crate::tls::{Expect, client_config, workload_identity};
 
 /// Until when a variant must answer its first permitted request.
 const READY_WITHIN: Duration = Duration::from_secs(10);
@@ -29,6 +33,8 @@ pub(crate) struct Subject<'a> {
     pub(crate) site: &'a Site,
     pub(crate) blueprint: &'a Blueprint,
     pub(crate) client: &'a NetNs,
+    pub(crate) server: &'a NetNs,
+    pub(crate) server_node: &'a NetNs,
     pub(crate) outsider: &'a NetNs,
     pub(crate) components: &'a mut [Component],
     pub(crate) response_bytes: u32,
@@ -38,9 +44,9 @@ pub(crate) struct Subject<'a> {
 /// The authorities by which a prober can be somebody.
 pub(crate) struct Identities<'a> {
     /// The run's own.
-    pub(crate) authority: &'a mut Authority,
+    pub(crate) authority: &'a SharedAuthority,
     /// One that nobody trusts.
-    pub(crate) foreign: &'a mut Authority,
+    pub(crate) foreign: &'a SharedAuthority,
 }
 
 /// What the probes found before the capture is read.
@@ -50,7 +56,7 @@ pub(crate) struct Active {
 }
 
 /// Runs all probes that send something. Those that read the capture are left open.
-pub(crate) fn run_active(subject: &mut Subject<'_>, identities: &mut Identities<'_>) -> Active {
+pub(crate) fn run_active(subject: &mut Subject<'_>, identities: &Identities<'_>) -> Active {
     let probes = subject.blueprint.probes.clone();
     let results = probes
         .iter()
@@ -93,22 +99,27 @@ fn result(probe: &str, passed: bool, seen: impl Into<String>) -> ProbeResult {
 
 fn active_probe(
     subject: &mut Subject<'_>,
-    identities: &mut Identities<'_>,
+    identities: &Identities<'_>,
     probe: &Probe,
 ) -> Option<ProbeResult> {
     Some(match probe {
         Probe::Permitted => permitted(subject),
-        Probe::ClientIdentity { expected, from } => client_identity(subject, expected, *from),
-        Probe::ServerIdentity { expected } => server_identity(subject, identities, expected),
+        Probe::InThePath {
+            client_port,
+            server_port,
+        } => in_the_path(subject, *client_port, *server_port),
+        Probe::ClientIdentity { expected, from } => client_identity(subject, expected, from),
+        Probe::ServerIdentity { expected, client } => {
+            server_identity(subject, identities, expected, client)
+        }
         Probe::ForbiddenIdentity { identity } => {
             let root = identities.authority_root();
             let heard = direct(subject, identities.authority, root, identity);
             refused(names::FORBIDDEN_IDENTITY, identity, &heard.0)
         }
-        Probe::ForeignCa => {
+        Probe::ForeignCa { identity } => {
             let root = identities.authority_root();
-            let identity = subject.site.client.identity();
-            let heard = direct(subject, identities.foreign, root, &identity);
+            let heard = direct(subject, identities.foreign, root, identity);
             refused(
                 names::FOREIGN_CA,
                 "the right name from another authority",
@@ -143,7 +154,7 @@ fn active_probe(
                 path: ALLOWED_PATH,
                 canary: None,
             };
-            let heard = one_request(subject.outsider, subject.server(), &plain);
+            let heard = one_request(subject.outsider, subject.service(), &plain);
             refused(
                 names::PLAINTEXT_OUTSIDER,
                 "plain HTTP from a pod without a mesh",
@@ -155,14 +166,18 @@ fn active_probe(
 }
 
 impl Subject<'_> {
-    fn server(&self) -> (Ipv4Addr, u16) {
+    /// What clients call.
+    fn service(&self) -> (Ipv4Addr, u16) {
         (self.site.server.address, self.site.app_port)
     }
 }
 
 impl Identities<'_> {
     fn authority_root(&self) -> String {
-        self.authority.root_pem()
+        self.authority
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .root_pem()
     }
 }
 
@@ -193,7 +208,7 @@ fn one_request(from: &NetNs, to: (Ipv4Addr, u16), request: &Ask<'_>) -> Heard {
 }
 
 fn through_the_path(subject: &Subject<'_>, request: &Ask<'_>) -> Heard {
-    one_request(subject.client, subject.server(), request)
+    one_request(subject.client, subject.service(), request)
 }
 
 /// Readiness is the first permitted 200 through the whole path, not an open port.
@@ -226,6 +241,74 @@ fn permitted(subject: &mut Subject<'_>) -> ProbeResult {
     send_canaries(subject)
 }
 
+/// Redirected, a connection ends at the proxy's port in the pod's own namespace: there it must be seen
+/// while it is open.
+fn in_the_path(subject: &Subject<'_>, client_port: u16, server_port: u16) -> ProbeResult {
+    let request = Ask {
+        method: "GET",
+        path: ALLOWED_PATH,
+        canary: None,
+    };
+    let held = connect(subject.client, subject.service()).and_then(|mut stream| {
+        let heard = ask(&mut stream, &request);
+        if heard.is_ok() {
+            Ok(stream)
+        } else {
+            Err(heard)
+        }
+    });
+    let held = match held {
+        Ok(stream) => stream,
+        Err(heard) => return result(names::IN_THE_PATH, false, heard.describe()),
+    };
+    let ends = [
+        ("client", subject.client, client_port),
+        ("server", subject.server, server_port),
+    ];
+    let counted: io::Result<Vec<_>> = ends
+        .into_iter()
+        .map(|(whose, pod, port)| Ok((whose, port, connections_at(pod, port)?)))
+        .collect();
+    drop(held);
+    match counted {
+        Ok(counted) => through_both(&counted),
+        Err(e) => result(
+            names::IN_THE_PATH,
+            false,
+            format!("the pods' sockets cannot be read: {e}"),
+        ),
+    }
+}
+
+/// Connections whose own end in this pod has this port.
+fn connections_at(pod: &NetNs, port: u16) -> io::Result<u32> {
+    pod.run(|| meshtax_observe::established_connections_here(port).map_err(io::Error::other))
+}
+
+fn through_both(counted: &[(&str, u16, u32)]) -> ProbeResult {
+    let around: Vec<String> = counted
+        .iter()
+        .filter(|(_, _, count)| *count == 0)
+        .map(|(whose, port, _)| {
+            format!(
+                "the {whose}'s proxy holds no connection at port {port}: traffic goes around it"
+            )
+        })
+        .collect();
+    if !around.is_empty() {
+        return result(names::IN_THE_PATH, false, around.join("; "));
+    }
+    let seen: Vec<String> = counted
+        .iter()
+        .map(|(whose, port, count)| format!("{count} at the {whose}'s proxy (port {port})"))
+        .collect();
+    result(
+        names::IN_THE_PATH,
+        true,
+        format!("connections: {}", seen.join(", ")),
+    )
+}
+
 /// A data plane without a process cannot answer, whatever else the probes met: the thing to name.
 pub(crate) fn absent_proxy(subject: &Subject<'_>) -> Option<&'static str> {
     let runs = |role| subject.components.iter().any(|c| c.role == role);
@@ -248,7 +331,7 @@ fn send_canaries(subject: &Subject<'_>) -> ProbeResult {
         path: ALLOWED_PATH,
         canary: Some(subject.canary),
     };
-    let mut stream = match connect(subject.client, subject.server()) {
+    let mut stream = match connect(subject.client, subject.service()) {
         Ok(stream) => stream,
         Err(heard) => return result(names::PERMITTED, false, heard.describe()),
     };
@@ -279,57 +362,67 @@ fn send_canaries(subject: &Subject<'_>) -> ProbeResult {
 /// A TLS connection past the client's proxy, as somebody; what a GET gets, and the server's identity.
 fn direct(
     subject: &Subject<'_>,
-    issuer: &mut Authority,
+    issuer: &SharedAuthority,
     root_pem: String,
     identity: &str,
 ) -> (Heard, Option<String>) {
-    let leaf = match issuer.leaf(identity) {
+    let how = &subject.blueprint.direct_tls;
+    let leaf = issuer
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .leaf(identity);
+    let leaf = match leaf {
         Ok(leaf) => leaf,
-        Err(e) => {
-            return (
-                Heard::Silence(format!("cannot make a certificate: {e}")),
-                None,
-            );
-        }
+        Err(e) => return (Heard::Silence(e.to_string()), None),
     };
     let credentials = Credentials {
         chain_pem: leaf.chain_pem,
         key_pem: leaf.key_pem,
         root_pem,
     };
-    let config = match client_config(
-        &credentials,
-        Expect::Anyone,
-        &subject.blueprint.direct_tls.alpn,
-    ) {
+    let names_server = how.server_name.is_some();
+    let config = match client_config(&credentials, Expect::Anyone, &how.alpn, names_server) {
         Ok(config) => config,
         Err(e) => return (Heard::Silence(format!("cannot speak TLS: {e}")), None),
     };
-    let connected = connect(subject.outsider, subject.server()).and_then(|s| handshake(s, config));
-    match connected {
-        Ok((mut tls, certificate)) => {
-            let request = Ask {
-                method: "GET",
-                path: ALLOWED_PATH,
-                canary: None,
-            };
-            let shown = certificate.as_ref().and_then(spiffe_identity);
-            (ask(&mut tls, &request), shown)
-        }
-        Err(heard) => (heard, None),
+    let (address, app_port) = subject.service();
+    let connected = connect(subject.outsider, (address, how.port.unwrap_or(app_port)))
+        .and_then(|stream| handshake(stream, config, how.server_name.as_deref()));
+    let (mut tls, certificate) = match connected {
+        Ok(connected) => connected,
+        Err(heard) => return (heard, None),
+    };
+    let shown = certificate.as_ref().and_then(workload_identity);
+    let request = Ask {
+        method: "GET",
+        path: ALLOWED_PATH,
+        canary: None,
+    };
+    if !how.hbone {
+        return (ask(&mut tls, &request), shown);
     }
+    let heard = match Tunnel::open(tls, (address, app_port)) {
+        Ok(mut tunnel) => ask(&mut tunnel, &request),
+        Err(Refused::Status(status)) => Heard::Answer {
+            status,
+            body: Vec::new(),
+            echoed_canary: None,
+        },
+        Err(Refused::Broken(e)) => failed("opening a tunnel", &e),
+    };
+    (heard, shown)
 }
 
 /// The permitted identity gets an answer past the client's proxy (without which a refusal of others
 /// would prove nothing), and the server shows who it is.
 fn server_identity(
     subject: &Subject<'_>,
-    identities: &mut Identities<'_>,
+    identities: &Identities<'_>,
     expected: &str,
+    client: &str,
 ) -> ProbeResult {
     let root = identities.authority_root();
-    let client = subject.site.client.identity();
-    let (heard, shown) = direct(subject, identities.authority, root, &client);
+    let (heard, shown) = direct(subject, identities.authority, root, client);
     match shown {
         Some(shown) if shown != expected => result(
             names::SERVER_IDENTITY,
@@ -350,10 +443,30 @@ fn server_identity(
 fn client_identity(
     subject: &mut Subject<'_>,
     expected: &str,
-    from: ClientIdentityFrom,
+    from: &ClientIdentityFrom,
 ) -> ProbeResult {
     let seen = match from {
         ClientIdentityFrom::ForwardedClientCert => forwarded_identity(subject),
+        ClientIdentityFrom::Header(name) => received_header(subject, name).and_then(|value| {
+            value.ok_or_else(|| {
+                format!("the application received no {name}: no client identity was verified")
+            })
+        }),
+        ClientIdentityFrom::Metrics {
+            port,
+            series,
+            with,
+            label,
+        } => measured_identity(
+            subject,
+            *port,
+            &Series {
+                series,
+                with,
+                label,
+            },
+            expected,
+        ),
         ClientIdentityFrom::ProxyLog => logged_identity(subject, expected),
     };
     match seen {
@@ -370,16 +483,14 @@ fn client_identity(
     }
 }
 
-/// The URI in the header that the server's proxy added to what the application received.
-fn forwarded_identity(subject: &Subject<'_>) -> Result<String, String> {
-    let heard = through_the_path(
-        subject,
-        &Ask {
-            method: "GET",
-            path: ECHO_PATH,
-            canary: None,
-        },
-    );
+/// A header of a request through the whole path, as the application received it.
+fn received_header(subject: &Subject<'_>, wanted: &str) -> Result<Option<String>, String> {
+    let request = Ask {
+        method: "GET",
+        path: ECHO_PATH,
+        canary: None,
+    };
+    let heard = through_the_path(subject, &request);
     let Heard::Answer {
         status: 200, body, ..
     } = &heard
@@ -388,16 +499,83 @@ fn forwarded_identity(subject: &Subject<'_>) -> Result<String, String> {
     };
     let echo: serde_json::Value = serde_json::from_slice(body).map_err(|e| e.to_string())?;
     let headers = echo["headers"].as_array().cloned().unwrap_or_default();
-    let certificate = headers
+    Ok(headers
         .iter()
-        .filter(|pair| pair[0].as_str().is_some_and(|n| n.eq_ignore_ascii_case("x-forwarded-client-cert")))
-        .find_map(|pair| pair[1].as_str().map(str::to_owned))
-        .ok_or("the application received no x-forwarded-client-cert: no client certificate was verified")?;
+        .filter(|pair| {
+            pair[0]
+                .as_str()
+                .is_some_and(|n| n.eq_ignore_ascii_case(wanted))
+        })
+        .find_map(|pair| pair[1].as_str().map(str::to_owned)))
+}
+
+/// The URI in the header that the server's proxy added to what the application received.
+fn forwarded_identity(subject: &Subject<'_>) -> Result<String, String> {
+    let certificate = received_header(subject, "x-forwarded-client-cert")?.ok_or(
+        "the application received no x-forwarded-client-cert: no client certificate was verified",
+    )?;
     certificate
         .split([';', ','])
         .find_map(|part| part.strip_prefix("URI="))
         .map(|uri| uri.trim_matches('"').to_owned())
         .ok_or_else(|| format!("no URI in x-forwarded-client-cert: {certificate}"))
+}
+
+/// Where in a proxy's metrics a client's identity stands.
+struct Series<'a> {
+    series: &'a str,
+    with: &'a str,
+    label: &'a str,
+}
+
+impl Series<'_> {
+    /// The identities in a text in Prometheus' format.
+    fn identities(&self, metrics: &str) -> BTreeSet<String> {
+        let opening = format!("{}=\"", self.label);
+        metrics
+            .lines()
+            .filter(|line| line.starts_with(self.series) && line.contains(self.with))
+            .filter_map(|line| line.split_once(&opening)?.1.split('"').next())
+            .map(str::to_owned)
+            .collect()
+    }
+}
+
+/// The proxy counts connections by whom they came from. The prober itself came as the client once, so
+/// every identity that was counted must be the expected one.
+fn measured_identity(
+    subject: &Subject<'_>,
+    port: u16,
+    series: &Series<'_>,
+    expected: &str,
+) -> Result<String, String> {
+    let request = Ask {
+        method: "GET",
+        path: "/metrics",
+        canary: None,
+    };
+    let deadline = Instant::now() + Duration::from_secs(1);
+    loop {
+        let heard = one_request(subject.server_node, (Ipv4Addr::LOCALHOST, port), &request);
+        let Heard::Answer {
+            status: 200, body, ..
+        } = &heard
+        else {
+            return Err(format!("its metrics: {}", heard.describe()));
+        };
+        let seen = series.identities(&String::from_utf8_lossy(body));
+        let other = seen.iter().find(|identity| *identity != expected);
+        match (other, seen.is_empty()) {
+            (Some(other), _) => return Ok(other.clone()),
+            (None, false) => return Ok(expected.to_owned()),
+            (None, true) if Instant::now() > deadline => {
+                return Err(format!(
+                    "the server's proxy counted no client identity, expected {expected}"
+                ));
+            }
+            (None, true) => thread::sleep(Duration::from_millis(20)),
+        }
+    }
 }
 
 /// The minimal proxy says in its log whom it talked to. The prober itself came as the client once,

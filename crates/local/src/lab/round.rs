@@ -1,15 +1,19 @@
 //! A round's processes: started together, proven one by one, all ended together.
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write as _};
+use std::os::fd::RawFd;
+use std::os::unix::ffi::OsStringExt as _;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
+use std::sync::PoisonError;
 
 use meshtax_app::AppConfig;
 use meshtax_dataplane::{
-    APP_PORT, Blueprint, Content, DataPlane, Pod, PodBlueprint, Process, Program, Site, find,
+    APP_PORT, Blueprint, Content, DataPlane, Place, Pod, PodBlueprint, Process, Program, Site, find,
 };
 use meshtax_model::evidence::{Evidence, probe};
 use meshtax_model::experiment::{Inject, Variant, VariantId};
@@ -17,13 +21,15 @@ use meshtax_model::trial::ComponentRole;
 
 use super::capture::{Capture, Captured};
 use super::component::Component;
+use super::control::{self, Control};
+use super::netns::NetNs;
 use super::network::{NODE_LINK, PodNet};
 use super::packet_socket::PacketSocket;
 use super::probes::{self, Identities, Subject};
 use super::setup::{Lab, Pods};
 use super::{netlink, nft};
 use crate::protocol::StartReport;
-use crate::sandbox::ENVOY_DESCRIPTOR;
+use crate::sandbox::FIRST_PROGRAM;
 
 /// One variant that is up.
 #[derive(Debug)]
@@ -35,6 +41,8 @@ pub(crate) struct Instance {
     pub(crate) canary: String,
     /// The application first, then the proxies.
     pub(crate) components: Vec<Component>,
+    /// What meshtax serves to the proxies, as long as they run.
+    _control: Vec<Control>,
 }
 
 /// All variants that are up.
@@ -45,11 +53,7 @@ pub(crate) struct Round {
 
 impl Round {
     /// Starts all variants, then proves them one by one, since they share the cores.
-    pub(crate) fn start(
-        lab: &mut Lab,
-        round: u32,
-        variants: &[Variant],
-    ) -> (Self, Vec<StartReport>) {
+    pub(crate) fn start(lab: &Lab, round: u32, variants: &[Variant]) -> (Self, Vec<StartReport>) {
         let capture = start_capture(lab);
         let mut started: Vec<(VariantId, Result<Instance, String>)> = variants
             .iter()
@@ -58,8 +62,8 @@ impl Round {
         let mut active = Vec::new();
         for (id, instance) in &mut started {
             active.push(instance.as_mut().ok().map(|instance| {
-                let (mut subject, mut identities) = subject(lab, instance);
-                let results = probes::run_active(&mut subject, &mut identities);
+                let (mut subject, identities) = subject(lab, instance);
+                let results = probes::run_active(&mut subject, &identities);
                 (id.clone(), results)
             }));
         }
@@ -112,7 +116,7 @@ fn start_capture(lab: &Lab) -> io::Result<Capture> {
         .map(Capture::start)
 }
 
-fn subject<'a>(lab: &'a mut Lab, instance: &'a mut Instance) -> (Subject<'a>, Identities<'a>) {
+fn subject<'a>(lab: &'a Lab, instance: &'a mut Instance) -> (Subject<'a>, Identities<'a>) {
     let pods = &lab.pods[&instance.variant.id];
     let subject = Subject {
         canary: &instance.canary,
@@ -120,13 +124,15 @@ fn subject<'a>(lab: &'a mut Lab, instance: &'a mut Instance) -> (Subject<'a>, Id
         site: &instance.site,
         blueprint: &instance.blueprint,
         client: &pods.client.namespace,
+        server: &pods.server.namespace,
+        server_node: &pods.server_node,
         outsider: &lab.outsider.namespace,
         components: &mut instance.components,
         response_bytes: lab.setup.workload.response_bytes,
     };
     let identities = Identities {
-        authority: &mut lab.authority,
-        foreign: &mut lab.foreign,
+        authority: &lab.authority,
+        foreign: &lab.foreign,
     };
     (subject, identities)
 }
@@ -139,7 +145,7 @@ fn canary(variant: &VariantId, round: u32) -> String {
 }
 
 fn report(
-    lab: &mut Lab,
+    lab: &Lab,
     instance: &mut Instance,
     round: u32,
     active: probes::Active,
@@ -201,7 +207,7 @@ fn failures(subject: &Subject<'_>, evidence: &Evidence) -> Vec<String> {
 }
 
 impl Instance {
-    fn start(lab: &mut Lab, variant: &Variant, round: u32) -> Result<Self, String> {
+    fn start(lab: &Lab, variant: &Variant, round: u32) -> Result<Self, String> {
         let site = site(lab, variant).map_err(|e| e.to_string())?;
         let plane = find(&variant.data_plane)
             .ok_or_else(|| format!("no data plane is called {}", variant.data_plane))?;
@@ -209,17 +215,33 @@ impl Instance {
         let blueprint = plane.blueprint(&site, variant.level, sabotage);
         write_files(lab, &site.client, &blueprint.client)?;
         write_files(lab, &site.server, &blueprint.server)?;
-        let Pods { client, server } = &lab.pods[&variant.id];
+        let Pods {
+            client,
+            server,
+            client_node,
+            server_node,
+        } = &lab.pods[&variant.id];
         let mut components = vec![start_app(lab, variant, server)?];
-        for (pod, blueprint, cores) in [
-            (client, &blueprint.client, &lab.setup.layout.client_node),
-            (server, &blueprint.server, &lab.setup.layout.server_node),
+        let mut control = Vec::new();
+        let layout = &lab.setup.layout;
+        for (pod, node, blueprint, cores) in [
+            (client, client_node, &blueprint.client, &layout.client_node),
+            (server, server_node, &blueprint.server, &layout.server_node),
         ] {
-            pod.namespace
-                .run(|| nft::apply(&blueprint.redirect))
+            let pod = &pod.namespace;
+            pod.run(|| nft::apply(&blueprint.redirect))
                 .map_err(|e| format!("cannot redirect into the proxy: {e}"))?;
+            for service in &blueprint.control {
+                let serving = control::serve(service, pod, node, &lab.authority)
+                    .map_err(|e| format!("cannot serve the proxy's control plane: {e}"))?;
+                control.push(serving);
+            }
             for process in &blueprint.processes {
-                components.push(start_process(variant, plane, process, pod, cores)?);
+                let place = match process.place {
+                    Place::Pod => pod,
+                    Place::Node => node,
+                };
+                components.push(start_process(lab, variant, plane, process, place, cores)?);
             }
         }
         let canary = canary(&variant.id, round);
@@ -229,6 +251,7 @@ impl Instance {
             blueprint,
             canary,
             components,
+            _control: control,
         })
     }
 }
@@ -250,19 +273,9 @@ fn site(lab: &Lab, variant: &Variant) -> io::Result<Site> {
     })
 }
 
-fn write_files(lab: &mut Lab, pod: &Pod, blueprint: &PodBlueprint) -> Result<(), String> {
+fn write_files(lab: &Lab, pod: &Pod, blueprint: &PodBlueprint) -> Result<(), String> {
     for file in &blueprint.files {
-        let leaf = |lab: &mut Lab, identity: &str| {
-            lab.authority
-                .leaf(identity)
-                .map_err(|e| format!("cannot make a certificate for {identity}: {e}"))
-        };
-        let text = match &file.content {
-            Content::Text(text) => text.clone(),
-            Content::CertificateChain(identity) => leaf(lab, identity)?.chain_pem,
-            Content::PrivateKey(identity) => leaf(lab, identity)?.key_pem,
-            Content::TrustAnchor => lab.authority.root_pem(),
-        };
+        let bytes = resolve(lab, &file.content)?;
         let path = pod.path(&file.name);
         OpenOptions::new()
             .write(true)
@@ -270,10 +283,27 @@ fn write_files(lab: &mut Lab, pod: &Pod, blueprint: &PodBlueprint) -> Result<(),
             .truncate(true)
             .mode(0o600)
             .open(&path)
-            .and_then(|mut f| f.write_all(text.as_bytes()))
+            .and_then(|mut f| f.write_all(&bytes))
             .map_err(|e| format!("cannot write {path}: {e}"))?;
     }
     Ok(())
+}
+
+fn resolve(lab: &Lab, content: &Content) -> Result<Vec<u8>, String> {
+    let mut authority = lab.authority.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut leaf = |identity: &str| {
+        authority
+            .leaf(identity)
+            .map_err(|e| format!("{identity}: {e}"))
+    };
+    Ok(match content {
+        Content::Text(text) => text.clone().into_bytes(),
+        Content::CertificateChain(identity) => leaf(identity)?.chain_pem.into_bytes(),
+        Content::PrivateKey(identity) => leaf(identity)?.key_pem.into_bytes(),
+        Content::PrivateKeyDer(identity) => leaf(identity)?.key_der,
+        Content::SigningRequest(identity) => leaf(identity)?.request_der,
+        Content::TrustAnchor => authority.root_pem().into_bytes(),
+    })
 }
 
 fn own_program(name: &str, arguments: &[String]) -> Command {
@@ -323,26 +353,33 @@ fn app_threads(lab: &Lab) -> u32 {
 }
 
 fn start_process(
+    lab: &Lab,
     variant: &Variant,
     plane: &DataPlane,
     process: &Process,
-    pod: &PodNet,
+    place: &NetNs,
     cores: &[u32],
 ) -> Result<Component, String> {
-    let command = match process.program {
+    let mut command = match process.program {
         Program::LimitProxy => own_program("limit-proxy", &process.arguments),
-        Program::Envoy => {
-            let mut command = Command::new(format!("/proc/self/fd/{ENVOY_DESCRIPTOR}"));
-            command.arg0("envoy").args(&process.arguments);
+        program => {
+            let number = lab.setup.programs.iter().position(|p| *p == program);
+            let number = number.ok_or_else(|| format!("there is no {}", program.name()))?;
+            let descriptor = FIRST_PROGRAM + number as RawFd;
+            let mut command = Command::new(format!("/proc/self/fd/{descriptor}"));
+            command.arg0(program.name()).args(&process.arguments);
             command
         }
     };
+    for (name, content) in &process.environment {
+        command.env(name, OsString::from_vec(resolve(lab, content)?));
+    }
     let end = match process.role {
         ComponentRole::ClientProxy => "client-proxy",
         _ => "server-proxy",
     };
     let name = format!("{}/{end}", variant.id);
-    Component::start(name.clone(), process.role, command, &pod.namespace, cores)
+    Component::start(name.clone(), process.role, command, place, cores)
         .map_err(|e| format!("cannot start {name} ({}): {e}", plane.name))
 }
 

@@ -4,13 +4,15 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::path::Path;
+use std::sync::{Arc, Mutex};
 
+use meshtax_control_plane::{Authority, SharedAuthority};
 use meshtax_model::experiment::VariantId;
 use nix::mount::{MsFlags, mount};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
-use super::network::{Network, NodeName, PodNet};
-use crate::ca::Authority;
+use super::netns::NetNs;
+use super::network::{Network, NodeName, PodNet, loopback_only};
 use crate::protocol::{PROTOCOL_VERSION, Setup};
 
 /// Where the lab keeps files: on a file system of its own, in memory.
@@ -35,6 +37,10 @@ fn refused(step: &'static str) -> impl FnOnce(io::Error) -> Refusal {
 pub(crate) struct Pods {
     pub(crate) client: PodNet,
     pub(crate) server: PodNet,
+    /// What serves the client's node has a namespace of its own there.
+    pub(crate) client_node: NetNs,
+    /// And what serves the server's.
+    pub(crate) server_node: NetNs,
 }
 
 /// All that stays for the whole run.
@@ -44,8 +50,8 @@ pub(crate) struct Lab {
     pub(crate) network: Network,
     pub(crate) pods: BTreeMap<VariantId, Pods>,
     pub(crate) outsider: PodNet,
-    pub(crate) authority: Authority,
-    pub(crate) foreign: Authority,
+    pub(crate) authority: SharedAuthority,
+    pub(crate) foreign: SharedAuthority,
 }
 
 impl Lab {
@@ -70,7 +76,13 @@ impl Lab {
             .map(|variant| {
                 let client = network.add_pod(NodeName::A)?;
                 let server = network.add_pod(NodeName::B)?;
-                Ok((variant.clone(), Pods { client, server }))
+                let pods = Pods {
+                    client,
+                    server,
+                    client_node: loopback_only()?,
+                    server_node: loopback_only()?,
+                };
+                Ok((variant.clone(), pods))
             })
             .collect::<io::Result<_>>()
             .map_err(refused("build the pods"))?;
@@ -79,6 +91,7 @@ impl Lab {
             .map_err(refused("build the outsider's pod"))?;
         let authority = |name| {
             Authority::new(name)
+                .map(|authority| Arc::new(Mutex::new(authority)))
                 .map_err(io::Error::other)
                 .map_err(refused("make a certificate authority"))
         };

@@ -112,11 +112,12 @@ impl Round {
         }
         processes.push((std::process::id(), "harness".into(), ComponentRole::Harness));
         let connections = self.instances.get(active).and_then(|instance| {
-            let proxy = instance
+            // Any process in the server's pod sees its sockets. The proxy need not be in the pod.
+            let app = instance
                 .components
                 .iter()
-                .find(|c| c.role == ComponentRole::ServerProxy)?;
-            Some((proxy.pid(), instance.blueprint.proxy_port?))
+                .find(|c| c.role == ComponentRole::App)?;
+            Some((app.pid(), instance.blueprint.proxy_port?))
         });
         Watched {
             processes,

@@ -92,7 +92,7 @@ impl Tls {
             LimitSide::Client => {
                 let expect = Expect::Exactly(files.peer.clone());
                 Self::Client(Arc::new(
-                    client_config(&credentials, expect, &[]).map_err(invalid)?,
+                    client_config(&credentials, expect, &[], false).map_err(invalid)?,
                 ))
             }
             LimitSide::Server => Self::Server {

@@ -1,6 +1,8 @@
-//! `limit-mtls`: a minimal mutual-TLS proxy pair, built into meshtax. It parses nothing and
-//! keeps no statistics: the floor that any user-space proxy with these ciphers pays.
+//! `limit-l4` and `limit-mtls`: a minimal proxy pair, built into meshtax, that hands bytes on as they
+//! are, or over mutual TLS. It parses nothing and keeps no statistics: the floor that any user-space
+//! proxy pays, without encryption and with these ciphers.
 
+use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 
 use meshtax_model::experiment::PolicyLevel;
@@ -8,11 +10,20 @@ use meshtax_model::trial::ComponentRole;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Blueprint, ClientIdentityFrom, Content, DataPlane, PORT_INBOUND, PORT_OUTBOUND, PROXY_MARK,
-    Pod, PodFile, Process, Program, Site, TRUST_DOMAIN, certificate_files, probes,
+    Blueprint, ClientIdentityFrom, Content, DataPlane, Looks, PORT_INBOUND, PORT_OUTBOUND,
+    PROXY_MARK, Place, Pod, PodFile, Process, Program, Site, TRUST_DOMAIN, certificate_files,
 };
 
-pub(crate) const DATA_PLANE: DataPlane = DataPlane {
+pub(crate) const LIMIT_L4: DataPlane = DataPlane {
+    name: "limit-l4",
+    levels: &[PolicyLevel::Plaintext],
+    summary: "a minimal proxy pair built into meshtax that only hands bytes on: the floor of being in the path",
+    needs: Some(Program::LimitProxy),
+    note: Some("no encryption, no parsing, no statistics, no policy: what two more hops cost"),
+    build: blueprint,
+};
+
+pub(crate) const LIMIT_MTLS: DataPlane = DataPlane {
     name: "limit-mtls",
     levels: &[PolicyLevel::Mtls],
     summary: "a minimal mutual-TLS proxy pair built into meshtax: the floor any user-space proxy pays",
@@ -68,7 +79,7 @@ fn blueprint(site: &Site, level: PolicyLevel) -> Blueprint {
     let client = side(site, &site.client, LimitSide::Client, level);
     let server = side(site, &site.server, LimitSide::Server, level);
     Blueprint {
-        probes: probes(site, level, ClientIdentityFrom::ProxyLog),
+        probes: Looks::at_sidecars(site, ClientIdentityFrom::ProxyLog).probes(site, level),
         ..Blueprint::sidecars(client, server)
     }
 }
@@ -106,6 +117,8 @@ fn side(site: &Site, pod: &Pod, side: LimitSide, level: PolicyLevel) -> (Vec<Pod
         },
         program: Program::LimitProxy,
         arguments: vec![pod.path("limit.json")],
+        environment: BTreeMap::new(),
+        place: Place::Pod,
     };
     (files, process)
 }

@@ -1,0 +1,233 @@
+//! The run's certificate authority. Its key never leaves the lab's memory; leaf keys go only to the
+//! lab's private file system, which disappears with it.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+use rcgen::{
+    BasicConstraints, CertificateParams, CertificateSigningRequestParams, CertifiedIssuer, DnType,
+    ExtendedKeyUsagePurpose, IsCa, KeyPair, KeyUsagePurpose, PKCS_ECDSA_P256_SHA256, SanType,
+};
+use time::{Duration, OffsetDateTime};
+
+/// How long a certificate is good for: proxies that renew theirs do so long after a run.
+const VALID_FOR: Duration = Duration::hours(24);
+/// Clocks of one machine agree, but a certificate of this very second is refused by some.
+const VALID_BEFORE: Duration = Duration::hours(1);
+
+/// Why there is no certificate.
+#[derive(Debug, thiserror::Error)]
+pub enum AuthorityError {
+    /// What was asked for cannot be certified, or made.
+    #[error("no certificate: {0}")]
+    Refused(#[from] rcgen::Error),
+}
+
+/// A certificate chain and its private key.
+#[derive(Clone, Debug)]
+pub struct Leaf {
+    /// The certificate, PEM.
+    pub chain_pem: String,
+    /// The private key, PEM (PKCS #8).
+    pub key_pem: String,
+    /// The private key, DER (PKCS #8).
+    pub key_der: Vec<u8>,
+    /// A request to certify that key for that identity, DER (PKCS #10).
+    pub request_der: Vec<u8>,
+}
+
+/// A certificate that was asked for with a signing request.
+#[derive(Clone, Debug)]
+pub struct Signed {
+    /// PEM.
+    pub pem: String,
+    /// DER.
+    pub der: Vec<u8>,
+    /// Until when it is good, in seconds since 1970.
+    pub valid_until_unix_s: i64,
+}
+
+/// A certificate authority that several servers and their owner use.
+pub type SharedAuthority = Arc<Mutex<Authority>>;
+
+/// A certificate authority for the identities of workloads.
+#[derive(Debug)]
+pub struct Authority {
+    issuer: CertifiedIssuer<'static, KeyPair>,
+    leaves: BTreeMap<String, Leaf>,
+}
+
+impl Authority {
+    /// A new authority with a key of its own. P-256 for all: one key type for every data plane.
+    ///
+    /// # Errors
+    /// If the key or the certificate cannot be made.
+    pub fn new(name: &str) -> Result<Self, AuthorityError> {
+        let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?;
+        let mut params = CertificateParams::new(Vec::new())?;
+        params
+            .distinguished_name
+            .push(DnType::OrganizationName, name);
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+        let issuer = CertifiedIssuer::self_signed(params, key)?;
+        Ok(Self {
+            issuer,
+            leaves: BTreeMap::new(),
+        })
+    }
+
+    /// The authority's own certificate, PEM.
+    #[must_use]
+    pub fn root_pem(&self) -> String {
+        self.issuer.as_ref().pem()
+    }
+
+    /// The identity's certificate; the same one each time it is asked for. A `spiffe://` identity
+    /// becomes a URI, any other a DNS name.
+    ///
+    /// # Errors
+    /// If the identity is not ASCII, or the key cannot be made.
+    pub fn leaf(&mut self, identity: &str) -> Result<Leaf, AuthorityError> {
+        if let Some(leaf) = self.leaves.get(identity) {
+            return Ok(leaf.clone());
+        }
+        let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?;
+        let mut params = CertificateParams::new(Vec::new())?;
+        params.distinguished_name = rcgen::DistinguishedName::new();
+        params.subject_alt_names = vec![alternative_name(identity)?];
+        let request_der = params.serialize_request(&key)?.der().to_vec();
+        for_a_workload(&mut params);
+        let certificate = params.signed_by(&key, &self.issuer)?;
+        let leaf = Leaf {
+            chain_pem: certificate.pem(),
+            key_pem: key.serialize_pem(),
+            key_der: key.serialize_der(),
+            request_der,
+        };
+        self.leaves.insert(identity.to_owned(), leaf.clone());
+        Ok(leaf)
+    }
+
+    /// Certifies what a signing request (DER) names. Who may have it is not asked: whoever reaches
+    /// this authority is a proxy of the run.
+    ///
+    /// # Errors
+    /// If the request is malformed or its signature is not its own.
+    pub fn sign(&self, request_der: &[u8]) -> Result<Signed, AuthorityError> {
+        self.certify(CertificateSigningRequestParams::from_der(
+            &request_der.into(),
+        )?)
+    }
+
+    /// As [`Self::sign`], of PEM.
+    ///
+    /// # Errors
+    /// As [`Self::sign`].
+    pub fn sign_pem(&self, request_pem: &str) -> Result<Signed, AuthorityError> {
+        self.certify(CertificateSigningRequestParams::from_pem(request_pem)?)
+    }
+
+    fn certify(
+        &self,
+        mut request: CertificateSigningRequestParams,
+    ) -> Result<Signed, AuthorityError> {
+        let now = OffsetDateTime::now_utc();
+        request.params.distinguished_name = rcgen::DistinguishedName::new();
+        request.params.not_before = now - VALID_BEFORE;
+        request.params.not_after = now + VALID_FOR;
+        for_a_workload(&mut request.params);
+        let certificate = request.signed_by(&self.issuer)?;
+        Ok(Signed {
+            pem: certificate.pem(),
+            der: certificate.der().to_vec(),
+            valid_until_unix_s: request.params.not_after.unix_timestamp(),
+        })
+    }
+}
+
+fn alternative_name(identity: &str) -> Result<SanType, rcgen::Error> {
+    Ok(if identity.starts_with("spiffe://") {
+        SanType::URI(identity.try_into()?)
+    } else {
+        SanType::DnsName(identity.try_into()?)
+    })
+}
+
+fn for_a_workload(params: &mut CertificateParams) {
+    params.is_ca = IsCa::NoCa;
+    params.key_usages = vec![
+        KeyUsagePurpose::DigitalSignature,
+        KeyUsagePurpose::KeyEncipherment,
+    ];
+    params.extended_key_usages = vec![
+        ExtendedKeyUsagePurpose::ServerAuth,
+        ExtendedKeyUsagePurpose::ClientAuth,
+    ];
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use x509_parser::extensions::GeneralName;
+    use x509_parser::prelude::*;
+
+    use super::*;
+
+    /// The identities that a certificate (PEM) is for.
+    pub(crate) fn names(pem: &str) -> Vec<String> {
+        let (_, pem) = parse_x509_pem(pem.as_bytes()).unwrap();
+        let certificate = pem.parse_x509().unwrap();
+        let names = certificate.subject_alternative_name().unwrap();
+        let names = names.map(|extension| extension.value.general_names.clone());
+        names
+            .unwrap_or_default()
+            .iter()
+            .map(|name| match name {
+                GeneralName::URI(name) | GeneralName::DNSName(name) => (*name).to_owned(),
+                other => format!("{other:?}"),
+            })
+            .collect()
+    }
+
+    const SPIFFE: &str = "spiffe://cluster.local/ns/default/sa/client";
+    const DNS: &str = "client.default.serviceaccount.identity.linkerd.cluster.local";
+
+    #[test]
+    fn a_leaf_carries_its_identity_and_is_made_once() {
+        let mut authority = Authority::new("test").unwrap();
+        for identity in [SPIFFE, DNS] {
+            let leaf = authority.leaf(identity).unwrap();
+            assert_eq!(names(&leaf.chain_pem), [identity]);
+            assert_eq!(authority.leaf(identity).unwrap().key_pem, leaf.key_pem);
+        }
+        let other = authority.leaf("spiffe://cluster.local/ns/default/sa/server");
+        let first = authority.leaf(SPIFFE).unwrap();
+        assert_ne!(other.unwrap().key_pem, first.key_pem);
+        assert_eq!(names(&authority.root_pem()), [""; 0]);
+    }
+
+    #[test]
+    fn a_request_is_certified_for_what_it_names_and_no_longer_than_a_day() {
+        let mut authority = Authority::new("test").unwrap();
+        for identity in [SPIFFE, DNS] {
+            let request = authority.leaf(identity).unwrap().request_der;
+            let signed = authority.sign(&request).unwrap();
+            assert_eq!(names(&signed.pem), [identity]);
+            let left_s = signed.valid_until_unix_s - OffsetDateTime::now_utc().unix_timestamp();
+            assert!((86_390..=86_400).contains(&left_s), "{left_s}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_request_is_refused() {
+        let mut authority = Authority::new("test").unwrap();
+        let mut request = authority.leaf(SPIFFE).unwrap().request_der;
+        let last = request.len() - 1;
+        request[last] ^= 1;
+        // Its signature is not its own any more.
+        assert!(authority.sign(&request).is_err());
+        assert!(authority.sign(b"").is_err());
+        assert!(authority.sign_pem("hello").is_err());
+        assert!(authority.leaf("n\u{e4}me").is_err());
+    }
+}

@@ -1,0 +1,321 @@
+//! Linkerd's identity, destination and policy services (the crate `linkerd2-proxy-api` has their
+//! types), as far as a proxy asks of them that carries one application's traffic.
+//!
+//! What the answers hold follows what Linkerd's own controllers say of pods: for a pod's address there
+//! is no outbound policy (`NOT_FOUND`) but a profile with an endpoint; the endpoint's hint is HTTP/2
+//! and a port for its opaque transport; inbound policies are those of `all-authenticated` servers, of
+//! servers with an authorization, and of HTTP routes.
+
+use std::collections::HashMap;
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::pin::Pin;
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+
+use linkerd2_proxy_api::destination::destination_server::{Destination, DestinationServer};
+use linkerd2_proxy_api::destination::{
+    DestinationProfile, GetDestination, NoEndpoints, ProtocolHint, TlsIdentity, Update,
+    WeightedAddr, WeightedAddrSet, protocol_hint, tls_identity, update,
+};
+use linkerd2_proxy_api::http_route::{HttpRouteMatch, PathMatch, path_match};
+use linkerd2_proxy_api::http_types::{HttpMethod, http_method};
+use linkerd2_proxy_api::identity::identity_server::{Identity, IdentityServer};
+use linkerd2_proxy_api::identity::{CertifyRequest, CertifyResponse};
+use linkerd2_proxy_api::inbound::authn::permit_mesh_tls::{Clients, PermitClientIdentities};
+use linkerd2_proxy_api::inbound::authn::{Permit, PermitMeshTls, PermitUnauthenticated};
+use linkerd2_proxy_api::inbound::inbound_server_policies_server::{
+    InboundServerPolicies, InboundServerPoliciesServer,
+};
+use linkerd2_proxy_api::inbound::{
+    self, Authn, Authz, HttpRoute, IdentitySuffix, Network, PortSpec, ProxyProtocol, http_route,
+    proxy_protocol,
+};
+use linkerd2_proxy_api::meta::{Metadata, metadata};
+use linkerd2_proxy_api::net::{IpAddress, IpNetwork};
+use linkerd2_proxy_api::outbound::outbound_policies_server::{
+    OutboundPolicies, OutboundPoliciesServer,
+};
+use linkerd2_proxy_api::outbound::{OutboundPolicy, TrafficSpec};
+use meshtax_dataplane::{LinkerdEndpoint, LinkerdInbound, LinkerdServices};
+use prost_types::Timestamp;
+use tokio_stream::{Stream, StreamExt as _};
+use tonic::service::Routes;
+use tonic::{Request, Response, Status};
+
+use crate::authority::SharedAuthority;
+use crate::server::Server;
+
+/// How long a proxy looks at a connection's first bytes before it takes it for opaque; Linkerd's own.
+const DETECT_WITHIN: Duration = Duration::from_secs(10);
+
+/// Serves all of them in clear: on loopback a proxy asks for no more.
+///
+/// # Errors
+/// If the thread cannot be started.
+pub fn linkerd(
+    listener: TcpListener,
+    authority: &SharedAuthority,
+    services: LinkerdServices,
+) -> io::Result<Server> {
+    let controller = Controller {
+        authority: authority.clone(),
+        services: Arc::new(services),
+    };
+    let routes = Routes::new(IdentityServer::new(controller.clone()))
+        .add_service(DestinationServer::new(controller.clone()))
+        .add_service(InboundServerPoliciesServer::new(controller.clone()))
+        .add_service(OutboundPoliciesServer::new(controller));
+    Server::start(listener, routes, None)
+}
+
+#[derive(Clone, Debug)]
+struct Controller {
+    authority: SharedAuthority,
+    services: Arc<LinkerdServices>,
+}
+
+type Watch<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
+
+/// One answer, and a stream that stays open: its end would be taken for a failure.
+fn once<T: Send + 'static>(answer: T) -> Response<Watch<T>> {
+    let stream = tokio_stream::once(Ok(answer)).chain(tokio_stream::pending());
+    Response::new(Box::pin(stream))
+}
+
+#[tonic::async_trait]
+impl Identity for Controller {
+    async fn certify(
+        &self,
+        request: Request<CertifyRequest>,
+    ) -> Result<Response<CertifyResponse>, Status> {
+        let authority = self
+            .authority
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let signed = authority
+            .sign(&request.get_ref().certificate_signing_request)
+            .map_err(|e| Status::invalid_argument(e.to_string()))?;
+        Ok(Response::new(CertifyResponse {
+            leaf_certificate: signed.der,
+            intermediate_certificates: Vec::new(),
+            valid_until: Some(Timestamp {
+                seconds: signed.valid_until_unix_s,
+                nanos: 0,
+            }),
+        }))
+    }
+}
+
+#[tonic::async_trait]
+impl Destination for Controller {
+    type GetStream = Watch<Update>;
+    type GetProfileStream = Watch<DestinationProfile>;
+
+    async fn get(
+        &self,
+        request: Request<GetDestination>,
+    ) -> Result<Response<Self::GetStream>, Status> {
+        let path = &request.get_ref().path;
+        let update = match self.endpoint(path) {
+            Some(endpoint) => update::Update::Add(WeightedAddrSet {
+                addrs: vec![weighted(endpoint)],
+                metric_labels: HashMap::new(),
+            }),
+            None => update::Update::NoEndpoints(NoEndpoints { exists: false }),
+        };
+        Ok(once(Update {
+            update: Some(update),
+        }))
+    }
+
+    async fn get_profile(
+        &self,
+        request: Request<GetDestination>,
+    ) -> Result<Response<Self::GetProfileStream>, Status> {
+        let path = &request.get_ref().path;
+        Ok(once(DestinationProfile {
+            fully_qualified_name: String::new(),
+            endpoint: self.endpoint(path).map(weighted),
+            ..DestinationProfile::default()
+        }))
+    }
+}
+
+impl Controller {
+    fn endpoint(&self, path: &str) -> Option<&LinkerdEndpoint> {
+        let asked: SocketAddr = path.parse().ok()?;
+        let is_it = |e: &&LinkerdEndpoint| SocketAddr::from((e.address, e.port)) == asked;
+        self.services.endpoints.iter().find(is_it)
+    }
+}
+
+fn weighted(endpoint: &LinkerdEndpoint) -> WeightedAddr {
+    let name = |name: &String| tls_identity::DnsLikeIdentity { name: name.clone() };
+    let meshed = endpoint.identity.as_ref();
+    WeightedAddr {
+        addr: Some(SocketAddr::from((endpoint.address, endpoint.port)).into()),
+        // Linkerd's controller says this of every endpoint that has no weight of its own.
+        weight: 10_000,
+        tls_identity: meshed.map(|identity| TlsIdentity {
+            strategy: Some(tls_identity::Strategy::DnsLikeIdentity(name(identity))),
+            server_name: Some(name(identity)),
+        }),
+        protocol_hint: Some(ProtocolHint {
+            protocol: Some(protocol_hint::Protocol::H2(protocol_hint::H2 {})),
+            opaque_transport: Some(protocol_hint::OpaqueTransport {
+                inbound_port: u32::from(endpoint.inbound_port),
+            }),
+        }),
+        ..WeightedAddr::default()
+    }
+}
+
+#[tonic::async_trait]
+impl InboundServerPolicies for Controller {
+    type WatchPortStream = Watch<inbound::Server>;
+
+    async fn get_port(&self, _: Request<PortSpec>) -> Result<Response<inbound::Server>, Status> {
+        Ok(Response::new(server(&self.services.inbound)))
+    }
+
+    async fn watch_port(
+        &self,
+        _: Request<PortSpec>,
+    ) -> Result<Response<Self::WatchPortStream>, Status> {
+        Ok(once(server(&self.services.inbound)))
+    }
+}
+
+#[tonic::async_trait]
+impl OutboundPolicies for Controller {
+    type WatchStream = Watch<OutboundPolicy>;
+
+    async fn get(&self, _: Request<TrafficSpec>) -> Result<Response<OutboundPolicy>, Status> {
+        Err(no_such_service())
+    }
+
+    async fn watch(&self, _: Request<TrafficSpec>) -> Result<Response<Self::WatchStream>, Status> {
+        Err(no_such_service())
+    }
+}
+
+/// For a pod's address there is no policy of a service: the proxy asks for its profile then.
+fn no_such_service() -> Status {
+    Status::not_found("no such service")
+}
+
+fn server(policy: &LinkerdInbound) -> inbound::Server {
+    let (authorizations, http_routes) = match policy {
+        LinkerdInbound::Anyone => {
+            let anyone = Permit::Unauthenticated(PermitUnauthenticated {});
+            (
+                vec![authorization(anyone, "all-unauthenticated")],
+                Vec::new(),
+            )
+        }
+        LinkerdInbound::AllAuthenticated => (vec![authenticated(None)], Vec::new()),
+        LinkerdInbound::Client { identity } => (vec![authenticated(Some(identity))], Vec::new()),
+        LinkerdInbound::Routes {
+            identity,
+            method,
+            prefixes,
+        } => (Vec::new(), routes(identity, method, prefixes)),
+    };
+    inbound::Server {
+        protocol: Some(ProxyProtocol {
+            kind: Some(proxy_protocol::Kind::Detect(proxy_protocol::Detect {
+                timeout: DETECT_WITHIN.try_into().ok(),
+                http_routes,
+                http_local_rate_limit: None,
+            })),
+        }),
+        server_ips: Vec::new(),
+        authorizations,
+        labels: labels("server", "server"),
+    }
+}
+
+fn labels(kind: &str, name: &str) -> HashMap<String, String> {
+    [
+        ("group", "policy.linkerd.io"),
+        ("kind", kind),
+        ("name", name),
+    ]
+    .into_iter()
+    .map(|(key, value)| (key.to_owned(), value.to_owned()))
+    .collect()
+}
+
+fn named(name: &str) -> Option<Metadata> {
+    Some(Metadata {
+        kind: Some(metadata::Kind::Default(name.into())),
+    })
+}
+
+/// Of this client over mutual TLS, or of all whose identity is proven.
+fn authenticated(client: Option<&String>) -> Authz {
+    let identities = PermitClientIdentities {
+        identities: client
+            .map(|name| inbound::Identity { name: name.clone() })
+            .into_iter()
+            .collect(),
+        suffixes: match client {
+            Some(_) => Vec::new(),
+            // No parts: every name ends so.
+            None => vec![IdentitySuffix { parts: Vec::new() }],
+        },
+    };
+    let permit = Permit::MeshTls(PermitMeshTls {
+        clients: Some(Clients::Identities(identities)),
+    });
+    match client {
+        Some(_) => authorization(permit, "allow-client"),
+        None => authorization(permit, "all-authenticated"),
+    }
+}
+
+fn authorization(permit: Permit, name: &str) -> Authz {
+    Authz {
+        networks: vec![Network {
+            net: Some(IpNetwork {
+                ip: Some(IpAddress::from(Ipv4Addr::UNSPECIFIED)),
+                prefix_len: 0,
+            }),
+            except: Vec::new(),
+        }],
+        authentication: Some(Authn {
+            permit: Some(permit),
+        }),
+        labels: labels("authorizationpolicy", name),
+        metadata: named(name),
+    }
+}
+
+/// What is allowed, and a route for all else that nobody may take: without it that would be answered
+/// as not found, which a server may do without any policy.
+fn routes(identity: &String, method: &str, prefixes: &[String]) -> Vec<HttpRoute> {
+    let route = |name: &str, authorizations, matches| HttpRoute {
+        metadata: named(name),
+        hosts: Vec::new(),
+        authorizations,
+        rules: vec![http_route::Rule {
+            matches,
+            filters: Vec::new(),
+        }],
+    };
+    let path = |prefix: &str, method: Option<&str>| HttpRouteMatch {
+        path: Some(PathMatch {
+            kind: Some(path_match::Kind::Prefix(prefix.into())),
+        }),
+        method: method.map(|method| HttpMethod {
+            r#type: Some(http_method::Type::Unregistered(method.into())),
+        }),
+        ..HttpRouteMatch::default()
+    };
+    let allowed = prefixes.iter().map(|p| path(p, Some(method))).collect();
+    vec![
+        route("allowed", vec![authenticated(Some(identity))], allowed),
+        route("all-else", Vec::new(), vec![path("/", None)]),
+    ]
+}
