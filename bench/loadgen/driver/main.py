@@ -44,7 +44,14 @@ def arguments(words):
     add("--check", action="store_true", help="exit code 1 when a bound is missed")
     add("--out", type=Path, metavar="DIR", help="where raw results go [results/<time> beside run]")
     add("--markdown", type=Path, metavar="FILE", help="write the tables into this file, too")
-    add("--from", type=Path, dest="stored", metavar="DIR", help="print the results of an earlier run")
+    add(
+        "--from",
+        type=Path,
+        dest="stored",
+        metavar="DIR",
+        action="append",
+        help="print the results of an earlier run; of several, if it was measured in parts",
+    )
     add("--no-install", action="store_true", help="bring nothing, use what is there")
     add("--install-limit", type=float, default=30, metavar="MINUTES", help="for building one peer [30]")
     add("--meshtax", type=Path, metavar="FILE", help="this binary instead of building one")
@@ -69,7 +76,7 @@ def main(words):
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     try:
         if options.stored:
-            results = json.loads((options.stored / "results.json").read_text())
+            results = put_together(options.stored)
         else:
             results = measure(options)
     except Trouble as trouble:
@@ -248,6 +255,29 @@ def clear(scratch):
 # --- after -------------------------------------------------------------------------------------
 
 
+def put_together(folders):
+    """The results of a run that was measured in parts: no machine is quiet for as long as it takes."""
+    parts = [json.loads((folder / "results.json").read_text()) for folder in folders]
+    whole = parts[0]
+    for part in parts[1:]:
+        for key in ("commit", "cpu", "cores", "kernel", "rounds", "versions"):
+            if part["environment"][key] != whole["environment"][key]:
+                raise Trouble(f"{folders[0]} and the others differ in {key}: not parts of one run")
+        whole["samples"] += part["samples"]
+        whole["environment"]["seed"] = f"{whole['environment']['seed']}, {part['environment']['seed']}"
+    return whole
+
+
+def lengths(samples):
+    """How long the runs of each experiment were, start and end included."""
+    by_name = {}
+    for sample in samples:
+        if "wall_s" in sample:
+            by_name.setdefault(sample["experiment"], []).append(sample["wall_s"])
+    told = [f"{name} {median(walls):.0f} s" for name, walls in by_name.items()]
+    return f"Length of a run in the median: {', '.join(told)}."
+
+
 def show(results, options):
     bounds, parts = [], []
     for kind in experiments.ALL:
@@ -288,6 +318,8 @@ def preamble(results):
         "Each figure is a median, with the range of the rounds.",
         "",
         "Versions: " + ", ".join(f"{n} {v}" for n, v in about["versions"].items() if v) + ".",
+        "",
+        lengths(results["samples"]),
     ]
     if about["missing"]:
         missing = "; ".join(f"{name} ({why})" for name, why in about["missing"].items())

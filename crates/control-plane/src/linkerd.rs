@@ -247,10 +247,10 @@ fn labels(kind: &str, name: &str) -> HashMap<String, String> {
     .collect()
 }
 
-fn named(name: &str) -> Option<Metadata> {
-    Some(Metadata {
+fn named(name: &str) -> Metadata {
+    Metadata {
         kind: Some(metadata::Kind::Default(name.into())),
-    })
+    }
 }
 
 /// Of this client over mutual TLS, or of all whose identity is proven.
@@ -288,7 +288,7 @@ fn authorization(permit: Permit, name: &str) -> Authz {
             permit: Some(permit),
         }),
         labels: labels("authorizationpolicy", name),
-        metadata: named(name),
+        metadata: Some(named(name)),
     }
 }
 
@@ -296,7 +296,7 @@ fn authorization(permit: Permit, name: &str) -> Authz {
 /// as not found, which a server may do without any policy.
 fn routes(identity: &String, method: &str, prefixes: &[String]) -> Vec<HttpRoute> {
     let route = |name: &str, authorizations, matches| HttpRoute {
-        metadata: named(name),
+        metadata: Some(named(name)),
         hosts: Vec::new(),
         authorizations,
         rules: vec![http_route::Rule {

@@ -17,7 +17,7 @@ use crate::{
     TRUST_DOMAIN, certificate_files,
 };
 
-pub(crate) const DATA_PLANE: DataPlane = DataPlane {
+pub(crate) const HTTP: DataPlane = DataPlane {
     name: "envoy-sidecar",
     levels: &[
         PolicyLevel::Plaintext,
@@ -31,8 +31,37 @@ pub(crate) const DATA_PLANE: DataPlane = DataPlane {
         "upstream Envoy without Istio's own stats, ALPN and metadata-exchange filters: \
          Istio's proxy image may cost more",
     ),
-    build: blueprint,
+    build: |site, level| blueprint(site, level, Mode::Http),
 };
+
+pub(crate) const TCP: DataPlane = DataPlane {
+    name: "envoy-sidecar-tcp",
+    levels: &[PolicyLevel::Plaintext, PolicyLevel::Mtls, PolicyLevel::L4],
+    summary: "the same Envoys with the port declared TCP: they parse no HTTP; stands for Istio sidecar, port `tcp-...`",
+    needs: Some(Program::Envoy),
+    note: Some(
+        "no HTTP metrics, retries or balancing per request: what is left of a sidecar when it only \
+         encrypts and authorises connections",
+    ),
+    build: |site, level| blueprint(site, level, Mode::Tcp),
+};
+
+/// What the sidecars take the application's port for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Mode {
+    Http,
+    Tcp,
+}
+
+impl Mode {
+    /// What the client's sidecar offers.
+    fn alpn(self) -> &'static str {
+        match self {
+            Self::Http => ALPN_HTTP11,
+            Self::Tcp => "istio",
+        }
+    }
+}
 
 /// What Istio's sidecars offer to each other instead of `http/1.1`.
 const ALPN_HTTP11: &str = "istio-http/1.1";
@@ -44,24 +73,27 @@ const ALPN_SERVER: [&str; 5] = [
     "istio-h2",
 ];
 
-fn blueprint(site: &Site, level: PolicyLevel) -> Blueprint {
+fn blueprint(site: &Site, level: PolicyLevel, mode: Mode) -> Blueprint {
     let client = side(
         site,
         &site.client,
         ComponentRole::ClientProxy,
-        &outbound(site, level),
+        &outbound(site, level, mode),
     );
     let server = side(
         site,
         &site.server,
         ComponentRole::ServerProxy,
-        &inbound(site, level),
+        &inbound(site, level, mode),
     );
+    let identity_from = match mode {
+        Mode::Http => ClientIdentityFrom::ForwardedClientCert,
+        Mode::Tcp => ClientIdentityFrom::ProxyLog,
+    };
     Blueprint {
-        probes: Looks::at_sidecars(site, ClientIdentityFrom::ForwardedClientCert)
-            .probes(site, level),
+        probes: Looks::at_sidecars(site, identity_from).probes(site, level),
         direct_tls: DirectTls {
-            alpn: vec![ALPN_HTTP11.into()],
+            alpn: vec![mode.alpn().into()],
             ..DirectTls::default()
         },
         ..Blueprint::sidecars(client, server)
@@ -84,6 +116,9 @@ fn side(site: &Site, pod: &Pod, role: ComponentRole, config: &Value) -> (Vec<Pod
         // Its warnings at every start would be quoted as last words.
         "--log-level",
         "error",
+        // What it says of a connection's peer, in TCP mode, is to be heard soon after its end.
+        "--file-flush-interval-msec",
+        "200",
     ];
     let process = Process {
         role,
@@ -102,26 +137,29 @@ fn bootstrap(pod: &Pod, listeners: &Value, clusters: &Value) -> Value {
     })
 }
 
-fn outbound(site: &Site, level: PolicyLevel) -> Value {
+fn outbound(site: &Site, level: PolicyLevel, mode: Mode) -> Value {
     let name = format!(
         "outbound|{}||server.default.svc.{TRUST_DOMAIN}",
         site.app_port
     );
-    let manager = connection_manager("outbound", &name, json!({}), &[]);
+    let handler = match mode {
+        Mode::Http => connection_manager("outbound", &name, json!({}), &[]),
+        Mode::Tcp => tcp_proxy(&name, &name),
+    };
     let listeners = json!([
         {
             "name": "virtualOutbound",
             "traffic_direction": "OUTBOUND",
             "address": address("0.0.0.0", PORT_OUTBOUND),
             "use_original_dst": true,
-            "filter_chains": [{"filters": [passthrough_filter()]}],
+            "filter_chains": [{"filters": [tcp_proxy("PassthroughCluster", "PassthroughCluster")]}],
         },
         {
             "name": format!("0.0.0.0_{}", site.app_port),
             "traffic_direction": "OUTBOUND",
             "address": address("0.0.0.0", site.app_port),
             "bind_to_port": false,
-            "filter_chains": [{"filters": [manager]}],
+            "filter_chains": [{"filters": [handler]}],
         },
     ]);
     let mut cluster = cluster(&name, "STATIC", "0.0.0.0");
@@ -132,25 +170,23 @@ fn outbound(site: &Site, level: PolicyLevel) -> Value {
         }]}],
     });
     if level >= PolicyLevel::Mtls {
-        cluster["transport_socket"] = upstream_tls(site);
+        cluster["transport_socket"] = upstream_tls(site, mode);
     }
     let mut passthrough = cluster_passthrough("PassthroughCluster", "0.0.0.0");
     passthrough["lb_policy"] = json!("CLUSTER_PROVIDED");
     bootstrap(&site.client, &listeners, &json!([cluster, passthrough]))
 }
 
-fn inbound(site: &Site, level: PolicyLevel) -> Value {
+fn inbound(site: &Site, level: PolicyLevel, mode: Mode) -> Value {
     let name = format!("inbound|{}||", site.app_port);
     // Istio turns a policy that names no part of a request into a filter of the connection, and any
     // other into a filter of requests: never both.
     let connection_rules = (level == PolicyLevel::L4).then(|| connection_policy(site));
-    let request_rules = (level == PolicyLevel::L7).then(|| http_policy(site));
-    let forwarded = json!({
-        "forward_client_cert_details": "APPEND_FORWARD",
-        "set_current_client_cert_details": {"subject": true, "dns": true, "uri": true},
-    });
-    let manager = connection_manager("inbound", &name, forwarded, request_rules.as_slice());
-    let filters: Vec<Value> = connection_rules.into_iter().chain([manager]).collect();
+    let handler = match mode {
+        Mode::Http => inbound_http(site, level, &name),
+        Mode::Tcp => inbound_tcp(&name),
+    };
+    let filters: Vec<Value> = connection_rules.into_iter().chain([handler]).collect();
     let mut chain = json!({
         "filter_chain_match": {"destination_port": site.app_port},
         "filters": filters,
@@ -180,6 +216,27 @@ fn inbound(site: &Site, level: PolicyLevel) -> Value {
     let mut to_app = cluster_passthrough(&name, "127.0.0.6");
     to_app["lb_policy"] = json!("CLUSTER_PROVIDED");
     bootstrap(&site.server, &listeners, &json!([to_app]))
+}
+
+fn inbound_http(site: &Site, level: PolicyLevel, cluster: &str) -> Value {
+    let rules = (level == PolicyLevel::L7).then(|| http_policy(site));
+    let forwarded = json!({
+        "forward_client_cert_details": "APPEND_FORWARD",
+        "set_current_client_cert_details": {"subject": true, "dns": true, "uri": true},
+    });
+    connection_manager("inbound", cluster, forwarded, rules.as_slice())
+}
+
+/// Whose connection it was is the one thing that is logged: no header can tell it to the application.
+fn inbound_tcp(cluster: &str) -> Value {
+    let mut log = typed("envoy.extensions.access_loggers.stream.v3.StderrAccessLog");
+    log["log_format"] = json!({"text_format_source": {"inline_string":
+        "peer %DOWNSTREAM_PEER_URI_SAN% from %DOWNSTREAM_DIRECT_REMOTE_ADDRESS_WITHOUT_PORT%\n",
+    }});
+    let mut proxy = tcp_proxy(cluster, cluster);
+    proxy["typed_config"]["access_log"] =
+        json!([{"name": "envoy.access_loggers.stderr", "typed_config": log}]);
+    proxy
 }
 
 fn connection_manager(direction: &str, cluster: &str, more: Value, policy: &[Value]) -> Value {
@@ -250,10 +307,10 @@ fn permitted_principal(site: &Site) -> Value {
     ]}})
 }
 
-fn passthrough_filter() -> Value {
+fn tcp_proxy(stat_prefix: &str, cluster: &str) -> Value {
     let mut config = typed("envoy.extensions.filters.network.tcp_proxy.v3.TcpProxy");
-    config["stat_prefix"] = json!("PassthroughCluster");
-    config["cluster"] = json!("PassthroughCluster");
+    config["stat_prefix"] = json!(stat_prefix);
+    config["cluster"] = json!(cluster);
     json!({"name": "envoy.filters.network.tcp_proxy", "typed_config": config})
 }
 
@@ -293,7 +350,7 @@ fn cluster_passthrough(name: &str, source: &str) -> Value {
     cluster(name, "ORIGINAL_DST", source)
 }
 
-fn upstream_tls(site: &Site) -> Value {
+fn upstream_tls(site: &Site, mode: Mode) -> Value {
     let mut config = typed("envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext");
     config["sni"] = json!(format!(
         "outbound_.{}_._.server.default.svc.{TRUST_DOMAIN}",
@@ -301,7 +358,7 @@ fn upstream_tls(site: &Site) -> Value {
     ));
     config["common_tls_context"] = common_tls(
         &site.client,
-        &[ALPN_HTTP11],
+        &[mode.alpn()],
         &json!({"exact": site.server.identity()}),
     );
     json!({"name": "envoy.transport_sockets.tls", "typed_config": config})

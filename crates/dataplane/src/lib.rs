@@ -76,7 +76,8 @@ pub const DATA_PLANES: &[DataPlane] = &[
     limit::LIMIT_MTLS,
     ztunnel::DATA_PLANE,
     linkerd::DATA_PLANE,
-    envoy_sidecar::DATA_PLANE,
+    envoy_sidecar::HTTP,
+    envoy_sidecar::TCP,
 ];
 
 /// The data plane of this name.

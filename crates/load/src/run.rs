@@ -288,18 +288,19 @@ impl Conductor<'_, '_> {
 
     /// Waits for the end, with someone adding up meanwhile if that is to be seen.
     fn until_done(&mut self) -> Result<(Vec<Part>, Sum), LoadError> {
-        let watches = self.hooks.on_progress.is_some() || self.spec.interval_ns.is_some();
-        if !watches {
+        let is_watched = self.hooks.on_progress.is_some();
+        if !is_watched && self.spec.interval_ns.is_none() {
             return Ok((self.all_done()?, Sum::new(self.spec)));
         }
         let (counters, spec, ticks) = (self.counters, self.spec, self.ticks.clone());
         let (end, ended) = channel();
         std::thread::scope(|scope| {
             let adding = scope.spawn(move || {
-                collect(counters, spec, &ended, &mut |tick| {
+                let on_tick = is_watched.then_some(|tick| {
                     // When nobody listens any more, the end comes too.
                     let _ = ticks.send(News::Tick(Box::new(tick)));
-                })
+                });
+                collect(counters, spec, &ended, on_tick)
             });
             let parts = self.all_done();
             drop(end);

@@ -209,8 +209,10 @@ fn clone(image: &Image, user_namespace: bool) -> Result<Pid, Errno> {
     }
 }
 
-/// Descriptors from here on are used only between `clone` and `exec`: above all that are to be set.
-const SCRATCH: RawFd = 64;
+/// More programs than there are kinds of.
+const MOST_PROGRAMS: usize = 8;
+/// Above all descriptors that are to be set.
+const SCRATCH: RawFd = FIRST_PROGRAM + MOST_PROGRAMS as RawFd;
 
 /// The child between `clone` and `exec`: system calls only, no allocation, no locks.
 fn child(image: &Image) -> ! {
@@ -227,14 +229,17 @@ fn child(image: &Image) -> ! {
         // (autogroup), and of two runs at once one starved for hundreds of milliseconds.
         libc::setpgid(0, 0);
         let control = libc::fcntl(image.control, libc::F_DUPFD, SCRATCH);
-        for (place, program) in image.programs.iter().enumerate() {
-            libc::dup2(*program, SCRATCH * 2 + place as RawFd);
+        let mut copies = [-1; MOST_PROGRAMS];
+        for (copy, program) in copies.iter_mut().zip(&image.programs) {
+            *copy = libc::fcntl(*program, libc::F_DUPFD, SCRATCH);
         }
         libc::dup2(control, 0);
         libc::dup2(2, 1);
-        for place in 0..image.programs.len() as RawFd {
-            libc::dup2(SCRATCH * 2 + place, FIRST_PROGRAM + place);
-            libc::close(SCRATCH * 2 + place);
+        for (copy, place) in copies.iter().zip(FIRST_PROGRAM..) {
+            if *copy >= 0 {
+                libc::dup2(*copy, place);
+                libc::close(*copy);
+            }
         }
         libc::close(control);
         libc::execve(

@@ -122,9 +122,22 @@ pub struct LoadPoint {
     pub id: LoadPointId,
     /// Open or closed loop, and how much.
     pub load: Regime,
+    /// After so many requests a connection is closed, and a new one made; `None`: connections stay.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub requests_per_connection: Option<u32>,
 }
 
 impl LoadPoint {
+    /// Over connections that stay.
+    #[must_use]
+    pub fn new(id: &str, load: Regime) -> Self {
+        Self {
+            id: LoadPointId(id.to_owned()),
+            load,
+            requests_per_connection: None,
+        }
+    }
+
     /// Whether this is an open-loop point, whose latency is meaningful.
     #[must_use]
     pub fn is_steady(&self) -> bool {

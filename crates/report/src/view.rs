@@ -294,11 +294,21 @@ pub(crate) fn point_of<'a>(variant: &'a VariantAnalysis, id: &LoadPointId) -> Op
     variant.points.iter().find(|p| p.load_point == *id)
 }
 
-/// `1,000 requests/s` or `saturated`.
+/// `1,000 requests/s` or `saturated`, and how often a connection is used.
 pub(crate) fn load_in_words(point: &LoadPoint) -> String {
-    match point.load {
+    let load = match point.load {
         Regime::Steady { rate_per_s, .. } => format!("{} requests/s", format::trimmed(rate_per_s)),
         Regime::Saturated => "saturated".to_owned(),
+    };
+    load + &reuse_in_words(point)
+}
+
+/// Behind a load: how often a connection is used, where that is not without end.
+pub(crate) fn reuse_in_words(point: &LoadPoint) -> String {
+    match point.requests_per_connection {
+        None => String::new(),
+        Some(1) => ", a new connection for each request".to_owned(),
+        Some(most) => format!(", a new connection after {most} requests"),
     }
 }
 

@@ -143,10 +143,7 @@ fn default_load() -> Vec<LoadPoint> {
         arrivals: Arrivals::Poisson,
     };
     [("steady", steady), ("saturated", Regime::Saturated)]
-        .map(|(id, load)| LoadPoint {
-            id: LoadPointId(id.to_owned()),
-            load,
-        })
+        .map(|(id, load)| LoadPoint::new(id, load))
         .to_vec()
 }
 
@@ -155,6 +152,23 @@ struct Draft {
     at: Place,
     id: Option<String>,
     load: Regime,
+    requests_per_connection: Option<u32>,
+}
+
+impl Draft {
+    /// A name that says in what it differs from the usual one.
+    fn generated_id(&self, with_rate: bool) -> String {
+        let regime = match self.load {
+            Regime::Steady { rate_per_s, .. } if with_rate => format!("steady-{rate_per_s}"),
+            Regime::Steady { .. } => "steady".to_owned(),
+            Regime::Saturated => "saturated".to_owned(),
+        };
+        match self.requests_per_connection {
+            None => regime,
+            Some(1) => format!("{regime}-new-connections"),
+            Some(most) => format!("{regime}-{most}-per-connection"),
+        }
+    }
 }
 
 fn load_points(node: &Node, design: &Design) -> Result<Vec<LoadPoint>, Problem> {
@@ -162,19 +176,19 @@ fn load_points(node: &Node, design: &Design) -> Result<Vec<LoadPoint>, Problem> 
         .iter()
         .map(|item| load_point(item, design))
         .collect::<Result<Vec<_>, _>>()?;
-    let unnamed_steady = drafts
-        .iter()
-        .filter(|d| d.id.is_none() && matches!(d.load, Regime::Steady { .. }))
-        .count();
+    let is_unnamed = |d: &&Draft| d.id.is_none() && matches!(d.load, Regime::Steady { .. });
+    let mut rates: Vec<f64> = Vec::new();
+    for draft in drafts.iter().filter(is_unnamed) {
+        if let Regime::Steady { rate_per_s, .. } = draft.load {
+            rates.push(rate_per_s);
+        }
+    }
+    rates.sort_by(f64::total_cmp);
+    rates.dedup();
     let mut points: Vec<LoadPoint> = Vec::new();
     for draft in drafts {
-        let id = LoadPointId(draft.id.unwrap_or_else(|| match draft.load {
-            Regime::Steady { rate_per_s, .. } if unnamed_steady > 1 => {
-                format!("steady-{rate_per_s}")
-            }
-            Regime::Steady { .. } => "steady".to_owned(),
-            Regime::Saturated => "saturated".to_owned(),
-        }));
+        let own = draft.id.clone();
+        let id = LoadPointId(own.unwrap_or_else(|| draft.generated_id(rates.len() > 1)));
         if points.iter().any(|p| p.id == id) {
             return Err(Problem::new(
                 draft.at,
@@ -185,6 +199,7 @@ fn load_points(node: &Node, design: &Design) -> Result<Vec<LoadPoint>, Problem> 
         points.push(LoadPoint {
             id,
             load: draft.load,
+            requests_per_connection: draft.requests_per_connection,
         });
     }
     Ok(points)
@@ -200,31 +215,42 @@ fn load_point(node: &Node, design: &Design) -> Result<Draft, Problem> {
             format!("write one item for each: `{STEADY_EXAMPLE}` and `{SATURATED_EXAMPLE}`"),
         ));
     };
-    let (id, load) = if kind.name == "steady" {
+    let (fields, load) = if kind.name == "steady" {
         steady(inner, design)?
     } else {
         let fields = Fields::of(
             inner,
             "`saturated`",
-            &["id"],
+            &["id", REUSE],
             &format!("`{SATURATED_EXAMPLE}`"),
         )?;
-        (own_id(&fields)?, Regime::Saturated)
+        (fields, Regime::Saturated)
     };
     Ok(Draft {
         at: kind.at,
-        id,
+        id: own_id(&fields)?,
         load,
+        requests_per_connection: fields.or(REUSE, None, |t| {
+            value::count(t, "a number of requests", 1, 1_000_000).map(Some)
+        })?,
     })
 }
+
+/// The key for how often a connection is used.
+const REUSE: &str = "requests-per-connection";
 
 pub(crate) fn own_id(fields: &Fields<'_>) -> Result<Option<String>, Problem> {
     fields.or("id", None, |t| safe_name(t).map(Some))
 }
 
-fn steady(node: &Node, design: &Design) -> Result<(Option<String>, Regime), Problem> {
+fn steady<'a>(node: &'a Node, design: &Design) -> Result<(Fields<'a>, Regime), Problem> {
     let example = format!("`{STEADY_EXAMPLE}`");
-    let fields = Fields::of(node, "`steady`", &["rate", "arrivals", "id"], &example)?;
+    let fields = Fields::of(
+        node,
+        "`steady`",
+        &["rate", "arrivals", "id", REUSE],
+        &example,
+    )?;
     let rate_node = fields.need("rate", &example)?;
     let rate_per_s = scalar(rate_node, "rate", value::rate_per_s)?;
     enough_requests(rate_node.at, rate_per_s, design)?;
@@ -242,7 +268,7 @@ fn steady(node: &Node, design: &Design) -> Result<(Option<String>, Regime), Prob
         rate_per_s,
         arrivals,
     };
-    Ok((own_id(&fields)?, load))
+    Ok((fields, load))
 }
 
 /// A trial with a handful of requests has no median worth the name.

@@ -23,7 +23,7 @@ pub fn preset(name: &str) -> Option<&'static Preset> {
     PRESETS.iter().find(|p| p.name == name)
 }
 
-static PRESETS: [Preset; 4] = [
+static PRESETS: [Preset; 5] = [
     Preset {
         name: "quick",
         summary: "mutual TLS at its limit and an Envoy sidecar at mtls and l7, against no mesh; 2 minutes",
@@ -38,6 +38,11 @@ static PRESETS: [Preset; 4] = [
         name: "data-planes",
         summary: "ztunnel, linkerd2-proxy and Envoy at each level that they have; 6 minutes",
         yaml: include_str!("../presets/data-planes.yaml"),
+    },
+    Preset {
+        name: "new-connections",
+        summary: "what a connection costs: kept ones against a new one for each request; 2 minutes",
+        yaml: include_str!("../presets/new-connections.yaml"),
     },
     Preset {
         name: "noise",
@@ -62,6 +67,7 @@ pub(crate) mod tests {
             KnownDataPlane::new("ztunnel", [Mtls, L4]),
             KnownDataPlane::new("linkerd", [Mtls, L4, L7]),
             KnownDataPlane::new("envoy-sidecar", [Plaintext, Mtls, L4, L7]),
+            KnownDataPlane::new("envoy-sidecar-tcp", [Plaintext, Mtls, L4]),
         ]
     }
 

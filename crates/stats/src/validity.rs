@@ -135,20 +135,15 @@ mod tests {
     use super::*;
 
     fn steady() -> LoadPoint {
-        LoadPoint {
-            id: LoadPointId("steady".into()),
-            load: Regime::Steady {
-                rate_per_s: 1000.0,
-                arrivals: Arrivals::Poisson,
-            },
-        }
+        let load = Regime::Steady {
+            rate_per_s: 1000.0,
+            arrivals: Arrivals::Poisson,
+        };
+        LoadPoint::new("steady", load)
     }
 
     fn saturated() -> LoadPoint {
-        LoadPoint {
-            id: LoadPointId("saturated".into()),
-            load: Regime::Saturated,
-        }
+        LoadPoint::new("saturated", Regime::Saturated)
     }
 
     fn good() -> LoadResult {

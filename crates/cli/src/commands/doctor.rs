@@ -3,7 +3,7 @@
 use meshtax_dataplane::Program;
 use meshtax_engine::{Engine as _, VariantStart};
 use meshtax_local::{LocalEngine, LocalOptions, cpu_layout, find_program, missing_program};
-use meshtax_model::experiment::{Experiment, LoadPoint, LoadPointId, Regime, Variant};
+use meshtax_model::experiment::{Experiment, LoadPoint, Regime, Variant};
 use serde::Serialize;
 use serde_json::json;
 
@@ -198,13 +198,11 @@ fn smallest_experiment() -> Experiment {
     let mut experiment = meshtax_spec::parse("quick", quick, &known)
         .unwrap_or_else(|_| unreachable!("a test parses every preset"));
     let built_in = |v: &Variant| {
-        meshtax_dataplane::find(&v.data_plane).is_some_and(|p| p.needs != Some(Program::Envoy))
+        let needs = meshtax_dataplane::find(&v.data_plane).and_then(|p| p.needs);
+        !needs.is_some_and(|program| Program::FOREIGN.contains(&program))
     };
     experiment.variants.retain(built_in);
-    experiment.load_points = vec![LoadPoint {
-        id: LoadPointId("saturated".into()),
-        load: Regime::Saturated,
-    }];
+    experiment.load_points = vec![LoadPoint::new("saturated", Regime::Saturated)];
     experiment
 }
 

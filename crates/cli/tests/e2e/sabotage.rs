@@ -6,7 +6,9 @@ use std::path::PathBuf;
 use serde_json::Value;
 
 use crate::specs::{SATURATED, run_arguments, spec, variant};
-use crate::support::{PATIENCE, Running, Scratch, alone, envoy, meshtax, records};
+use crate::support::{
+    LINKERD_PROXY, PATIENCE, Running, Scratch, ZTUNNEL, alone, envoy, given, meshtax, records,
+};
 
 /// A way to break a variant, and the probes that must fail. Without a list the probe that fails is
 /// the permitted request: nothing comes through at all.
@@ -125,6 +127,81 @@ const OF_L7: &[Broken] = &[
     NO_POLICY,
 ];
 
+/// Of ztunnel. Pods without redirection are still reached over HBONE, which goes to a port of its own:
+/// what shows then is that everybody else reaches them, too.
+const OF_ZTUNNEL: &[Broken] = &[
+    NO_PROXY,
+    NO_CLIENT_REDIRECT,
+    WRONG_SERVER,
+    WRONG_CLIENT,
+    NO_ENCRYPTION,
+    (
+        "no-server-redirect",
+        &["plaintext outsider: plain HTTP from a pod without a mesh was let through: HTTP 200"],
+    ),
+    (
+        "no-redirect",
+        &[
+            "in the path: the client's proxy holds no connection",
+            "canary: request and answer readable on the wire",
+            "handshake: no ServerHello",
+        ],
+    ),
+];
+
+const FORBIDDEN_LET_IN: &[&str] = &["forbidden identity: "];
+
+const OF_ZTUNNEL_L4: &[Broken] = &[
+    (
+        "wrong-client-identity",
+        &["permitted request: ", "client identity: "],
+    ),
+    ("no-policy", FORBIDDEN_LET_IN),
+];
+
+/// Of linkerd2-proxy. One that does not encrypt cannot be had in the lab: its own connections, which go
+/// to the application's port then, cannot be told from those to be redirected, and come back to it.
+const OF_LINKERD: &[Broken] = &[
+    NO_PROXY,
+    NO_CLIENT_REDIRECT,
+    ("no-encryption", PERMITTED),
+    (
+        "wrong-server-identity",
+        &["permitted request: ", "server identity: "],
+    ),
+    (
+        "wrong-client-identity",
+        &["client identity: the server's side saw impostor.default.serviceaccount.identity"],
+    ),
+    (
+        "no-server-redirect",
+        &["plaintext outsider: plain HTTP from a pod without a mesh was let through: HTTP 200"],
+    ),
+    (
+        "no-redirect",
+        &[
+            "in the path: the client's proxy holds no connection",
+            "canary: request and answer readable on the wire",
+        ],
+    ),
+];
+
+const OF_LINKERD_L4: &[Broken] = &[
+    (
+        "wrong-client-identity",
+        &["permitted request: ", "client identity: "],
+    ),
+    ("no-policy", FORBIDDEN_LET_IN),
+];
+
+const OF_LINKERD_L7: &[Broken] = &[(
+    "no-policy",
+    &[
+        "forbidden method: POST was let through: HTTP",
+        "forbidden path: /forbidden was let through: HTTP",
+    ],
+)];
+
 /// One round, since a variant that failed in the first is not tried again: its blocks are what
 /// the intervals rest on.
 const DESIGN: &str = "rounds: 1, blocks: 6, trial: 100ms, warmup: 20ms, time: 2m";
@@ -142,7 +219,7 @@ impl Case {
         format!("with-{kind}")
     }
 
-    fn start(&self, scratch: &Scratch) -> Running {
+    fn start(&self, scratch: &Scratch, programs: &[(&str, &PathBuf)]) -> Running {
         let kinds = self.broken.iter().map(|(kind, _)| *kind);
         let broken = kinds
             .clone()
@@ -158,7 +235,9 @@ impl Case {
         let mut arguments = run_arguments(&path, &self.out);
         arguments.extend(["--json", "--time", "70s"]);
         arguments.extend(flags.iter().map(String::as_str));
-        Running::start(meshtax(scratch, &arguments))
+        let mut command = meshtax(scratch, &arguments);
+        command.envs(programs.iter().copied());
+        Running::start(command)
     }
 
     fn check(&self, run: Running) {
@@ -205,7 +284,10 @@ fn of<'a>(analysis: &'a Value, variant: &str) -> &'a Value {
 }
 
 /// The runs go on at once: most of the time they wait for what never becomes ready.
-fn run_all(cases: &[(&'static str, &'static str, &'static [Broken])]) {
+fn run_all(
+    cases: &[(&'static str, &'static str, &'static [Broken])],
+    programs: &[(&str, &PathBuf)],
+) {
     let scratch = Scratch::new();
     let cases: Vec<Case> = cases
         .iter()
@@ -216,7 +298,10 @@ fn run_all(cases: &[(&'static str, &'static str, &'static [Broken])]) {
             out: scratch.path(&format!("run-{data_plane}-{level}")),
         })
         .collect();
-    let runs: Vec<Running> = cases.iter().map(|case| case.start(&scratch)).collect();
+    let runs: Vec<Running> = cases
+        .iter()
+        .map(|case| case.start(&scratch, programs))
+        .collect();
     for (case, run) in cases.iter().zip(runs) {
         case.check(run);
     }
@@ -235,9 +320,37 @@ fn every_sabotage_is_caught_by_its_probe() {
             ("envoy-sidecar", "mtls", OF_MTLS),
             ("envoy-sidecar", "l4", OF_L4),
             ("envoy-sidecar", "l7", OF_L7),
+            ("envoy-sidecar-tcp", "l4", OF_L4),
         ]);
     }
-    run_all(&cases);
+    run_all(&cases, &[]);
+}
+
+#[test]
+fn every_sabotage_of_ztunnel_is_caught_by_its_probe() {
+    let _alone = alone();
+    let Some(path) = given(ZTUNNEL, "ztunnel, broken on purpose") else {
+        return;
+    };
+    let cases = [
+        ("ztunnel", "mtls", OF_ZTUNNEL),
+        ("ztunnel", "l4", OF_ZTUNNEL_L4),
+    ];
+    run_all(&cases, &[(ZTUNNEL, &path)]);
+}
+
+#[test]
+fn every_sabotage_of_linkerd_is_caught_by_its_probe() {
+    let _alone = alone();
+    let Some(path) = given(LINKERD_PROXY, "linkerd2-proxy, broken on purpose") else {
+        return;
+    };
+    let cases = [
+        ("linkerd", "mtls", OF_LINKERD),
+        ("linkerd", "l4", OF_LINKERD_L4),
+        ("linkerd", "l7", OF_LINKERD_L7),
+    ];
+    run_all(&cases, &[(LINKERD_PROXY, &path)]);
 }
 
 #[test]

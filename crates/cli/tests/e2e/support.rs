@@ -34,6 +34,11 @@ pub(crate) fn skipped(what: &str, why: &str) {
     let _ = writeln!(io::stderr(), "SKIPPED: {what}: {why}");
 }
 
+/// By which the product, and these tests, are given a ztunnel.
+pub(crate) const ZTUNNEL: &str = "MESHTAX_ZTUNNEL";
+/// By which the product, and these tests, are given a linkerd2-proxy.
+pub(crate) const LINKERD_PROXY: &str = "MESHTAX_LINKERD_PROXY";
+
 pub(crate) fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
@@ -78,6 +83,8 @@ pub(crate) fn prepared(mut command: Command, scratch: &Scratch, arguments: &[&st
         .env("TMPDIR", scratch.path("tmp"))
         .env("NO_COLOR", "1")
         .env_remove("MESHTAX_ENVOY")
+        .env_remove(ZTUNNEL)
+        .env_remove(LINKERD_PROXY)
         .stdin(Stdio::null());
     command
 }
@@ -243,6 +250,16 @@ pub(crate) fn envoy() -> Option<&'static Path> {
         Some(copy)
     };
     ENVOY.get_or_init(bring).as_deref()
+}
+
+/// The user's own binary of a real proxy, by the variable by which the product is given it. There is
+/// no registry to bring it from: without one, what needs it is skipped.
+pub(crate) fn given(variable: &str, what: &str) -> Option<PathBuf> {
+    let path = std::env::var_os(variable).map(PathBuf::from);
+    if path.is_none() {
+        skipped(what, &format!("{variable} names no binary"));
+    }
+    path
 }
 
 /// Put in place whole: a program that runs cannot be written over.

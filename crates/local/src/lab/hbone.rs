@@ -161,3 +161,83 @@ impl<S: Read + Write> Write for Tunnel<S> {
         self.inner.flush()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+
+    use super::*;
+
+    /// A peer that says what it was told to, a piece at a time, and keeps what it hears.
+    struct Scripted {
+        says: VecDeque<Vec<u8>>,
+        heard: Vec<u8>,
+    }
+
+    impl Read for Scripted {
+        fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+            let piece = self.says.pop_front().unwrap_or_default();
+            buffer[..piece.len()].copy_from_slice(&piece);
+            Ok(piece.len())
+        }
+    }
+
+    impl Write for Scripted {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.heard.extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    fn answers(status: &[u8], end: bool) -> Vec<u8> {
+        let mut out = Vec::new();
+        frame::settings(&mut out, &[]);
+        let mut block = Vec::new();
+        encode_literal(&mut block, b":status", status);
+        frame::headers(&mut out, STREAM, &block, end);
+        out
+    }
+
+    fn open(says: impl IntoIterator<Item = Vec<u8>>) -> Result<Tunnel<Scripted>, Refused> {
+        let peer = Scripted {
+            says: says.into_iter().collect(),
+            heard: Vec::new(),
+        };
+        Tunnel::open(peer, (Ipv4Addr::new(10, 0, 0, 1), 8080))
+    }
+
+    #[test]
+    fn bytes_go_through_an_open_tunnel_both_ways() {
+        let mut data = Vec::new();
+        frame::data(&mut data, STREAM, b"hello", false);
+        frame::data(&mut data, STREAM, b"!", true);
+        let (first, second) = data.split_at(7);
+        let pieces = [answers(b"200", false), first.to_vec(), second.to_vec()];
+        let mut tunnel = open(pieces).unwrap();
+        tunnel.write_all(b"ping").unwrap();
+        let mut read = String::new();
+        tunnel.read_to_string(&mut read).unwrap();
+        assert_eq!(read, "hello!");
+        let heard = tunnel.inner.heard;
+        assert!(heard.starts_with(PREFACE));
+        assert!(heard.windows(4).any(|w| w == b"ping"));
+    }
+
+    #[test]
+    fn a_refusal_has_its_status_and_silence_has_none() {
+        let refused = open([answers(b"401", true)]);
+        assert!(matches!(refused, Err(Refused::Status(401))));
+        assert!(matches!(open([]), Err(Refused::Broken(_))));
+        let mut reset = Vec::new();
+        frame::rst_stream(&mut reset, STREAM, 8);
+        assert!(matches!(open([reset]), Err(Refused::Broken(_))));
+        assert!(matches!(
+            open([b"HTTP/1.1 400 Bad Request\r\n\r\n".to_vec()]),
+            Err(Refused::Broken(_))
+        ));
+    }
+}

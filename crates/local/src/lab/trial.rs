@@ -364,6 +364,7 @@ fn load_spec(lab: &Lab, instance: &Instance, trial: &PlannedTrial, point: &LoadP
     LoadSpec {
         requests: vec![request],
         connections: lab.setup.workload.connections,
+        requests_per_connection: point.requests_per_connection,
         model: match point.load {
             Regime::Steady {
                 rate_per_s,

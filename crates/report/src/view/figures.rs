@@ -10,7 +10,7 @@ use meshtax_model::trial::ComponentRole;
 
 use super::{
     Align, Cell, Column, Keep, Mark, Panel, Source, Table, Tone, confidence_in_words,
-    load_in_words, point_of,
+    load_in_words, point_of, reuse_in_words,
 };
 use crate::format::{
     self, CPU_MS_PER_1K, MICROSECONDS, MILLISECONDS, PERCENT, Unit, decimals_of_column, grouped,
@@ -290,7 +290,10 @@ fn heading(source: Source<'_>, point: &LoadPoint) -> (String, String) {
         Regime::Saturated => {
             let connections = source.analysis.experiment.workload.connections;
             (
-                format!("Saturated, {connections} connections"),
+                format!(
+                    "Saturated, {connections} connections{}",
+                    reuse_in_words(point)
+                ),
                 "closed loop: latency would be connections / throughput".to_owned(),
             )
         }

@@ -160,17 +160,14 @@ fn experiment(rows: &[Figures]) -> Experiment {
             })
             .collect(),
         load_points: vec![
-            LoadPoint {
-                id: steady(),
-                load: Regime::Steady {
+            LoadPoint::new(
+                "steady",
+                Regime::Steady {
                     rate_per_s: 1000.0,
                     arrivals: Arrivals::Poisson,
                 },
-            },
-            LoadPoint {
-                id: saturated(),
-                load: Regime::Saturated,
-            },
+            ),
+            LoadPoint::new("saturated", Regime::Saturated),
         ],
         design: Design {
             min_rounds: 6,

@@ -145,17 +145,14 @@ pub(crate) fn experiment(candidates: &[Cost]) -> Experiment {
         equal_work: EqualWork { workers: 1 },
         variants,
         load_points: vec![
-            LoadPoint {
-                id: LoadPointId("steady".into()),
-                load: Regime::Steady {
+            LoadPoint::new(
+                "steady",
+                Regime::Steady {
                     rate_per_s: 400.0,
                     arrivals: Arrivals::Poisson,
                 },
-            },
-            LoadPoint {
-                id: LoadPointId("saturated".into()),
-                load: Regime::Saturated,
-            },
+            ),
+            LoadPoint::new("saturated", Regime::Saturated),
         ],
         design: Design {
             min_rounds: 6,

@@ -1,0 +1,387 @@
+//! What meshtax serves to proxies, asked by clients of the real wire formats.
+
+use std::io::IoSliceMut;
+use std::mem::MaybeUninit;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use base64::Engine as _;
+use linkerd2_proxy_api::destination::destination_client::DestinationClient;
+use linkerd2_proxy_api::destination::{GetDestination, protocol_hint, tls_identity};
+use linkerd2_proxy_api::identity::CertifyRequest;
+use linkerd2_proxy_api::identity::identity_client::IdentityClient;
+use linkerd2_proxy_api::inbound::inbound_server_policies_client::InboundServerPoliciesClient;
+use linkerd2_proxy_api::inbound::{PortSpec, authn, proxy_protocol};
+use linkerd2_proxy_api::outbound::TrafficSpec;
+use linkerd2_proxy_api::outbound::outbound_policies_client::OutboundPoliciesClient;
+use meshtax_control_plane::{Authority, SharedAuthority, WorkloadSocket, istio_ca, linkerd};
+use meshtax_dataplane::{LinkerdEndpoint, LinkerdInbound, LinkerdServices, Workload};
+use prost::Message as _;
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, SocketAddrUnix,
+    SocketFlags, SocketType, connect, recvmsg, send, socket_with,
+};
+use tonic::codegen::http::uri::PathAndQuery;
+use tonic::transport::{Certificate, Channel, ClientTlsConfig};
+use tonic::{Code, Request};
+use tonic_prost::ProstCodec;
+use x509_parser::prelude::*;
+
+const CLIENT: &str = "client.default.serviceaccount.identity.linkerd.cluster.local";
+const SERVER: &str = "server.default.serviceaccount.identity.linkerd.cluster.local";
+const SPIFFE: &str = "spiffe://cluster.local/ns/default/sa/client";
+
+fn authority() -> SharedAuthority {
+    Arc::new(Mutex::new(Authority::new("test").unwrap()))
+}
+
+fn request_der(authority: &SharedAuthority, identity: &str) -> Vec<u8> {
+    authority
+        .lock()
+        .unwrap()
+        .leaf(identity)
+        .unwrap()
+        .request_der
+}
+
+fn listener() -> (TcpListener, SocketAddr) {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let address = listener.local_addr().unwrap();
+    (listener, address)
+}
+
+fn within<T>(work: impl Future<Output = T>) -> T {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    let patient = async { tokio::time::timeout(Duration::from_secs(10), work).await };
+    runtime.block_on(patient).expect("answered in time")
+}
+
+fn is_for(der: &[u8], identity: &str) {
+    let (_, certificate) = X509Certificate::from_der(der).unwrap();
+    let names = certificate.subject_alternative_name().unwrap().unwrap();
+    let shown = format!("{:?}", names.value.general_names);
+    assert!(shown.contains(identity), "{shown}");
+}
+
+/// istio/api, security/v1alpha1/ca.proto, with a field that meshtax does not read.
+#[derive(Clone, PartialEq, prost::Message)]
+struct CertificateRequest {
+    #[prost(string, tag = "1")]
+    csr: String,
+    #[prost(int64, tag = "3")]
+    validity_duration: i64,
+    #[prost(bytes = "vec", tag = "4")]
+    metadata: Vec<u8>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct CertificateResponse {
+    #[prost(string, repeated, tag = "1")]
+    cert_chain: Vec<String>,
+}
+
+async fn certify(
+    address: SocketAddr,
+    root_pem: String,
+    name: &str,
+    csr: String,
+) -> Result<CertificateResponse, tonic::Status> {
+    let tls = ClientTlsConfig::new()
+        .ca_certificate(Certificate::from_pem(root_pem))
+        .domain_name(name);
+    let channel = Channel::from_shared(format!("https://{address}"))
+        .unwrap()
+        .tls_config(tls)
+        .unwrap()
+        .connect()
+        .await
+        .map_err(|e| tonic::Status::unavailable(e.to_string()))?;
+    let mut client = tonic::client::Grpc::new(channel);
+    client.ready().await.unwrap();
+    let path =
+        PathAndQuery::from_static("/istio.v1.auth.IstioCertificateService/CreateCertificate");
+    let request = CertificateRequest {
+        csr,
+        validity_duration: 86_400,
+        metadata: vec![1, 2, 3],
+    };
+    let codec = ProstCodec::<CertificateRequest, CertificateResponse>::default();
+    let answered = client.unary(Request::new(request), path, codec).await?;
+    Ok(answered.into_inner())
+}
+
+fn pem(der: &[u8]) -> String {
+    let body = base64::engine::general_purpose::STANDARD.encode(der);
+    format!("-----BEGIN CERTIFICATE REQUEST-----\n{body}\n-----END CERTIFICATE REQUEST-----\n")
+}
+
+#[test]
+fn istios_certificate_service_signs_what_a_request_names() {
+    let authority = authority();
+    let root = authority.lock().unwrap().root_pem();
+    let (socket, address) = listener();
+    let _server = istio_ca(socket, &authority, "istiod.istio-system.svc").unwrap();
+    let request = pem(&request_der(&authority, SPIFFE));
+    let chain = within(certify(
+        address,
+        root.clone(),
+        "istiod.istio-system.svc",
+        request.clone(),
+    ))
+    .unwrap()
+    .cert_chain;
+    assert_eq!(chain.len(), 2, "the leaf, then the root");
+    let (_, leaf) = parse_x509_pem(chain[0].as_bytes()).unwrap();
+    is_for(&leaf.contents, SPIFFE);
+    assert_eq!(chain[1], root);
+
+    let name = "istiod.istio-system.svc";
+    let garbage = within(certify(address, root.clone(), name, "hello".into()));
+    assert_eq!(garbage.unwrap_err().code(), Code::InvalidArgument);
+    // Its certificate is for one name, as a client must be able to tell.
+    let elsewhere = within(certify(address, root, "another.name", request));
+    assert_eq!(elsewhere.unwrap_err().code(), Code::Unavailable);
+}
+
+fn services(inbound: LinkerdInbound) -> LinkerdServices {
+    LinkerdServices {
+        endpoints: vec![LinkerdEndpoint {
+            address: Ipv4Addr::new(10, 77, 2, 10),
+            port: 8080,
+            identity: Some(SERVER.into()),
+            inbound_port: 4143,
+        }],
+        inbound,
+    }
+}
+
+fn linkerd_at(inbound: LinkerdInbound) -> (meshtax_control_plane::Server, String, SharedAuthority) {
+    let authority = authority();
+    let (socket, address) = listener();
+    let server = linkerd(socket, &authority, services(inbound)).unwrap();
+    (server, format!("http://{address}"), authority)
+}
+
+#[test]
+fn linkerds_identity_service_certifies_with_a_date() {
+    let (_server, url, authority) = linkerd_at(LinkerdInbound::AllAuthenticated);
+    let certificate_signing_request = request_der(&authority, CLIENT);
+    let answer = within(async {
+        let mut client = IdentityClient::connect(url).await.unwrap();
+        let request = CertifyRequest {
+            identity: CLIENT.into(),
+            token: b"token".to_vec(),
+            certificate_signing_request,
+        };
+        client.certify(request).await.unwrap().into_inner()
+    });
+    is_for(&answer.leaf_certificate, CLIENT);
+    let (_, certificate) = X509Certificate::from_der(&answer.leaf_certificate).unwrap();
+    let until = certificate.validity().not_after.timestamp();
+    assert_eq!(answer.valid_until.unwrap().seconds, until);
+}
+
+#[test]
+fn linkerds_destination_service_knows_the_meshed_pod_and_no_other() {
+    let (_server, url, _) = linkerd_at(LinkerdInbound::AllAuthenticated);
+    within(async {
+        let mut client = DestinationClient::connect(url).await.unwrap();
+        for (path, known) in [("10.77.2.10:8080", true), ("10.77.2.11:8080", false)] {
+            let asked = GetDestination {
+                path: path.into(),
+                ..GetDestination::default()
+            };
+            let mut profiles = client.get_profile(asked).await.unwrap().into_inner();
+            let endpoint = profiles.message().await.unwrap().unwrap().endpoint;
+            assert_eq!(endpoint.is_some(), known, "{path}");
+            let Some(endpoint) = endpoint else { continue };
+            let Some(tls_identity::Strategy::DnsLikeIdentity(name)) =
+                endpoint.tls_identity.unwrap().strategy
+            else {
+                panic!("Linkerd's identities are DNS names");
+            };
+            assert_eq!(name.name, SERVER);
+            let hint = endpoint.protocol_hint.unwrap();
+            assert!(matches!(
+                hint.protocol,
+                Some(protocol_hint::Protocol::H2(_))
+            ));
+            assert_eq!(hint.opaque_transport.unwrap().inbound_port, 4143);
+            // The end of a watch would be a failure to the proxy.
+            let more = tokio::time::timeout(Duration::from_millis(200), profiles.message());
+            assert!(more.await.is_err(), "the stream stays open");
+        }
+    });
+}
+
+#[test]
+fn linkerds_policies_are_those_of_the_level() {
+    let client = || CLIENT.to_owned();
+    let levels = [
+        (LinkerdInbound::AllAuthenticated, 1, 0, ""),
+        (LinkerdInbound::Client { identity: client() }, 1, 0, CLIENT),
+        (
+            LinkerdInbound::Routes {
+                identity: client(),
+                method: "GET".into(),
+                prefixes: vec!["/allowed".into()],
+            },
+            0,
+            2,
+            "",
+        ),
+    ];
+    for (inbound, authorizations, routes, identity) in levels {
+        let (_server, url, _) = linkerd_at(inbound.clone());
+        let server = within(async {
+            let mut client = InboundServerPoliciesClient::connect(url).await.unwrap();
+            let port = PortSpec {
+                workload: "{}".into(),
+                port: 8080,
+            };
+            let mut watch = client.watch_port(port).await.unwrap().into_inner();
+            watch.message().await.unwrap().unwrap()
+        });
+        assert_eq!(server.authorizations.len(), authorizations, "{inbound:?}");
+        let Some(proxy_protocol::Kind::Detect(detect)) = server.protocol.unwrap().kind else {
+            panic!("{inbound:?}: the protocol is detected");
+        };
+        assert_eq!(detect.http_routes.len(), routes, "{inbound:?}");
+        if let Some(route) = detect.http_routes.last() {
+            assert!(route.authorizations.is_empty(), "nobody may take all else");
+        }
+        let permitted = server.authorizations.first().map(|authorization| {
+            let permit = authorization
+                .authentication
+                .as_ref()
+                .unwrap()
+                .permit
+                .as_ref();
+            assert!(
+                matches!(permit, Some(authn::Permit::MeshTls(_))),
+                "{inbound:?}"
+            );
+            format!("{permit:?}")
+        });
+        assert!(
+            permitted.unwrap_or_default().contains(identity),
+            "{inbound:?}"
+        );
+    }
+}
+
+#[test]
+fn linkerd_has_no_policy_for_the_address_of_a_pod() {
+    let (_server, url, _) = linkerd_at(LinkerdInbound::AllAuthenticated);
+    let refused = within(async {
+        let mut client = OutboundPoliciesClient::connect(url).await.unwrap();
+        client.watch(TrafficSpec::default()).await.unwrap_err()
+    });
+    assert_eq!(refused.code(), Code::NotFound);
+}
+
+/// istio/ztunnel, proto/zds.proto.
+#[derive(Clone, PartialEq, prost::Message)]
+struct WorkloadRequest {
+    #[prost(message, optional, tag = "1")]
+    add: Option<AddWorkload>,
+    #[prost(message, optional, tag = "3")]
+    snapshot_sent: Option<()>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct AddWorkload {
+    #[prost(string, tag = "1")]
+    uid: String,
+    #[prost(message, optional, tag = "2")]
+    workload_info: Option<WorkloadInfo>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct WorkloadInfo {
+    #[prost(string, tag = "1")]
+    name: String,
+    #[prost(string, tag = "2")]
+    namespace: String,
+    #[prost(string, tag = "3")]
+    service_account: String,
+}
+
+/// `ZdsHello{version: V1}`, and `WorkloadResponse{ack: Ack{}}`, as they are on the wire.
+const HELLO: &[u8] = &[0x08, 0x01];
+const ACKNOWLEDGED: &[u8] = &[0x0a, 0x00];
+
+/// One packet, and the descriptor in it.
+fn packet(stream: &OwnedFd) -> (WorkloadRequest, Option<OwnedFd>) {
+    let mut bytes = vec![0; 4096];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
+    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+    let mut slices = [IoSliceMut::new(&mut bytes)];
+    let received = recvmsg(stream, &mut slices, &mut ancillary, RecvFlags::empty()).unwrap();
+    let mut descriptors = Vec::new();
+    for message in ancillary.drain() {
+        if let RecvAncillaryMessage::ScmRights(rights) = message {
+            descriptors.extend(rights);
+        }
+    }
+    assert!(descriptors.len() < 2);
+    let request = WorkloadRequest::decode(&bytes[..received.bytes]).unwrap();
+    (request, descriptors.pop())
+}
+
+#[test]
+fn the_workload_socket_hands_over_each_pods_namespace_and_then_says_that_it_was_all() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("ztunnel.sock");
+    let pods: Vec<(Workload, OwnedFd)> = ["client", "server"]
+        .into_iter()
+        .map(|name| {
+            let workload = Workload {
+                uid: format!("cluster//Pod/default/{name}"),
+                name: name.into(),
+                namespace: "default".into(),
+                service_account: format!("{name}-account"),
+            };
+            let file = std::fs::File::create(directory.path().join(name)).unwrap();
+            (workload, file.into())
+        })
+        .collect();
+    let _socket = WorkloadSocket::serve(&path, pods).unwrap();
+    // A ztunnel that was started again comes again.
+    for _ in 0..2 {
+        let stream = socket_with(
+            AddressFamily::UNIX,
+            SocketType::SEQPACKET,
+            SocketFlags::CLOEXEC,
+            None,
+        )
+        .unwrap();
+        connect(&stream, &SocketAddrUnix::new(&path).unwrap()).unwrap();
+        send(&stream, HELLO, SendFlags::NOSIGNAL).unwrap();
+        for name in ["client", "server"] {
+            let (request, namespace) = packet(&stream);
+            let add = request.add.expect("a workload");
+            let info = add.workload_info.unwrap();
+            assert_eq!(add.uid, format!("cluster//Pod/default/{name}"));
+            assert_eq!(
+                (info.name.as_str(), info.namespace.as_str()),
+                (name, "default")
+            );
+            assert_eq!(info.service_account, format!("{name}-account"));
+            // It is that very file.
+            let (given, meant) = (namespace.unwrap(), directory.path().join(name));
+            let meant = std::fs::File::open(meant).unwrap();
+            let inode = |fd: std::os::fd::BorrowedFd<'_>| rustix::fs::fstat(fd).unwrap().st_ino;
+            assert_eq!(inode(given.as_fd()), inode(meant.as_fd()));
+            send(&stream, ACKNOWLEDGED, SendFlags::NOSIGNAL).unwrap();
+        }
+        let (last, nothing) = packet(&stream);
+        assert!(last.snapshot_sent.is_some() && nothing.is_none());
+        send(&stream, ACKNOWLEDGED, SendFlags::NOSIGNAL).unwrap();
+    }
+}
