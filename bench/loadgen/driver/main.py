@@ -290,7 +290,7 @@ def show(results, options):
             bounds += experiment.bounds(samples)
     header = ["bound", "limit", "median (range) of the rounds", "rounds", ""]
     verdicts = Table("The bounds", header, [bound.row() for bound in bounds])
-    text = "\n".join([preamble(results), verdicts.markdown(), *parts])
+    text = "\n".join([preamble(results, options.only), verdicts.markdown(), *parts])
     print(text)
     if options.markdown:
         options.markdown.write_text(f"{document_head()}\n{text}")
@@ -305,10 +305,11 @@ def document_head():
     )
 
 
-def preamble(results):
+def preamble(results, shown):
     about = results["environment"]
-    foreign = [s["foreign_cores"] for s in results["samples"] if "foreign_cores" in s]
-    steal = [s["steal_cores"] for s in results["samples"] if "steal_cores" in s]
+    samples = [s for s in results["samples"] if s["experiment"] in shown]
+    foreign = [s["foreign_cores"] for s in samples if "foreign_cores" in s]
+    steal = [s["steal_cores"] for s in samples if "steal_cores" in s]
     lines = [
         f"{about['date']}, {about['meshtax']} ({about['commit']}), {about['cpu']}, "
         f"{about['cores']} cores, Linux {about['kernel']}, {about['congestion_control']}"
@@ -319,7 +320,7 @@ def preamble(results):
         "",
         "Versions: " + ", ".join(f"{n} {v}" for n, v in about["versions"].items() if v) + ".",
         "",
-        lengths(results["samples"]),
+        lengths(samples),
     ]
     if about["missing"]:
         missing = "; ".join(f"{name} ({why})" for name, why in about["missing"].items())

@@ -21,7 +21,7 @@ pub(crate) const DATA_PLANE: DataPlane = DataPlane {
     needs: Some(Program::LinkerdProxy),
     note: Some(
         "HTTP/1.1 is carried as HTTP/2 over one connection between the proxies; it parses HTTP at \
-         every level, and balances requests",
+         every level, and balances requests; its key exchange is its own choice",
     ),
     build: blueprint,
 };

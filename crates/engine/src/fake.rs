@@ -426,6 +426,7 @@ fn evidence(variant: VariantId, round: u32, passed: bool) -> Evidence {
             connections: 4,
             ..WireEvidence::default()
         },
+        features: None,
     }
 }
 

@@ -69,7 +69,7 @@ pub struct Binary {
 pub enum ProgramError {
     /// What the user named is not that program.
     #[error(
-        "{path} is no usable {name}: {cause}\n  fix: give the path of a {name} binary for this machine"
+        "{path} is no usable {name}: {cause}\n  fix: give the path of a binary of {name} for this machine"
     )]
     Unusable {
         /// What it should be.
@@ -117,9 +117,17 @@ pub fn find_program(
     Ok(cached(program).and_then(|path| inspect_cached(program, &path)))
 }
 
+/// As its makers write it.
+fn title(program: Program) -> &'static str {
+    match program {
+        Program::Envoy => "Envoy",
+        other => other.name(),
+    }
+}
+
 fn unusable(program: Program, path: &Path, cause: String) -> ProgramError {
     ProgramError::Unusable {
-        name: program.name(),
+        name: title(program),
         path: path.display().to_string(),
         cause,
     }
@@ -254,7 +262,7 @@ fn inspect(program: Program, path: &Path, origin: &str) -> Result<Binary, String
         format!(
             "asked for its version it ended with {} and named none of {}{}",
             output.status,
-            program.name(),
+            title(program),
             prefixed(&words)
         )
     })?;
@@ -552,7 +560,7 @@ mod tests {
                 assert!(
                     error.contains(path)
                         && error.contains("fix:")
-                        && error.contains(program.name()),
+                        && error.contains(title(program)),
                     "{error}"
                 );
             }

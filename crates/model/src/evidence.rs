@@ -85,6 +85,17 @@ pub struct WireEvidence {
     pub dropped: u64,
 }
 
+/// What a data plane does to a request besides carrying it, as far as a probe can tell. Nothing of this
+/// passes or fails: it is what is had for the cost.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Features {
+    /// Names of the headers that the application received and that nobody had sent, in lower case.
+    /// Without any, HTTP was carried as bytes, or at least left as it was.
+    pub added_headers: Vec<String>,
+    /// Whether the application sees its client's own address.
+    pub keeps_client_address: bool,
+}
+
 /// All that the probes saw of one variant in one round.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Evidence {
@@ -96,6 +107,9 @@ pub struct Evidence {
     pub probes: Vec<ProbeResult>,
     /// What the packets showed.
     pub wire: WireEvidence,
+    /// What is had besides; `None`: not told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub features: Option<Features>,
 }
 
 impl Evidence {

@@ -71,7 +71,7 @@ fn list(args: &DataplanesArgs) -> Outcome {
             levels.join(", ")
         };
         terminal::print(&format!(
-            "{:<15} {levels}\n{:<15} {}\n{:<15} {}\n",
+            "{:<18} {levels}\n{:<18} {}\n{:<18} {}\n",
             plane.name,
             "",
             plane.summary,
@@ -92,7 +92,7 @@ fn in_words(plane: &DataPlane, found: &[Binary]) -> String {
     match needed(plane, found) {
         None => "built in".into(),
         Some((program, Some(b))) => format!(
-            "{} {} ({}: {})\n{:<15} SHA-256 {}",
+            "{} {} ({}: {})\n{:<18} SHA-256 {}",
             program.name(),
             b.version,
             b.origin,

@@ -110,7 +110,7 @@ fn a_spec_that_is_not_there_is_refused() {
 #[test]
 fn wrong_words_on_the_command_line_are_refused() {
     let _alone = alone();
-    let preset = ["\"quik\"", "fix: use one of: quick, noise"];
+    let preset = ["\"quik\"", "fix: use one of: quick, "];
     refused_without_a_trace(&["run", "--preset", "quik"], USAGE, &preset);
     refused_without_a_trace(&["presets", "show", "quik"], USAGE, &preset);
     refused_without_a_trace(&["run", "--time=-1"], USAGE, &["--time", "-1"]);
@@ -235,7 +235,7 @@ fn what_is_no_envoy_is_not_taken_for_one() {
     let named = [
         "/bin/ls",
         "no usable Envoy",
-        "fix: give the path of an Envoy",
+        "fix: give the path of a binary of Envoy",
     ];
     let scratch = Scratch::new();
     for arguments in [

@@ -3,14 +3,15 @@
 
 use std::collections::BTreeSet;
 use std::io;
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::PoisonError;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use meshtax_app::Echo;
 use meshtax_control_plane::SharedAuthority;
 use meshtax_dataplane::{ALLOWED_PATH, Blueprint, ClientIdentityFrom, ECHO_PATH, Probe, Site};
-use meshtax_model::evidence::{Evidence, ProbeResult, WireEvidence, probe as names};
+use meshtax_model::evidence::{Evidence, Features, ProbeResult, WireEvidence, probe as names};
 use meshtax_model::experiment::VariantId;
 use meshtax_model::trial::ComponentRole;
 use meshtax_tls::Credentials;
@@ -53,6 +54,7 @@ pub(crate) struct Identities<'a> {
 #[derive(Debug)]
 pub(crate) struct Active {
     results: Vec<Option<ProbeResult>>,
+    features: Option<Features>,
 }
 
 /// Runs all probes that send something. Those that read the capture are left open.
@@ -62,7 +64,44 @@ pub(crate) fn run_active(subject: &mut Subject<'_>, identities: &Identities<'_>)
         .iter()
         .map(|probe| active_probe(subject, identities, probe))
         .collect();
-    Active { results }
+    let features = features(subject);
+    Active { results, features }
+}
+
+/// What the application received that nobody had sent, and from where; `None` if it cannot be asked.
+fn features(subject: &Subject<'_>) -> Option<Features> {
+    const SENT: [&str; 2] = ["host", "content-length"];
+    let echo = echo(subject).ok()?;
+    let mut added_headers: Vec<String> = echo
+        .headers
+        .iter()
+        .map(|(name, _)| name.to_ascii_lowercase())
+        .filter(|name| !SENT.contains(&name.as_str()))
+        .collect();
+    added_headers.sort();
+    added_headers.dedup();
+    let peer: Option<SocketAddr> = echo.peer.parse().ok();
+    let client = IpAddr::V4(subject.site.client.address);
+    Some(Features {
+        added_headers,
+        keeps_client_address: peer.is_some_and(|peer| peer.ip() == client),
+    })
+}
+
+/// A request through the whole path, as the application received it.
+fn echo(subject: &Subject<'_>) -> Result<Echo, String> {
+    let request = Ask {
+        method: "GET",
+        path: ECHO_PATH,
+        canary: None,
+    };
+    let heard = through_the_path(subject, &request);
+    match &heard {
+        Heard::Answer {
+            status: 200, body, ..
+        } => serde_json::from_slice(body).map_err(|e| format!("the echo: {e}")),
+        _ => Err(heard.describe()),
+    }
 }
 
 /// Judges the capture, and puts all results in the blueprint's order.
@@ -72,13 +111,14 @@ pub(crate) fn conclude(
     active: Active,
     captured: &Captured,
 ) -> Evidence {
+    let Active { results, features } = active;
     let (client, server) = (subject.site.client.address, subject.site.server.address);
     let wire = captured.between(client, server, subject.canary.as_bytes());
     let probes = subject
         .blueprint
         .probes
         .iter()
-        .zip(active.results)
+        .zip(results)
         .filter_map(|(probe, result)| result.or_else(|| wire_probe(subject, probe, &wire)))
         .collect();
     Evidence {
@@ -86,6 +126,7 @@ pub(crate) fn conclude(
         round,
         probes,
         wire,
+        features,
     }
 }
 
@@ -485,28 +526,11 @@ fn client_identity(
 
 /// A header of a request through the whole path, as the application received it.
 fn received_header(subject: &Subject<'_>, wanted: &str) -> Result<Option<String>, String> {
-    let request = Ask {
-        method: "GET",
-        path: ECHO_PATH,
-        canary: None,
-    };
-    let heard = through_the_path(subject, &request);
-    let Heard::Answer {
-        status: 200, body, ..
-    } = &heard
-    else {
-        return Err(heard.describe());
-    };
-    let echo: serde_json::Value = serde_json::from_slice(body).map_err(|e| e.to_string())?;
-    let headers = echo["headers"].as_array().cloned().unwrap_or_default();
+    let headers = echo(subject)?.headers;
     Ok(headers
-        .iter()
-        .filter(|pair| {
-            pair[0]
-                .as_str()
-                .is_some_and(|n| n.eq_ignore_ascii_case(wanted))
-        })
-        .find_map(|pair| pair[1].as_str().map(str::to_owned)))
+        .into_iter()
+        .find(|(name, _)| name.eq_ignore_ascii_case(wanted))
+        .map(|(_, value)| value))
 }
 
 /// The URI in the header that the server's proxy added to what the application received.

@@ -1,7 +1,7 @@
 //! Whether each variant did what its name says.
 
 use meshtax_model::analysis::{Analysis, VariantAnalysis};
-use meshtax_model::evidence::{Evidence, Handshake, probe};
+use meshtax_model::evidence::{Evidence, Features, Handshake, probe};
 use meshtax_model::experiment::{PolicyLevel, Variant};
 
 use super::{EvidenceLine, Probe, Proof, Source};
@@ -79,7 +79,30 @@ fn probes(evidence: &Evidence) -> Vec<Probe> {
             passed: p.passed,
             seen: p.seen.clone(),
         })
+        .chain(evidence.features.iter().flat_map(features))
         .collect()
+}
+
+/// What is had besides, among the probes: it is told, and cannot fail.
+fn features(features: &Features) -> [Probe; 2] {
+    let told = |name: &str, seen: String| Probe {
+        name: name.to_owned(),
+        passed: true,
+        seen,
+    };
+    let http = match features.added_headers.as_slice() {
+        [] => "left as it was: the application received no header that nobody had sent".to_owned(),
+        added => format!("parsed: the application also received {}", added.join(", ")),
+    };
+    let address = if features.keeps_client_address {
+        "kept: the application sees its client's own"
+    } else {
+        "not kept: the application sees a proxy's"
+    };
+    [
+        told("feature: HTTP", http),
+        told("feature: client's address", address.to_owned()),
+    ]
 }
 
 /// The reason, and the failing probe unless the reason quotes it already.

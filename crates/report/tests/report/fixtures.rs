@@ -9,7 +9,7 @@ use meshtax_model::analysis::{
 };
 use meshtax_model::environment::{Artifact, CpuLayout, Environment, Host};
 use meshtax_model::event::Ending;
-use meshtax_model::evidence::{Evidence, Handshake, ProbeResult, WireEvidence, probe};
+use meshtax_model::evidence::{Evidence, Features, Handshake, ProbeResult, WireEvidence, probe};
 use meshtax_model::experiment::{
     Arrivals, Design, EqualWork, Experiment, LoadPoint, LoadPointId, Placement, PolicyLevel,
     Regime, Role, Variant, VariantId, Workload,
@@ -402,6 +402,10 @@ fn evidence(id: &str, level: Option<PolicyLevel>) -> Evidence {
             connections: 4,
             dropped: 0,
         },
+        features: encrypted.then(|| Features {
+            added_headers: vec!["x-forwarded-proto".to_owned(), "x-request-id".to_owned()],
+            keeps_client_address: false,
+        }),
     }
 }
 

@@ -237,6 +237,7 @@ pub(crate) fn passed(variant: &VariantId, round: u32) -> Evidence {
             seen: "200".into(),
         }],
         wire: WireEvidence::default(),
+        features: None,
     }
 }
 
