@@ -256,15 +256,26 @@ def clear(scratch):
 
 
 def put_together(folders):
-    """The results of a run that was measured in parts: no machine is quiet for as long as it takes."""
+    """The results of a run that was measured in parts: no machine is quiet for as long as it takes. Of
+    an experiment that stands in several of them, the last one's count."""
     parts = [json.loads((folder / "results.json").read_text()) for folder in folders]
     whole = parts[0]
-    for part in parts[1:]:
-        for key in ("commit", "cpu", "cores", "kernel", "rounds", "versions"):
-            if part["environment"][key] != whole["environment"][key]:
+    seeds, commits, by_name = [], {}, {}
+    for part in parts:
+        about = part["environment"]
+        for key in ("cpu", "cores", "kernel", "rounds", "versions"):
+            if about[key] != whole["environment"][key]:
                 raise Trouble(f"{folders[0]} and the others differ in {key}: not parts of one run")
-        whole["samples"] += part["samples"]
-        whole["environment"]["seed"] = f"{whole['environment']['seed']}, {part['environment']['seed']}"
+        seeds.append(str(about["seed"]))
+        for name in dict.fromkeys(sample["experiment"] for sample in part["samples"]):
+            by_name[name] = (about["commit"], [s for s in part["samples"] if s["experiment"] == name])
+    for name, (commit, _) in by_name.items():
+        commits.setdefault(commit, []).append(name)
+    whole["samples"] = [sample for _, samples in by_name.values() for sample in samples]
+    whole["environment"]["seed"] = ", ".join(seeds)
+    if len(commits) > 1:
+        told = (f"{commit}: {', '.join(names)}" for commit, names in commits.items())
+        whole["environment"]["commit"] = "; ".join(told)
     return whole
 
 
