@@ -53,6 +53,17 @@ pub(crate) struct Ask<'a> {
     pub(crate) canary: Option<&'a str>,
 }
 
+impl<'a> Ask<'a> {
+    /// A GET without more.
+    pub(crate) fn get(path: &'a str) -> Self {
+        Self {
+            method: "GET",
+            path,
+            canary: None,
+        }
+    }
+}
+
 impl Ask<'_> {
     fn bytes(&self) -> Vec<u8> {
         let canary = self

@@ -2,6 +2,7 @@
 //! kernel removes every process, namespace, link and rule of the run.
 
 mod capture;
+mod client_identity;
 mod component;
 mod control;
 mod hbone;

@@ -1,7 +1,6 @@
 //! The evidence: is a variant what its name says? Every probe is run against real sockets, and what
 //! was seen is kept in words.
 
-use std::collections::BTreeSet;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::PoisonError;
@@ -10,13 +9,14 @@ use std::time::{Duration, Instant};
 
 use meshtax_app::Echo;
 use meshtax_control_plane::SharedAuthority;
-use meshtax_dataplane::{ALLOWED_PATH, Blueprint, ClientIdentityFrom, ECHO_PATH, Probe, Site};
+use meshtax_dataplane::{ALLOWED_PATH, Blueprint, ECHO_PATH, Probe, Site};
 use meshtax_model::evidence::{Evidence, Features, ProbeResult, WireEvidence, probe as names};
 use meshtax_model::experiment::VariantId;
 use meshtax_model::trial::ComponentRole;
 use meshtax_tls::Credentials;
 
 use super::capture::Captured;
+use super::client_identity::client_identity;
 use super::component::Component;
 use super::hbone::{Refused, Tunnel};
 use super::http::{Ask, Heard, ask, connect, failed, handshake};
@@ -89,12 +89,8 @@ fn features(subject: &Subject<'_>) -> Option<Features> {
 }
 
 /// A request through the whole path, as the application received it.
-fn echo(subject: &Subject<'_>) -> Result<Echo, String> {
-    let request = Ask {
-        method: "GET",
-        path: ECHO_PATH,
-        canary: None,
-    };
+pub(crate) fn echo(subject: &Subject<'_>) -> Result<Echo, String> {
+    let request = Ask::get(ECHO_PATH);
     let heard = through_the_path(subject, &request);
     match &heard {
         Heard::Answer {
@@ -130,7 +126,7 @@ pub(crate) fn conclude(
     }
 }
 
-fn result(probe: &str, passed: bool, seen: impl Into<String>) -> ProbeResult {
+pub(crate) fn result(probe: &str, passed: bool, seen: impl Into<String>) -> ProbeResult {
     ProbeResult {
         probe: probe.into(),
         passed,
@@ -179,22 +175,11 @@ fn active_probe(
             refused(names::FORBIDDEN_METHOD, method, &heard)
         }
         Probe::ForbiddenPath { path } => {
-            let heard = through_the_path(
-                subject,
-                &Ask {
-                    method: "GET",
-                    path,
-                    canary: None,
-                },
-            );
+            let heard = through_the_path(subject, &Ask::get(path));
             refused(names::FORBIDDEN_PATH, path, &heard)
         }
         Probe::PlaintextOutsider => {
-            let plain = Ask {
-                method: "GET",
-                path: ALLOWED_PATH,
-                canary: None,
-            };
+            let plain = Ask::get(ALLOWED_PATH);
             let heard = one_request(subject.outsider, subject.service(), &plain);
             refused(
                 names::PLAINTEXT_OUTSIDER,
@@ -241,7 +226,7 @@ fn refused(name: &str, who: &str, heard: &Heard) -> ProbeResult {
     result(name, passed, seen)
 }
 
-fn one_request(from: &NetNs, to: (Ipv4Addr, u16), request: &Ask<'_>) -> Heard {
+pub(crate) fn one_request(from: &NetNs, to: (Ipv4Addr, u16), request: &Ask<'_>) -> Heard {
     match connect(from, to) {
         Ok(mut stream) => ask(&mut stream, request),
         Err(heard) => heard,
@@ -255,11 +240,7 @@ fn through_the_path(subject: &Subject<'_>, request: &Ask<'_>) -> Heard {
 /// Readiness is the first permitted 200 through the whole path, not an open port.
 fn permitted(subject: &mut Subject<'_>) -> ProbeResult {
     let deadline = Instant::now() + READY_WITHIN;
-    let request = Ask {
-        method: "GET",
-        path: ALLOWED_PATH,
-        canary: None,
-    };
+    let request = Ask::get(ALLOWED_PATH);
     loop {
         let heard = through_the_path(subject, &request);
         if heard.is_ok() {
@@ -285,11 +266,7 @@ fn permitted(subject: &mut Subject<'_>) -> ProbeResult {
 /// Redirected, a connection ends at the proxy's port in the pod's own namespace: there it must be seen
 /// while it is open.
 fn in_the_path(subject: &Subject<'_>, client_port: u16, server_port: u16) -> ProbeResult {
-    let request = Ask {
-        method: "GET",
-        path: ALLOWED_PATH,
-        canary: None,
-    };
+    let request = Ask::get(ALLOWED_PATH);
     let held = connect(subject.client, subject.service()).and_then(|mut stream| {
         let heard = ask(&mut stream, &request);
         if heard.is_ok() {
@@ -434,11 +411,7 @@ fn direct(
         Err(heard) => return (heard, None),
     };
     let shown = certificate.as_ref().and_then(workload_identity);
-    let request = Ask {
-        method: "GET",
-        path: ALLOWED_PATH,
-        canary: None,
-    };
+    let request = Ask::get(ALLOWED_PATH);
     if !how.hbone {
         return (ask(&mut tls, &request), shown);
     }
@@ -477,155 +450,6 @@ fn server_identity(
                 heard.describe()
             );
             result(names::SERVER_IDENTITY, false, seen)
-        }
-    }
-}
-
-fn client_identity(
-    subject: &mut Subject<'_>,
-    expected: &str,
-    from: &ClientIdentityFrom,
-) -> ProbeResult {
-    let seen = match from {
-        ClientIdentityFrom::ForwardedClientCert => forwarded_identity(subject),
-        ClientIdentityFrom::Header(name) => received_header(subject, name).and_then(|value| {
-            value.ok_or_else(|| {
-                format!("the application received no {name}: no client identity was verified")
-            })
-        }),
-        ClientIdentityFrom::Metrics {
-            port,
-            series,
-            with,
-            label,
-        } => measured_identity(
-            subject,
-            *port,
-            &Series {
-                series,
-                with,
-                label,
-            },
-            expected,
-        ),
-        ClientIdentityFrom::ProxyLog => logged_identity(subject, expected),
-    };
-    match seen {
-        Ok(identity) => result(
-            names::CLIENT_IDENTITY,
-            identity == expected,
-            if identity == expected {
-                identity
-            } else {
-                format!("the server's side saw {identity}, expected {expected}")
-            },
-        ),
-        Err(why) => result(names::CLIENT_IDENTITY, false, why),
-    }
-}
-
-/// A header of a request through the whole path, as the application received it.
-fn received_header(subject: &Subject<'_>, wanted: &str) -> Result<Option<String>, String> {
-    let headers = echo(subject)?.headers;
-    Ok(headers
-        .into_iter()
-        .find(|(name, _)| name.eq_ignore_ascii_case(wanted))
-        .map(|(_, value)| value))
-}
-
-/// The URI in the header that the server's proxy added to what the application received.
-fn forwarded_identity(subject: &Subject<'_>) -> Result<String, String> {
-    let certificate = received_header(subject, "x-forwarded-client-cert")?.ok_or(
-        "the application received no x-forwarded-client-cert: no client certificate was verified",
-    )?;
-    certificate
-        .split([';', ','])
-        .find_map(|part| part.strip_prefix("URI="))
-        .map(|uri| uri.trim_matches('"').to_owned())
-        .ok_or_else(|| format!("no URI in x-forwarded-client-cert: {certificate}"))
-}
-
-/// Where in a proxy's metrics a client's identity stands.
-struct Series<'a> {
-    series: &'a str,
-    with: &'a str,
-    label: &'a str,
-}
-
-impl Series<'_> {
-    /// The identities in a text in Prometheus' format.
-    fn identities(&self, metrics: &str) -> BTreeSet<String> {
-        let opening = format!("{}=\"", self.label);
-        metrics
-            .lines()
-            .filter(|line| line.starts_with(self.series) && line.contains(self.with))
-            .filter_map(|line| line.split_once(&opening)?.1.split('"').next())
-            .map(str::to_owned)
-            .collect()
-    }
-}
-
-/// The proxy counts connections by whom they came from. The prober itself came as the client once, so
-/// every identity that was counted must be the expected one.
-fn measured_identity(
-    subject: &Subject<'_>,
-    port: u16,
-    series: &Series<'_>,
-    expected: &str,
-) -> Result<String, String> {
-    let request = Ask {
-        method: "GET",
-        path: "/metrics",
-        canary: None,
-    };
-    let deadline = Instant::now() + Duration::from_secs(1);
-    loop {
-        let heard = one_request(subject.server_node, (Ipv4Addr::LOCALHOST, port), &request);
-        let Heard::Answer {
-            status: 200, body, ..
-        } = &heard
-        else {
-            return Err(format!("its metrics: {}", heard.describe()));
-        };
-        let seen = series.identities(&String::from_utf8_lossy(body));
-        let other = seen.iter().find(|identity| *identity != expected);
-        match (other, seen.is_empty()) {
-            (Some(other), _) => return Ok(other.clone()),
-            (None, false) => return Ok(expected.to_owned()),
-            (None, true) if Instant::now() > deadline => {
-                return Err(format!(
-                    "the server's proxy counted no client identity, expected {expected}"
-                ));
-            }
-            (None, true) => thread::sleep(Duration::from_millis(20)),
-        }
-    }
-}
-
-/// The minimal proxy says in its log whom it talked to. The prober itself came as the client once,
-/// so every identity that it saw must be the expected one.
-fn logged_identity(subject: &Subject<'_>, expected: &str) -> Result<String, String> {
-    let server = subject
-        .components
-        .iter()
-        .find(|c| c.role == ComponentRole::ServerProxy)
-        .ok_or("there is no server proxy")?;
-    let deadline = Instant::now() + Duration::from_secs(1);
-    loop {
-        let source = subject.site.client.address.to_string();
-        let line = server.find_logged(|line| {
-            let rest = line.strip_prefix("peer ")?;
-            let (identity, from) = rest.split_once(" from ")?;
-            (from == source).then(|| identity.to_owned())
-        });
-        match line {
-            Some(identity) => return Ok(identity),
-            None if Instant::now() > deadline => {
-                return Err(format!(
-                    "the server's proxy saw no client identity, expected {expected}"
-                ));
-            }
-            None => thread::sleep(Duration::from_millis(5)),
         }
     }
 }

@@ -385,11 +385,7 @@ fn delay_stats(variant: &Variant, pod: &PodNet) -> Result<Option<AppStats>, Stri
     if variant.inject.is_none() {
         return Ok(None);
     }
-    let request = Ask {
-        method: "GET",
-        path: STATS_PATH,
-        canary: None,
-    };
+    let request = Ask::get(STATS_PATH);
     let heard = connect(&pod.namespace, (std::net::Ipv4Addr::LOCALHOST, APP_PORT))
         .map_or_else(|heard| heard, |mut stream| ask(&mut stream, &request));
     let Heard::Answer {
