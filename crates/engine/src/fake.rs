@@ -328,6 +328,7 @@ fn load(
         bytes_received: count * (u64::from(experiment.workload.response_bytes) + 120),
         connections_opened: u64::from(connections),
         congestion_control: "cubic".to_owned(),
+        socket_io: "epoll".to_owned(),
         audit: GeneratorAudit {
             cpu_ns: count * 4_000,
             busy_share: 0.1,

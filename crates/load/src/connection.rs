@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use rustix::event::epoll;
-use rustix::fd::{BorrowedFd, OwnedFd};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::net::{
     self, AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, ipproto, sockopt,
@@ -13,6 +13,7 @@ use rustix::net::{
 use rustls::pki_types::ServerName;
 use rustls::{AlertDescription, ClientConnection};
 
+use crate::ring::Token;
 use crate::wire::{Encoded, Event, Failure, Wire};
 
 /// Edge-triggered writability fires only after a write met a full buffer, so that asking for it
@@ -48,6 +49,15 @@ pub(crate) struct InFlight {
     pub(crate) in_window: bool,
     /// Which of the load's requests it is.
     pub(crate) request: u32,
+}
+
+/// What io_uring does with a connection's socket.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct InRing {
+    /// What was written stands in the list of what is handed over next.
+    pub(crate) listed: bool,
+    /// The socket is full, and io_uring tells when it is not any more.
+    pub(crate) full: bool,
 }
 
 /// What reading the socket brought.
@@ -172,6 +182,8 @@ pub(crate) struct Connection {
     pub(crate) listed: bool,
     /// Whether it pauses after a failed attempt.
     pub(crate) resting: bool,
+    /// What io_uring does with it, if that has its socket.
+    pub(crate) ring: Option<InRing>,
     /// What was wrong with TLS when it was over.
     pub(crate) tls_error: Option<rustls::Error>,
 }
@@ -197,6 +209,7 @@ impl Connection {
             backoff_ns: 0,
             listed: false,
             resting: false,
+            ring: None,
             tls_error: None,
         }
     }
@@ -235,6 +248,37 @@ impl Connection {
     /// What its events carry.
     fn token(&self, index: u32) -> epoll::EventData {
         epoll::EventData::new_u64(u64::from(self.generation) << 32 | u64::from(index))
+    }
+
+    /// The same for io_uring.
+    pub(crate) fn ring_token(&self, index: u32) -> Token {
+        Token::new(index, self.generation)
+    }
+
+    /// Its socket is io_uring's from now on, and not epoll's any more.
+    pub(crate) fn leave_epoll(&mut self, epoll: BorrowedFd<'_>) -> Result<(), Errno> {
+        if let Some(socket) = &self.socket {
+            epoll::delete(epoll, socket)?;
+            self.ring = Some(InRing::default());
+        }
+        Ok(())
+    }
+
+    /// Its socket, and what is to be sent on it.
+    pub(crate) fn outgoing(&self) -> Option<(BorrowedFd<'_>, &[u8])> {
+        Some((self.socket.as_ref()?.as_fd(), &self.out[self.out_at..]))
+    }
+
+    /// All of that is on its way.
+    pub(crate) fn handed_over(&mut self) {
+        self.out.clear();
+        self.out_at = 0;
+    }
+
+    /// This much of it the socket did not take.
+    pub(crate) fn put_back(&mut self, unsent: &[u8]) {
+        self.out
+            .splice(self.out_at..self.out_at, unsent.iter().copied());
     }
 
     /// Has epoll tell once more what it has told already.
@@ -322,6 +366,11 @@ impl Connection {
             let _ = self.flush();
         }
         self.tls = None;
+        if let (Some(socket), Some(_)) = (&self.socket, self.ring.take()) {
+            // An armed receive would keep the socket open; its end ends that, too. A peer that
+            // was first has ended it already.
+            let _ = net::shutdown(socket, net::Shutdown::Both);
+        }
         self.socket = None;
         self.phase = Phase::Down;
         self.out.clear();

@@ -75,6 +75,12 @@ pub enum LoadError {
         /// The kernel's answer.
         source: Errno,
     },
+    /// The kernel gave an io_uring and then could not go on with it.
+    #[error("io_uring failed: {source}; offer the load without it (`--no-io-uring`)")]
+    Ring {
+        /// The kernel's answer.
+        source: std::io::Error,
+    },
     /// A system call failed that never should.
     #[error("{call} failed: {source}")]
     System {

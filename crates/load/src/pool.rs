@@ -153,6 +153,11 @@ impl Pool {
         self.connections[index as usize].tell_again(self.epoll(), index)
     }
 
+    /// A connection's socket is io_uring's from now on.
+    pub(crate) fn leave_epoll(&mut self, index: u32) -> Result<(), Errno> {
+        self.connections[index as usize].leave_epoll(self.epoll.as_fd())
+    }
+
     /// When [`Self::open_due`] has something to do next.
     pub(crate) fn next_due_ns(&self) -> u64 {
         let timeout_ns = self

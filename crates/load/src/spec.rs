@@ -262,8 +262,12 @@ pub struct LoadSpec {
     pub cores: Vec<u32>,
     /// Spin for the last microseconds before an intended send time. Without it sends are
     /// late by a wake-up, and the core is free for others.
-    #[serde(default = "default_spin")]
+    #[serde(default = "default_true")]
     pub spin: bool,
+    /// Carry a closed loop over connections in clear that stay open by io_uring, where the kernel
+    /// gives it; otherwise, and everything else, by epoll.
+    #[serde(default = "default_true")]
+    pub io_uring: bool,
 }
 
 fn one() -> u32 {
@@ -284,7 +288,7 @@ fn default_connect_timeout_ns() -> u64 {
     5_000_000_000
 }
 
-fn default_spin() -> bool {
+fn default_true() -> bool {
     true
 }
 
@@ -312,7 +316,8 @@ impl LoadSpec {
             connect_timeout_ns: default_connect_timeout_ns(),
             interval_ns: None,
             cores: Vec::new(),
-            spin: default_spin(),
+            spin: true,
+            io_uring: true,
         }
     }
 

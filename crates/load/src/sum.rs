@@ -148,6 +148,7 @@ impl Sum {
                 window_ns: part.window_ns,
                 connections_opened: part.connections_opened,
                 congestion_control: part.congestion_control.clone(),
+                socket_io: part.socket_io.to_owned(),
                 audit: part.audit.clone(),
                 ..LoadResult::default()
             });

@@ -179,6 +179,9 @@ pub struct LoadResult {
     pub intervals: Vec<LoadInterval>,
     /// The congestion control of the generator's sockets (`bbr`, `cubic`).
     pub congestion_control: String,
+    /// By what the generator sent and received: `io_uring` or `epoll`; empty in older results.
+    #[serde(default)]
+    pub socket_io: String,
     /// What the generator says of itself.
     pub audit: GeneratorAudit,
 }
@@ -224,9 +227,13 @@ impl LoadResult {
             mine.merge(theirs);
         }
         self.merge_intervals(&other.intervals);
-        if self.congestion_control.is_empty() {
-            self.congestion_control
-                .clone_from(&other.congestion_control);
+        for (mine, theirs) in [
+            (&mut self.congestion_control, &other.congestion_control),
+            (&mut self.socket_io, &other.socket_io),
+        ] {
+            if mine.is_empty() {
+                mine.clone_from(theirs);
+            }
         }
         self.audit.merge(&other.audit);
     }

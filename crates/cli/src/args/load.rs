@@ -198,6 +198,9 @@ pub(crate) struct GeneratorArgs {
     /// Do not spin for the last 50 µs before a send: later sends, a free core
     #[arg(long)]
     pub(crate) no_spin: bool,
+    /// Use epoll also where io_uring would take less CPU: closed loops in clear, connections kept
+    #[arg(long)]
+    pub(crate) no_io_uring: bool,
     /// Seed of the arrivals and of the order of requests [default: random]
     #[arg(long)]
     pub(crate) seed: Option<u64>,

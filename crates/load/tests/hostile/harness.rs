@@ -136,7 +136,8 @@ fn models() -> Vec<LoadModel> {
     ]
 }
 
-/// The load in every model, over connections that are kept, and opened for one or two requests.
+/// The load in every model, over connections that are kept, and opened for one or two requests;
+/// and once more without io_uring where that carries it.
 pub(crate) fn loads(target: SocketAddr, protocol: Protocol) -> Vec<LoadSpec> {
     let mut all = Vec::new();
     for model in models() {
@@ -153,6 +154,9 @@ pub(crate) fn loads(target: SocketAddr, protocol: Protocol) -> Vec<LoadSpec> {
             all.push(spec);
         }
     }
+    let mut by_epoll = spec(target, protocol, LoadModel::closed());
+    by_epoll.io_uring = false;
+    all.push(by_epoll);
     all
 }
 
@@ -176,8 +180,8 @@ pub(crate) fn few(all: Vec<LoadSpec>) -> Vec<LoadSpec> {
 /// For messages.
 pub(crate) fn named(spec: &LoadSpec) -> String {
     format!(
-        "{:?} {:?} {:?} requests per connection",
-        spec.protocol, spec.model, spec.requests_per_connection
+        "{:?} {:?} {:?} requests per connection, io_uring: {}",
+        spec.protocol, spec.model, spec.requests_per_connection, spec.io_uring
     )
 }
 

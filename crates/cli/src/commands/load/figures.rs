@@ -175,6 +175,7 @@ pub(super) mod example {
             connect: histogram(19, 40_000, 1000),
             intervals: vec![interval(0, 1_000_000_000), interval(1, 1_000_000_000)],
             congestion_control: "cubic".into(),
+            socket_io: "epoll".into(),
             audit: GeneratorAudit {
                 cpu_ns: 240_000_000,
                 busy_share: 0.12,

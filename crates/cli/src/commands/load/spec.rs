@@ -74,6 +74,7 @@ pub(crate) fn spec(args: &LoadArgs) -> Result<LoadSpec, Failure> {
         interval_ns: Some(args.output.interval).filter(|ns| *ns > 0),
         cores: args.generator.core.clone(),
         spin: !args.generator.no_spin,
+        io_uring: !args.generator.no_io_uring,
         ..base
     })
 }

@@ -264,9 +264,12 @@ fn outcomes(finished: &Finished<'_>) -> String {
             bytes(result.bytes_sent as f64)
         ),
     );
-    let control = match result.congestion_control.as_str() {
-        "" => String::new(),
-        name => format!(" ({name})"),
+    let names = [&result.congestion_control, &result.socket_io];
+    let names: Vec<_> = names.into_iter().filter(|name| !name.is_empty()).collect();
+    let control = match names.as_slice() {
+        [] => String::new(),
+        [name] => format!(" ({name})"),
+        [name, other, ..] => format!(" ({name}, {other})"),
     };
     line(
         "connections",

@@ -1,5 +1,9 @@
 //! One thread's loop: due sends, a look at the sockets, answers, and again.
 
+mod batch;
+mod opening;
+mod receiving;
+
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use meshtax_model::trial::GeneratorAudit;
@@ -9,13 +13,15 @@ use rustix::io::Errno;
 
 use crate::audit::{Audit, Turn};
 use crate::clock::{now_ns, timespec};
-use crate::connection::{Arrival, Dial, InFlight, OpenError, Phase};
+use crate::connection::{Dial, InFlight, OpenError, Phase};
 use crate::error::LoadError;
 use crate::pace::{Choice, Pace};
 use crate::pool::{Handshake, Pool};
 use crate::spec::LoadSpec;
 use crate::tally::{Counter, Recorder, Tally};
 use crate::wire::{Event, Failure};
+
+use batch::Batch;
 
 /// Spinning begins so long before an intended send time: a wake-up takes up to 40 µs in a
 /// virtual machine.
@@ -36,13 +42,6 @@ const SHOW_NS: u64 = 200_000_000;
 /// How long answers are awaited at most after an abort: a person is waiting.
 const ABORT_DRAIN_NS: u64 = 500_000_000;
 
-/// How long connections may be refused before the load is given up.
-const REFUSED_PATIENCE_NS: u64 = 1_000_000_000;
-
-/// Reads of one connection in a row: a peer that sends without end must not keep the others, and
-/// the clock, from their turn.
-const READS_PER_TURN: u32 = 4;
-
 /// One read's size. Answers are skipped, not stored, so that all connections share it.
 const READ_BYTES: usize = 64 * 1024;
 
@@ -55,6 +54,7 @@ pub(crate) struct Part {
     pub(crate) audit: GeneratorAudit,
     pub(crate) connections_opened: u64,
     pub(crate) congestion_control: String,
+    pub(crate) socket_io: &'static str,
     /// Connections that are still open, and close when this is dropped.
     pub(crate) _still_open: Pool,
 }
@@ -122,6 +122,8 @@ pub(crate) struct Engine<'a> {
     unseen_since_ns: u64,
     /// The generator's last stall that began with a connection free.
     stall: (u64, u64),
+    /// Where io_uring carries the connections once they are open.
+    batch: Option<Box<Batch>>,
 }
 
 /// The instants of a load.
@@ -163,113 +165,12 @@ impl<'a> Engine<'a> {
             next_scan_ns: u64::MAX,
             unseen_since_ns: 0,
             stall: (0, 0),
+            batch: Batch::of(spec),
         })
     }
 
     fn aborted(&self) -> bool {
         self.abort.load(Ordering::Relaxed)
-    }
-
-    /// Opens every connection, or says why that cannot be.
-    pub(crate) fn open_all(&mut self) -> Result<(), LoadError> {
-        if self.pool.opens_on_demand() {
-            self.pool.all_free();
-            return Ok(());
-        }
-        let mut events = Vec::with_capacity(EVENTS_PER_LOOK);
-        // Connections that are open, and the most that were at a time: a server that takes each
-        // and ends it again makes no progress.
-        let (mut open, mut most_open) = (0, 0);
-        let mut progress_ns = now_ns();
-        let mut last_error = OpenError::Tcp(Errno::TIMEDOUT);
-        while !self.pool.all_open() && !self.aborted() {
-            let now = now_ns();
-            self.pool.open_due(now, &mut self.not_opened);
-            while let Some((index, error)) = self.not_opened.pop() {
-                self.pool.reopen(index, now, false);
-                last_error = error;
-            }
-            let patience_ns = if last_error.is_refusal() {
-                self.spec.connect_timeout_ns.min(REFUSED_PATIENCE_NS)
-            } else {
-                self.spec.connect_timeout_ns
-            };
-            let give_up_ns = progress_ns + patience_ns;
-            if now >= give_up_ns || last_error.is_final() {
-                return Err(self.cannot_connect(&last_error));
-            }
-            let deadline_ns = self.pool.next_due_ns().min(give_up_ns).min(now + TICK_NS);
-            look(&self.pool, &mut events, now, Some(deadline_ns))?;
-            let now = now_ns();
-            for event in &events {
-                let (index, _) = token(event);
-                let was_open = self.is_open(index);
-                if let Err(error) = self.opening_event(event, now) {
-                    last_error = error;
-                }
-                open += i64::from(self.is_open(index)) - i64::from(was_open);
-                if open > most_open {
-                    most_open = open;
-                    progress_ns = now;
-                }
-            }
-        }
-        Ok(())
-    }
-
-    fn cannot_connect(&self, error: &OpenError) -> LoadError {
-        LoadError::Connect {
-            target: self.spec.target,
-            cause: error.to_string(),
-            opened: self.pool.open_count(),
-            connections: self.spec.connections,
-            fix: error.fix(),
-        }
-    }
-
-    fn is_open(&self, index: u32) -> bool {
-        self.pool.connections[index as usize].phase == Phase::Open
-    }
-
-    /// An event before the load: why a connection ended, if it did.
-    fn opening_event(&mut self, event: &epoll::Event, now: u64) -> Result<(), OpenError> {
-        let (index, generation) = token(event);
-        let flags = event.flags;
-        let connection = &self.pool.connections[index as usize];
-        if connection.generation != generation {
-            return Ok(());
-        }
-        match connection.phase {
-            Phase::Connecting | Phase::Securing => {
-                match self.pool.handshake_event(index, &mut self.buffer, now) {
-                    Handshake::UnderWay => return Ok(()),
-                    Handshake::Failed(error) => {
-                        self.pool.reopen(index, now, false);
-                        return Err(error);
-                    }
-                    Handshake::Connected(took_ns) => {
-                        self.recorder.connected(took_ns, now);
-                        // What a peer said before it was asked is told only this once.
-                        return match readable(flags) {
-                            true => self.opening_event(event, now),
-                            false => Ok(()),
-                        };
-                    }
-                    Handshake::Open(took_ns) => self.opened(took_ns, now),
-                }
-                if readable(flags) {
-                    self.receive(index, hung_up(flags), now);
-                }
-            }
-            Phase::Open => self.receive(index, hung_up(flags), now),
-            Phase::Down => return Ok(()),
-        }
-        if self.is_open(index) {
-            return Ok(());
-        }
-        // TLS 1.3 is open before the server has judged us: it may say only now what it misses.
-        let tls_error = self.pool.connections[index as usize].tls_error.take();
-        Err(tls_error.map_or(OpenError::Unusable, OpenError::Tls))
     }
 
     fn opened(&mut self, took_ns: u64, now_ns: u64) {
@@ -294,16 +195,17 @@ impl<'a> Engine<'a> {
             }
             worked |= self.open_due(looked_ns);
             worked |= self.send_due();
+            self.hand_over()?;
             let wait_ns = now_ns();
             let deadline_ns = self.wait_until_ns(wait_ns);
-            look(&self.pool, &mut events, wait_ns, deadline_ns)?;
+            let brought = self.look(&mut events, wait_ns, deadline_ns)?;
             let turn = Turn {
                 looked_ns,
                 wait_ns,
                 woke_ns: now_ns(),
                 deadline_ns,
                 worked,
-                found: !events.is_empty(),
+                found: brought || !events.is_empty(),
             };
             self.audit.turn(&turn);
             if let Some(stall) = turn.stall().filter(|_| had_free) {
@@ -311,6 +213,7 @@ impl<'a> Engine<'a> {
             }
             had_free = self.pool.has_free();
             self.unseen_since_ns = turn.unseen_since_ns();
+            self.take_batch(turn.woke_ns);
             for event in &events {
                 self.handle(event, turn.woke_ns);
             }
@@ -330,6 +233,7 @@ impl<'a> Engine<'a> {
         self.unseen_since_ns = begin_ns;
         self.recorder.begin(start_ns, end_ns, self.spec.interval_ns);
         for index in 0..self.spec.connections {
+            self.put_in_batch(index);
             self.pool.offer(index);
         }
         if self.spec.timeout_ns.is_some() {
@@ -417,11 +321,19 @@ impl<'a> Engine<'a> {
     fn send_due(&mut self) -> bool {
         let mut sent = 0;
         let mut now = now_ns();
-        while sent < SENDS_PER_LOOK {
+        let most = match self.batch {
+            Some(_) => batch::SENDS_PER_TURN,
+            None => SENDS_PER_LOOK,
+        };
+        while sent < most {
             let Some((index, intended_ns)) = self.take_due(now) else {
                 break;
             };
-            now = self.send(index, intended_ns);
+            // What goes together in one batch is sent at one instant.
+            now = match self.batch {
+                Some(_) => self.send_at(index, now, now),
+                None => self.send(index, intended_ns),
+            };
             self.flush(index, now);
             sent += 1;
         }
@@ -505,6 +417,9 @@ impl<'a> Engine<'a> {
         if connection.phase != Phase::Open {
             return;
         }
+        if connection.ring.is_some() {
+            return self.list_for_batch(index);
+        }
         let flushed = connection.flush();
         let written = std::mem::take(&mut connection.written);
         self.recorder.sent(written, now_ns);
@@ -568,7 +483,8 @@ impl<'a> Engine<'a> {
             Phase::Open if !connection.is_flushed() => self.flush(index, looked_ns),
             Phase::Open => {}
         }
-        if readable(flags) {
+        let is_epolls = self.pool.connections[index as usize].ring.is_none();
+        if readable(flags) && is_epolls {
             self.receive(index, hung_up(flags), looked_ns);
         }
     }
@@ -589,161 +505,11 @@ impl<'a> Engine<'a> {
                 self.opened(took_ns, now_ns);
                 let connection = &mut self.pool.connections[index as usize];
                 connection.start_waiting(&self.pool.dial, now_ns);
+                self.put_in_batch(index);
                 self.go_on(index, now_ns);
                 true
             }
         }
-    }
-
-    fn receive(&mut self, index: u32, hang_up: bool, looked_ns: u64) {
-        let mut at_ns = looked_ns;
-        for _ in 0..READS_PER_TURN {
-            let connection = &mut self.pool.connections[index as usize];
-            match connection.read(&mut self.buffer) {
-                Arrival::Bytes(count) => {
-                    at_ns = now_ns();
-                    self.recorder.received(count as u64, at_ns);
-                    let fed = connection.feed(
-                        &self.pool.dial,
-                        &self.buffer[..count],
-                        &mut self.plain,
-                        &mut self.news,
-                    );
-                    self.hear(index, at_ns);
-                    if let Err(failure) = fed {
-                        self.connection_failed(index, failure, at_ns);
-                        return;
-                    }
-                    if !self.go_on(index, at_ns) {
-                        return;
-                    }
-                    if count < self.buffer.len() && !hang_up {
-                        // A short read emptied the socket; the next byte makes a new event.
-                        return;
-                    }
-                }
-                Arrival::Empty => return,
-                Arrival::Closed => {
-                    connection.end(&mut self.news);
-                    self.hear(index, at_ns);
-                    self.connection_failed(index, Failure::Reset, at_ns);
-                    return;
-                }
-                Arrival::Reset => {
-                    self.connection_failed(index, Failure::Reset, at_ns);
-                    return;
-                }
-            }
-        }
-        if self.pool.tell_again(index).is_err() {
-            self.connection_failed(index, Failure::Reset, at_ns);
-        }
-    }
-
-    /// Takes note of what a connection brought.
-    fn hear(&mut self, index: u32, at_ns: u64) {
-        let unseen_since_ns = self.unseen_since_ns;
-        for at in 0..self.news.len() {
-            let connection = &mut self.pool.connections[index as usize];
-            match self.news[at] {
-                Event::FirstByte { slot } => connection.first_byte(slot, at_ns),
-                Event::Answer { slot, answer } => {
-                    if let Some(request) = connection.take(slot) {
-                        connection.proven = true;
-                        connection.backoff_ns = 0;
-                        connection.free_since_ns = at_ns;
-                        connection.available_since_ns = unseen_since_ns;
-                        self.recorder.answered(&request, answer, at_ns);
-                        self.ended(index, at_ns);
-                    }
-                }
-                Event::Failed { slot, failure } => {
-                    if let Some(request) = connection.take(slot) {
-                        self.recorder.failed(&request, failure);
-                        self.ended(index, at_ns);
-                    }
-                }
-            }
-        }
-        self.news.clear();
-    }
-
-    /// A request is not under way any more.
-    fn ended(&mut self, index: u32, at_ns: u64) {
-        self.in_flight -= 1;
-        self.last_done_ns = self.last_done_ns.max(at_ns);
-        if let Pace::Own(own) = &mut self.pace {
-            own.ended(index, at_ns.saturating_sub(self.begin_ns));
-        }
-    }
-
-    /// A connection that may have room: it carries on, or is closed if it cannot. `false`: it is
-    /// not what it was any more.
-    fn go_on(&mut self, index: u32, at_ns: u64) -> bool {
-        let connection = &self.pool.connections[index as usize];
-        let (spent, was_good) = (connection.is_spent(&self.pool.dial), connection.proven);
-        if spent {
-            self.pool.reopen(index, at_ns, was_good);
-        }
-        match &self.pace {
-            Pace::Closed if self.load_is_on(at_ns) => {
-                while self.load_is_on(at_ns) && self.has_room(index) {
-                    self.send_at(index, at_ns, at_ns);
-                }
-            }
-            Pace::Own(_) => {
-                // Also after the load's end: what was due before is sent, however late.
-                while self.left != Some(0)
-                    && self.has_room(index)
-                    && let Some(due_ns) = self.pace.catch_up(index)
-                {
-                    self.send(index, self.begin_ns + due_ns);
-                }
-                self.pool.offer(index);
-            }
-            Pace::Closed | Pace::Shared(_) => self.pool.offer(index),
-        }
-        self.flush(index, at_ns);
-        !spent
-    }
-
-    /// Whether requests may still be sent.
-    fn load_is_on(&self, now_ns: u64) -> bool {
-        self.left != Some(0) && (self.begin_ns..self.stop_ns).contains(&now_ns)
-    }
-
-    fn has_room(&self, index: u32) -> bool {
-        self.pool.connections[index as usize].has_room(&self.pool.dial)
-    }
-
-    /// A connection is of no use any more: what it carried has failed.
-    fn connection_failed(&mut self, index: u32, failure: Failure, now_ns: u64) {
-        let mut carried = 0;
-        while let Some(request) = self.pool.connections[index as usize].take_any() {
-            self.recorder.failed(&request, failure);
-            self.ended(index, now_ns);
-            carried += 1;
-        }
-        let was_good = self.pool.connections[index as usize].proven;
-        // Without a request on it the peer may close it: that is no error. But over TLS 1.3 it is
-        // open before the server has judged us, and that it never was of use is then one.
-        if carried == 0 && !was_good && failure == Failure::Tls {
-            self.recorder.attempt_failed(failure, now_ns);
-        }
-        self.pool.reopen(index, now_ns, was_good);
-    }
-
-    /// A connection could not be opened.
-    fn not_open(&mut self, index: u32, error: &OpenError, now_ns: u64) {
-        let waiting = self.pool.connections[index as usize].take_any();
-        match waiting {
-            Some(request) => {
-                self.recorder.failed(&request, error.failure());
-                self.ended(index, now_ns);
-            }
-            None => self.recorder.attempt_failed(error.failure(), now_ns),
-        }
-        self.pool.reopen(index, now_ns, false);
     }
 
     /// Gives up the requests that have waited for their answer too long.
@@ -771,6 +537,9 @@ impl<'a> Engine<'a> {
     }
 
     fn finish(mut self) -> Part {
+        if let Some(batch) = &mut self.batch {
+            batch.end();
+        }
         // Arrivals that never found a connection were offered all the same.
         if self.left != Some(0) {
             let mut unsent = 0;
@@ -804,6 +573,10 @@ impl<'a> Engine<'a> {
             audit: self.audit.finish(window_ns),
             connections_opened: self.pool.opened,
             congestion_control,
+            socket_io: match self.batch {
+                Some(_) => "io_uring",
+                None => "epoll",
+            },
             tally: self.recorder.finish(),
             _still_open: self.pool,
         }
