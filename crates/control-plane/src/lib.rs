@@ -12,6 +12,7 @@
 mod authority;
 mod istio;
 mod linkerd;
+mod outbound_policy;
 mod server;
 mod workload_socket;
 

@@ -8,7 +8,7 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::pin::Pin;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
@@ -36,18 +36,21 @@ use linkerd2_proxy_api::net::{IpAddress, IpNetwork};
 use linkerd2_proxy_api::outbound::outbound_policies_server::{
     OutboundPolicies, OutboundPoliciesServer,
 };
-use linkerd2_proxy_api::outbound::{OutboundPolicy, TrafficSpec};
-use meshtax_dataplane::{LinkerdEndpoint, LinkerdInbound, LinkerdServices};
+use linkerd2_proxy_api::outbound::{OutboundPolicy, TrafficSpec, traffic_spec};
+use meshtax_dataplane::{
+    HttpRule, LinkerdEndpoint, LinkerdInbound, LinkerdPort, LinkerdService, LinkerdServices,
+};
 use prost_types::Timestamp;
 use tokio_stream::{Stream, StreamExt as _};
 use tonic::service::Routes;
 use tonic::{Request, Response, Status};
 
 use crate::authority::SharedAuthority;
+use crate::outbound_policy;
 use crate::server::Server;
 
 /// How long a proxy looks at a connection's first bytes before it takes it for opaque; Linkerd's own.
-const DETECT_WITHIN: Duration = Duration::from_secs(10);
+pub(crate) const DETECT_WITHIN: Duration = Duration::from_secs(10);
 
 /// Serves all of them in clear: on loopback a proxy asks for no more.
 ///
@@ -117,12 +120,14 @@ impl Destination for Controller {
         request: Request<GetDestination>,
     ) -> Result<Response<Self::GetStream>, Status> {
         let path = &request.get_ref().path;
-        let update = match self.endpoint(path) {
-            Some(endpoint) => update::Update::Add(WeightedAddrSet {
-                addrs: vec![weighted(endpoint)],
+        let addrs = self.endpoints(path);
+        let update = if addrs.is_empty() {
+            update::Update::NoEndpoints(NoEndpoints { exists: false })
+        } else {
+            update::Update::Add(WeightedAddrSet {
+                addrs,
                 metric_labels: HashMap::new(),
-            }),
-            None => update::Update::NoEndpoints(NoEndpoints { exists: false }),
+            })
         };
         Ok(once(Update {
             update: Some(update),
@@ -133,28 +138,69 @@ impl Destination for Controller {
         &self,
         request: Request<GetDestination>,
     ) -> Result<Response<Self::GetProfileStream>, Status> {
-        let path = &request.get_ref().path;
+        let asked = request.get_ref().path.parse().ok();
+        if let Some((service, port)) = asked.and_then(|asked| self.service(asked)) {
+            return Ok(once(DestinationProfile {
+                fully_qualified_name: service.name.clone(),
+                opaque_protocol: port.opaque,
+                ..DestinationProfile::default()
+            }));
+        }
+        let found = asked.and_then(|asked| self.endpoint(asked));
         Ok(once(DestinationProfile {
-            fully_qualified_name: String::new(),
-            endpoint: self.endpoint(path).map(weighted),
+            opaque_protocol: found.is_some_and(|(_, port)| port.opaque),
+            endpoint: found.map(|(endpoint, port)| weighted(endpoint, port)),
             ..DestinationProfile::default()
         }))
     }
 }
 
 impl Controller {
-    fn endpoint(&self, path: &str) -> Option<&LinkerdEndpoint> {
-        let asked: SocketAddr = path.parse().ok()?;
-        let is_it = |e: &&LinkerdEndpoint| SocketAddr::from((e.address, e.port)) == asked;
-        self.services.endpoints.iter().find(is_it)
+    /// The pod that has this address, and the port of it.
+    fn endpoint(&self, asked: SocketAddr) -> Option<(&LinkerdEndpoint, LinkerdPort)> {
+        let is_it = |e: &&LinkerdEndpoint| IpAddr::V4(e.address) == asked.ip();
+        let endpoint = self.services.endpoints.iter().find(is_it)?;
+        Some((endpoint, port_of(endpoint, asked.port())?))
+    }
+
+    /// The service that has this address, and the port of it.
+    fn service(&self, asked: SocketAddr) -> Option<(&LinkerdService, LinkerdPort)> {
+        let service = self.services.service.as_ref()?;
+        let endpoint = self.services.endpoints.first()?;
+        let port = port_of(endpoint, asked.port())?;
+        (IpAddr::V4(service.address) == asked.ip()).then_some((service, port))
+    }
+
+    /// What a destination stands for: a pod's address, or a service's name, with a port.
+    fn endpoints(&self, path: &str) -> Vec<WeightedAddr> {
+        if let Ok(asked) = path.parse() {
+            let found = self.endpoint(asked).into_iter();
+            return found.map(|(e, port)| weighted(e, port)).collect();
+        }
+        let Some((name, port)) = path.rsplit_once(':') else {
+            return Vec::new();
+        };
+        let is_it = |service: &&LinkerdService| service.name == name;
+        let (Some(_), Ok(port)) = (self.services.service.as_ref().filter(is_it), port.parse())
+        else {
+            return Vec::new();
+        };
+        let endpoints = self.services.endpoints.iter();
+        endpoints
+            .filter_map(|endpoint| Some(weighted(endpoint, port_of(endpoint, port)?)))
+            .collect()
     }
 }
 
-fn weighted(endpoint: &LinkerdEndpoint) -> WeightedAddr {
+fn port_of(endpoint: &LinkerdEndpoint, number: u16) -> Option<LinkerdPort> {
+    endpoint.ports.iter().copied().find(|p| p.number == number)
+}
+
+fn weighted(endpoint: &LinkerdEndpoint, port: LinkerdPort) -> WeightedAddr {
     let name = |name: &String| tls_identity::DnsLikeIdentity { name: name.clone() };
     let meshed = endpoint.identity.as_ref();
     WeightedAddr {
-        addr: Some(SocketAddr::from((endpoint.address, endpoint.port)).into()),
+        addr: Some(SocketAddr::from((endpoint.address, port.number)).into()),
         // Linkerd's controller says this of every endpoint that has no weight of its own.
         weight: 10_000,
         tls_identity: meshed.map(|identity| TlsIdentity {
@@ -162,7 +208,10 @@ fn weighted(endpoint: &LinkerdEndpoint) -> WeightedAddr {
             server_name: Some(name(identity)),
         }),
         protocol_hint: Some(ProtocolHint {
-            protocol: Some(protocol_hint::Protocol::H2(protocol_hint::H2 {})),
+            protocol: Some(match port.opaque {
+                true => protocol_hint::Protocol::Opaque(protocol_hint::Opaque {}),
+                false => protocol_hint::Protocol::H2(protocol_hint::H2 {}),
+            }),
             opaque_transport: Some(protocol_hint::OpaqueTransport {
                 inbound_port: u32::from(endpoint.inbound_port),
             }),
@@ -175,15 +224,27 @@ fn weighted(endpoint: &LinkerdEndpoint) -> WeightedAddr {
 impl InboundServerPolicies for Controller {
     type WatchPortStream = Watch<inbound::Server>;
 
-    async fn get_port(&self, _: Request<PortSpec>) -> Result<Response<inbound::Server>, Status> {
-        Ok(Response::new(server(&self.services.inbound)))
+    async fn get_port(
+        &self,
+        request: Request<PortSpec>,
+    ) -> Result<Response<inbound::Server>, Status> {
+        self.inbound(request.get_ref().port).map(Response::new)
     }
 
     async fn watch_port(
         &self,
-        _: Request<PortSpec>,
+        request: Request<PortSpec>,
     ) -> Result<Response<Self::WatchPortStream>, Status> {
-        Ok(once(server(&self.services.inbound)))
+        self.inbound(request.get_ref().port).map(once)
+    }
+}
+
+impl Controller {
+    fn inbound(&self, port: u32) -> Result<inbound::Server, Status> {
+        let known = self.services.inbound.iter();
+        let found = known.clone().find(|(p, _)| u32::from(p.number) == port);
+        let (port, policy) = found.ok_or_else(|| Status::not_found("no such port"))?;
+        Ok(server(policy, port.opaque))
     }
 }
 
@@ -191,12 +252,29 @@ impl InboundServerPolicies for Controller {
 impl OutboundPolicies for Controller {
     type WatchStream = Watch<OutboundPolicy>;
 
-    async fn get(&self, _: Request<TrafficSpec>) -> Result<Response<OutboundPolicy>, Status> {
-        Err(no_such_service())
+    async fn get(&self, request: Request<TrafficSpec>) -> Result<Response<OutboundPolicy>, Status> {
+        self.outbound(request.get_ref()).map(Response::new)
     }
 
-    async fn watch(&self, _: Request<TrafficSpec>) -> Result<Response<Self::WatchStream>, Status> {
-        Err(no_such_service())
+    async fn watch(
+        &self,
+        request: Request<TrafficSpec>,
+    ) -> Result<Response<Self::WatchStream>, Status> {
+        self.outbound(request.get_ref()).map(once)
+    }
+}
+
+impl Controller {
+    fn outbound(&self, asked: &TrafficSpec) -> Result<OutboundPolicy, Status> {
+        let asked: Option<SocketAddr> = match &asked.target {
+            Some(traffic_spec::Target::Addr(address)) => (*address).try_into().ok(),
+            Some(traffic_spec::Target::Authority(authority)) => authority.parse().ok(),
+            None => None,
+        };
+        let (service, port) = asked
+            .and_then(|asked| self.service(asked))
+            .ok_or_else(no_such_service)?;
+        Ok(outbound_policy::to_service(service, port))
     }
 }
 
@@ -205,7 +283,7 @@ fn no_such_service() -> Status {
     Status::not_found("no such service")
 }
 
-fn server(policy: &LinkerdInbound) -> inbound::Server {
+fn server(policy: &LinkerdInbound, opaque: bool) -> inbound::Server {
     let (authorizations, http_routes) = match policy {
         LinkerdInbound::Anyone => {
             let anyone = Permit::Unauthenticated(PermitUnauthenticated {});
@@ -216,19 +294,18 @@ fn server(policy: &LinkerdInbound) -> inbound::Server {
         }
         LinkerdInbound::AllAuthenticated => (vec![authenticated(None)], Vec::new()),
         LinkerdInbound::Client { identity } => (vec![authenticated(Some(identity))], Vec::new()),
-        LinkerdInbound::Routes {
-            identity,
-            method,
-            prefixes,
-        } => (Vec::new(), routes(identity, method, prefixes)),
+        LinkerdInbound::Routes { identity, rules } => (Vec::new(), routes(identity, rules)),
     };
     inbound::Server {
         protocol: Some(ProxyProtocol {
-            kind: Some(proxy_protocol::Kind::Detect(proxy_protocol::Detect {
-                timeout: DETECT_WITHIN.try_into().ok(),
-                http_routes,
-                http_local_rate_limit: None,
-            })),
+            kind: Some(match opaque {
+                true => proxy_protocol::Kind::Opaque(proxy_protocol::Opaque {}),
+                false => proxy_protocol::Kind::Detect(proxy_protocol::Detect {
+                    timeout: DETECT_WITHIN.try_into().ok(),
+                    http_routes,
+                    http_local_rate_limit: None,
+                }),
+            }),
         }),
         server_ips: Vec::new(),
         authorizations,
@@ -294,7 +371,7 @@ fn authorization(permit: Permit, name: &str) -> Authz {
 
 /// What is allowed, and a route for all else that nobody may take: without it that would be answered
 /// as not found, which a server may do without any policy.
-fn routes(identity: &String, method: &str, prefixes: &[String]) -> Vec<HttpRoute> {
+fn routes(identity: &String, rules: &[HttpRule]) -> Vec<HttpRoute> {
     let route = |name: &str, authorizations, matches| HttpRoute {
         metadata: Some(named(name)),
         hosts: Vec::new(),
@@ -313,7 +390,10 @@ fn routes(identity: &String, method: &str, prefixes: &[String]) -> Vec<HttpRoute
         }),
         ..HttpRouteMatch::default()
     };
-    let allowed = prefixes.iter().map(|p| path(p, Some(method))).collect();
+    let allowed = rules
+        .iter()
+        .flat_map(|rule| rule.prefixes.iter().map(|p| path(p, Some(&rule.method))))
+        .collect();
     vec![
         route("allowed", vec![authenticated(Some(identity))], allowed),
         route("all-else", Vec::new(), vec![path("/", None)]),

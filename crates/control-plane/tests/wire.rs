@@ -9,15 +9,18 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use linkerd2_proxy_api::destination::destination_client::DestinationClient;
-use linkerd2_proxy_api::destination::{GetDestination, protocol_hint, tls_identity};
+use linkerd2_proxy_api::destination::{GetDestination, protocol_hint, tls_identity, update};
 use linkerd2_proxy_api::identity::CertifyRequest;
 use linkerd2_proxy_api::identity::identity_client::IdentityClient;
 use linkerd2_proxy_api::inbound::inbound_server_policies_client::InboundServerPoliciesClient;
 use linkerd2_proxy_api::inbound::{PortSpec, authn, proxy_protocol};
-use linkerd2_proxy_api::outbound::TrafficSpec;
 use linkerd2_proxy_api::outbound::outbound_policies_client::OutboundPoliciesClient;
+use linkerd2_proxy_api::outbound::{self, TrafficSpec, traffic_spec};
 use meshtax_control_plane::{Authority, SharedAuthority, WorkloadSocket, istio_ca, linkerd};
-use meshtax_dataplane::{LinkerdEndpoint, LinkerdInbound, LinkerdServices, Workload};
+use meshtax_dataplane::{
+    HttpRule, LinkerdEndpoint, LinkerdInbound, LinkerdPort, LinkerdService, LinkerdServices,
+    Workload,
+};
 use prost::Message as _;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, SocketAddrUnix,
@@ -148,15 +151,27 @@ fn istios_certificate_service_signs_what_a_request_names() {
     assert_eq!(elsewhere.unwrap_err().code(), Code::Unavailable);
 }
 
+const SERVICE: &str = "server.default.svc.cluster.local";
+
+/// Two replicas of a service, with a port of HTTP and one of opaque TCP.
 fn services(inbound: LinkerdInbound) -> LinkerdServices {
+    let port = |number, opaque| LinkerdPort { number, opaque };
+    let endpoint = |last| LinkerdEndpoint {
+        address: Ipv4Addr::new(10, 77, 2, last),
+        ports: vec![port(8080, false), port(8081, true)],
+        identity: Some(SERVER.into()),
+        inbound_port: 4143,
+    };
     LinkerdServices {
-        endpoints: vec![LinkerdEndpoint {
-            address: Ipv4Addr::new(10, 77, 2, 10),
-            port: 8080,
-            identity: Some(SERVER.into()),
-            inbound_port: 4143,
-        }],
-        inbound,
+        endpoints: vec![endpoint(10), endpoint(12)],
+        service: Some(LinkerdService {
+            name: SERVICE.into(),
+            address: Ipv4Addr::new(10, 77, 8, 1),
+        }),
+        inbound: vec![
+            (port(8080, false), inbound.clone()),
+            (port(8081, true), inbound),
+        ],
     }
 }
 
@@ -228,8 +243,10 @@ fn linkerds_policies_are_those_of_the_level() {
         (
             LinkerdInbound::Routes {
                 identity: client(),
-                method: "GET".into(),
-                prefixes: vec!["/allowed".into()],
+                rules: vec![HttpRule {
+                    method: "GET".into(),
+                    prefixes: vec!["/allowed".into()],
+                }],
             },
             0,
             2,
@@ -273,6 +290,39 @@ fn linkerds_policies_are_those_of_the_level() {
             "{inbound:?}"
         );
     }
+}
+
+/// As the proxy goes on from a service's address: the policy names a destination, which has endpoints.
+#[test]
+fn linkerd_balances_a_services_address_over_its_pods() {
+    let (_server, url, _) = linkerd_at(LinkerdInbound::AllAuthenticated);
+    within(async {
+        let mut policies = OutboundPoliciesClient::connect(url.clone()).await.unwrap();
+        let mut destinations = DestinationClient::connect(url).await.unwrap();
+        for (port, opaque) in [(8080, false), (8081, true)] {
+            let address: SocketAddr = format!("10.77.8.1:{port}").parse().unwrap();
+            let asked = TrafficSpec {
+                target: Some(traffic_spec::Target::Addr(address.into())),
+                ..TrafficSpec::default()
+            };
+            let policy = policies.get(asked).await.unwrap().into_inner();
+            let kind = policy.protocol.unwrap().kind.unwrap();
+            let is_opaque = matches!(kind, outbound::proxy_protocol::Kind::Opaque(_));
+            assert_eq!(is_opaque, opaque);
+            let path = format!("{SERVICE}:{port}");
+            assert!(format!("{kind:?}").contains(&path), "{kind:?}");
+            let asked = GetDestination {
+                path,
+                ..GetDestination::default()
+            };
+            let mut updates = destinations.get(asked).await.unwrap().into_inner();
+            let update = updates.message().await.unwrap().unwrap().update;
+            let Some(update::Update::Add(set)) = update else {
+                panic!("{update:?}");
+            };
+            assert_eq!(set.addrs.len(), 2);
+        }
+    });
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::net::Ipv4Addr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::Place;
+use crate::{HttpRule, Place};
 
 /// A service of a control plane, at 127.0.0.1 or on a Unix socket.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -19,12 +19,13 @@ pub enum ControlService {
         /// The name that its certificate is for.
         dns_name: String,
     },
-    /// ztunnel's workload socket, on which it is told of the pod.
+    /// ztunnel's workload socket, on which it is told of its node's pods.
     WorkloadSocket {
         /// The socket's path.
         path: String,
-        /// The pod as the mesh knows it.
-        workload: Workload,
+        /// The pods of this node as the mesh knows them: of the servers' first all replicas, then
+        /// the waypoint if it is captured.
+        workloads: Vec<Workload>,
     },
     /// Linkerd's identity, destination and policy services, in clear.
     Linkerd {
@@ -53,8 +54,29 @@ pub struct Workload {
 pub struct LinkerdServices {
     /// Pods that it may call.
     pub endpoints: Vec<LinkerdEndpoint>,
-    /// Who may call its application.
-    pub inbound: LinkerdInbound,
+    /// The service that all of them stand behind, if it is called by an address of its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub service: Option<LinkerdService>,
+    /// Who may call its application's ports.
+    pub inbound: Vec<(LinkerdPort, LinkerdInbound)>,
+}
+
+/// A service as Linkerd's controllers know it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LinkerdService {
+    /// Its name in the cluster's DNS.
+    pub name: String,
+    /// Its virtual address. Its ports are those of its pods.
+    pub address: Ipv4Addr,
+}
+
+/// A port of an application as Linkerd knows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LinkerdPort {
+    /// Its number.
+    pub number: u16,
+    /// Whether its bytes are carried without a look at them.
+    pub opaque: bool,
 }
 
 /// A pod as Linkerd's destination controller knows it.
@@ -62,8 +84,8 @@ pub struct LinkerdServices {
 pub struct LinkerdEndpoint {
     /// Its address.
     pub address: Ipv4Addr,
-    /// Its application's port.
-    pub port: u16,
+    /// Its application's ports.
+    pub ports: Vec<LinkerdPort>,
     /// Its identity; `None`: it is not meshed.
     pub identity: Option<String>,
     /// Its proxy's inbound port.
@@ -87,9 +109,7 @@ pub enum LinkerdInbound {
     Routes {
         /// The identity.
         identity: String,
-        /// The HTTP method.
-        method: String,
-        /// How the paths begin.
-        prefixes: Vec<String>,
+        /// What is allowed.
+        rules: Vec<HttpRule>,
     },
 }

@@ -8,10 +8,12 @@
 #![forbid(unsafe_code)]
 
 mod control;
+mod envoy;
 mod envoy_sidecar;
 mod limit;
 mod linkerd;
 mod sabotage;
+mod waypoint;
 mod ztunnel;
 
 use std::collections::BTreeMap;
@@ -21,7 +23,10 @@ use meshtax_model::experiment::PolicyLevel;
 use meshtax_model::trial::ComponentRole;
 use serde::{Deserialize, Serialize};
 
-pub use control::{ControlService, LinkerdEndpoint, LinkerdInbound, LinkerdServices, Workload};
+pub use control::{
+    ControlService, LinkerdEndpoint, LinkerdInbound, LinkerdPort, LinkerdService, LinkerdServices,
+    Workload,
+};
 pub use limit::{LimitProxyConfig, LimitSide, LimitTls};
 pub use sabotage::Sabotage;
 
@@ -35,10 +40,16 @@ pub const PROXY_MARK: u32 = 1337;
 pub const TRUST_DOMAIN: &str = "cluster.local";
 /// The path that every policy allows and that the load uses.
 pub const ALLOWED_PATH: &str = "/allowed";
+/// The gRPC method that every policy allows. It begins otherwise than [`ALLOWED_PATH`]: a POST there
+/// is forbidden.
+pub const ALLOWED_CALL: &str = "/meshtax.Load/Call";
 /// The path at which the test application says what it received. Policies allow it.
 pub const ECHO_PATH: &str = "/_meshtax/echo";
 /// A path that no `l7` policy allows.
 pub const FORBIDDEN_PATH: &str = "/forbidden";
+
+/// The service's name in the cluster's DNS.
+pub const SERVICE_NAME: &str = "server.default.svc.cluster.local";
 
 /// A workload's SPIFFE identity, as Istio forms it.
 #[must_use]
@@ -55,10 +66,11 @@ pub struct DataPlane {
     pub levels: &'static [PolicyLevel],
     /// What really runs, and what it stands for.
     pub summary: &'static str,
-    /// The program that its proxies run; `None`: there are no proxies.
-    pub needs: Option<Program>,
+    /// The programs that its proxies run; none: there are no proxies.
+    pub needs: &'static [Program],
     /// What a reader of its figures must know.
     pub note: Option<&'static str>,
+    waypoint: bool,
     build: fn(&Site, PolicyLevel) -> Blueprint,
 }
 
@@ -68,13 +80,16 @@ pub const DATA_PLANES: &[DataPlane] = &[
         name: "none",
         levels: &[],
         summary: "nothing in the path: the baseline",
-        needs: None,
+        needs: &[],
         note: None,
-        build: |_, _| Blueprint::direct(),
+        waypoint: false,
+        build: |site, _| Blueprint::direct(site),
     },
     limit::LIMIT_L4,
     limit::LIMIT_MTLS,
     ztunnel::DATA_PLANE,
+    waypoint::DATA_PLANE,
+    waypoint::SANDWICH,
     linkerd::DATA_PLANE,
     envoy_sidecar::HTTP,
     envoy_sidecar::TCP,
@@ -87,6 +102,18 @@ pub fn find(name: &str) -> Option<&'static DataPlane> {
 }
 
 impl DataPlane {
+    /// The programs that it needs and that are not meshtax itself.
+    pub fn foreign_programs(&self) -> impl Iterator<Item = Program> {
+        let needed = self.needs.iter().copied();
+        needed.filter(|program| Program::FOREIGN.contains(program))
+    }
+
+    /// Whether a proxy of the whole service's stands between client and server.
+    #[must_use]
+    pub fn has_waypoint(&self) -> bool {
+        self.waypoint
+    }
+
     /// What is to be started and proven for one pair of pods.
     ///
     /// `level` is `None` for the data plane `none`. `sabotage` breaks the result on purpose
@@ -99,7 +126,7 @@ impl DataPlane {
         sabotage: Option<Sabotage>,
     ) -> Blueprint {
         let Some(level) = level else {
-            return Blueprint::direct();
+            return Blueprint::direct(site);
         };
         match sabotage {
             None => (self.build)(site, level),
@@ -113,17 +140,107 @@ impl DataPlane {
 pub struct Site {
     /// The client's pod.
     pub client: Pod,
-    /// The server's pod.
+    /// The server's pod; of several replicas the first.
     pub server: Pod,
-    /// The application's port in the server's pod.
+    /// The service's other replicas, of the same identity and on the same node.
+    pub more_servers: Vec<Pod>,
+    /// Where a mesh's proxy for the whole service stands, on the servers' node, if it has one.
+    pub waypoint: Pod,
+    /// The address that clients call: the service's own, or the server's pod's.
+    pub called: Ipv4Addr,
+    /// The application's port in the server's pod, where it speaks HTTP/1.1.
     pub app_port: u16,
+    /// Its further ports.
+    pub more_ports: Vec<AppPort>,
     /// Worker threads of each proxy.
     pub workers: u32,
+}
+
+/// What is spoken on a port of the application, as it is declared to the mesh.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Speaks {
+    /// HTTP/1.1.
+    Http1,
+    /// HTTP/2, gRPC included.
+    Http2,
+    /// Bytes that no proxy is to look at.
+    Tcp,
+}
+
+/// A port of the application.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AppPort {
+    /// Its number.
+    pub number: u16,
+    /// What is spoken there.
+    pub speaks: Speaks,
+    /// A path that is asked for there and that policies allow besides the usual ones.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path: Option<String>,
+}
+
+/// Requests that an `l7` policy allows.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HttpRule {
+    /// The HTTP method.
+    pub method: String,
+    /// How the paths begin.
+    pub prefixes: Vec<String>,
+}
+
+impl Site {
+    /// All replicas of the service.
+    pub fn servers(&self) -> impl Iterator<Item = &Pod> {
+        std::iter::once(&self.server).chain(&self.more_servers)
+    }
+
+    /// All ports of the application.
+    #[must_use]
+    pub fn ports(&self) -> Vec<AppPort> {
+        let first = AppPort {
+            number: self.app_port,
+            speaks: Speaks::Http1,
+            path: None,
+        };
+        std::iter::once(first)
+            .chain(self.more_ports.iter().cloned())
+            .collect()
+    }
+
+    /// What an `l7` policy allows the client.
+    #[must_use]
+    pub fn http_rules(&self) -> Vec<HttpRule> {
+        let own = self.more_ports.iter().filter_map(|port| port.path.clone());
+        let mut rules = vec![HttpRule {
+            method: "GET".into(),
+            prefixes: [ALLOWED_PATH, ECHO_PATH]
+                .map(String::from)
+                .into_iter()
+                .chain(own)
+                .collect(),
+        }];
+        if self.more_ports.iter().any(|p| p.speaks == Speaks::Http2) {
+            rules.push(HttpRule {
+                method: "POST".into(),
+                prefixes: vec![ALLOWED_CALL.into()],
+            });
+        }
+        rules
+    }
+
+    /// The service's virtual address, if clients call that.
+    #[must_use]
+    pub fn virtual_address(&self) -> Option<Ipv4Addr> {
+        Some(self.called).filter(|called| *called != self.server.address)
+    }
 }
 
 /// One pod.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pod {
+    /// Its name, unique among the variant's pods.
+    pub name: String,
     /// Its address.
     pub address: Ipv4Addr,
     /// Its service account: the last part of its identity.
@@ -365,10 +482,15 @@ pub enum Probe {
     },
     /// A client without a mesh, speaking plain HTTP to the server's pod, is refused.
     PlaintextOutsider,
-    /// Enough frames and bytes both ways on the expected port between the two pods.
+    /// A further port of the application answers through the whole path.
+    Carries {
+        /// The port.
+        port: AppPort,
+    },
+    /// Enough frames and bytes both ways between the two pods, on expected ports only.
     OnTheWire {
-        /// The server's port as seen on the link.
-        port: u16,
+        /// The server's ports that may be seen on the link.
+        ports: Vec<u16>,
     },
     /// Whether the canary is readable in what was captured.
     Canary {
@@ -377,6 +499,16 @@ pub enum Probe {
     },
     /// A TLS 1.3 ServerHello on the expected port.
     Handshake,
+    /// A client with this identity that goes past the waypoint, straight to the server, is refused.
+    AroundTheWaypoint {
+        /// The SPIFFE identity.
+        identity: String,
+    },
+    /// Between the waypoint and the servers: TLS 1.3 at this port only, and the canary unreadable.
+    BehindTheWaypoint {
+        /// The servers' port as seen at the waypoint's pod.
+        port: u16,
+    },
 }
 
 /// How a prober speaks TLS to the server's side, past the client's proxy.
@@ -393,6 +525,9 @@ pub struct DirectTls {
     /// Whether requests go through an HBONE tunnel: HTTP/2 `CONNECT` to the application.
     #[serde(default)]
     pub hbone: bool,
+    /// Whether that is the waypoint, and not the server's pod.
+    #[serde(default)]
+    pub at_waypoint: bool,
 }
 
 /// All of a variant that differs from other variants.
@@ -402,6 +537,12 @@ pub struct Blueprint {
     pub client: PodBlueprint,
     /// In the server's pod.
     pub server: PodBlueprint,
+    /// In the pods of the other replicas, in their order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub more_servers: Vec<PodBlueprint>,
+    /// In the waypoint's pod; `None`: there is no waypoint.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waypoint: Option<PodBlueprint>,
     /// Run in this order; all must pass.
     pub probes: Vec<Probe>,
     /// For the probes that speak TLS themselves.
@@ -413,41 +554,56 @@ pub struct Blueprint {
 impl Blueprint {
     /// Nothing in the path.
     #[must_use]
-    pub fn direct() -> Self {
+    pub fn direct(site: &Site) -> Self {
         Self {
             client: PodBlueprint::default(),
             server: PodBlueprint::default(),
-            probes: vec![
-                Probe::Permitted,
-                Probe::OnTheWire { port: APP_PORT },
-                Probe::Canary { readable: true },
-            ],
+            more_servers: vec![PodBlueprint::default(); site.more_servers.len()],
+            waypoint: None,
+            probes: direct_probes(site),
             direct_tls: DirectTls::default(),
             proxy_port: None,
         }
     }
 
-    /// Sidecars on both ends, redirected into as Istio does.
-    fn sidecars(client: (Vec<PodFile>, Process), server: (Vec<PodFile>, Process)) -> Self {
-        let redirect = |outbound_to, inbound_to| Redirect {
-            outbound_to,
-            inbound_to,
-            own: Own::mark(PROXY_MARK),
-            ..Redirect::default()
+    /// The pods that a service has, each with what it is given.
+    #[must_use]
+    pub fn servers<'a>(&'a self, site: &'a Site) -> Vec<(&'a Pod, &'a PodBlueprint)> {
+        let blueprints = std::iter::once(&self.server).chain(&self.more_servers);
+        site.servers().zip(blueprints).collect()
+    }
+
+    /// All of them, to be changed.
+    fn servers_mut(&mut self) -> impl Iterator<Item = &mut PodBlueprint> {
+        std::iter::once(&mut self.server).chain(&mut self.more_servers)
+    }
+
+    /// Sidecars in the client's and in each server's pod, redirected into as Istio does.
+    fn sidecars(
+        site: &Site,
+        side: impl Fn(&Pod, ComponentRole) -> (Vec<PodFile>, Process),
+    ) -> Self {
+        let pod = |pod: &Pod, role| {
+            let (files, process) = side(pod, role);
+            let is_client = role == ComponentRole::ClientProxy;
+            PodBlueprint {
+                files,
+                redirect: Redirect {
+                    outbound_to: is_client.then_some(PORT_OUTBOUND),
+                    inbound_to: (!is_client).then_some(PORT_INBOUND),
+                    own: Own::mark(PROXY_MARK),
+                    ..Redirect::default()
+                },
+                control: Vec::new(),
+                processes: vec![process],
+            }
         };
+        let server = |server: &Pod| pod(server, ComponentRole::ServerProxy);
         Self {
-            client: PodBlueprint {
-                files: client.0,
-                redirect: redirect(Some(PORT_OUTBOUND), None),
-                control: Vec::new(),
-                processes: vec![client.1],
-            },
-            server: PodBlueprint {
-                files: server.0,
-                redirect: redirect(None, Some(PORT_INBOUND)),
-                control: Vec::new(),
-                processes: vec![server.1],
-            },
+            client: pod(&site.client, ComponentRole::ClientProxy),
+            server: server(&site.server),
+            more_servers: site.more_servers.iter().map(server).collect(),
+            waypoint: None,
             probes: Vec::new(),
             direct_tls: DirectTls::default(),
             proxy_port: Some(PORT_INBOUND),
@@ -458,17 +614,42 @@ impl Blueprint {
 /// The application's port in every server pod, and so what is seen on the link.
 pub const APP_PORT: u16 = 8080;
 
+/// The probes of having nothing in the path.
+fn direct_probes(site: &Site) -> Vec<Probe> {
+    let mut probes = vec![Probe::Permitted];
+    probes.extend(carries(site, None));
+    probes.push(Probe::OnTheWire {
+        ports: port_numbers(site),
+    });
+    probes.push(Probe::Canary { readable: true });
+    probes
+}
+
+/// Every further port of the application is tried, where the level has an answer for it.
+fn carries(site: &Site, level: Option<PolicyLevel>) -> impl Iterator<Item = Probe> {
+    let judged =
+        move |port: &&AppPort| port.speaks != Speaks::Tcp || level != Some(PolicyLevel::L7);
+    let ports = site.more_ports.iter().filter(judged).cloned();
+    ports.map(|port| Probe::Carries { port })
+}
+
+fn port_numbers(site: &Site) -> Vec<u16> {
+    site.ports().iter().map(|port| port.number).collect()
+}
+
 /// What the probes of a data plane look at.
 struct Looks {
     /// The port in the client's pod at which its proxy takes connections.
     client_port: u16,
     /// The port in the server's pod at which its proxy takes connections.
     server_port: u16,
-    /// The port of the server's pod as seen on the link.
-    wire_port: u16,
+    /// The ports of the server's pod as seen on the link.
+    wire_ports: Vec<u16>,
     /// How an identity is formed of a service account.
     identity: fn(&str) -> String,
     client_identity: ClientIdentityFrom,
+    /// Whose identity the client's proxy is shown.
+    server_service_account: String,
 }
 
 impl Looks {
@@ -477,9 +658,10 @@ impl Looks {
         Self {
             client_port: PORT_OUTBOUND,
             server_port: PORT_INBOUND,
-            wire_port: site.app_port,
+            wire_ports: port_numbers(site),
             identity: spiffe_id,
             client_identity,
+            server_service_account: site.server.service_account.clone(),
         }
     }
 
@@ -493,10 +675,11 @@ impl Looks {
                 server_port: self.server_port,
             },
         ];
+        probes.extend(carries(site, Some(level)));
         if level >= PolicyLevel::Mtls {
             probes.extend([
                 Probe::ServerIdentity {
-                    expected: identity(&site.server.service_account),
+                    expected: identity(&self.server_service_account),
                     client: identity(&site.client.service_account),
                 },
                 Probe::ClientIdentity {
@@ -524,8 +707,9 @@ impl Looks {
                 },
             ]);
         }
-        let port = self.wire_port;
-        probes.push(Probe::OnTheWire { port });
+        probes.push(Probe::OnTheWire {
+            ports: self.wire_ports,
+        });
         probes.push(Probe::Canary {
             readable: level == PolicyLevel::Plaintext,
         });
@@ -557,6 +741,7 @@ mod tests {
 
     pub(crate) fn site() -> Site {
         let pod = |last, service_account: &str| Pod {
+            name: service_account.into(),
             address: Ipv4Addr::new(10, 0, last, 10),
             service_account: service_account.into(),
             directory: format!("/lab/{service_account}"),
@@ -564,7 +749,11 @@ mod tests {
         Site {
             client: pod(1, "client"),
             server: pod(2, "server"),
+            more_servers: Vec::new(),
+            waypoint: pod(3, "waypoint"),
+            called: Ipv4Addr::new(10, 0, 2, 10),
             app_port: APP_PORT,
+            more_ports: Vec::new(),
             workers: 1,
         }
     }

@@ -18,8 +18,9 @@ pub(crate) const LIMIT_L4: DataPlane = DataPlane {
     name: "limit-l4",
     levels: &[PolicyLevel::Plaintext],
     summary: "a minimal proxy pair built into meshtax that only hands bytes on: the floor of being in the path",
-    needs: Some(Program::LimitProxy),
+    needs: &[Program::LimitProxy],
     note: Some("no encryption, no parsing, no statistics, no policy: what two more hops cost"),
+    waypoint: false,
     build: blueprint,
 };
 
@@ -27,8 +28,9 @@ pub(crate) const LIMIT_MTLS: DataPlane = DataPlane {
     name: "limit-mtls",
     levels: &[PolicyLevel::Mtls],
     summary: "a minimal mutual-TLS proxy pair built into meshtax: the floor any user-space proxy pays",
-    needs: Some(Program::LimitProxy),
+    needs: &[Program::LimitProxy],
     note: Some("no parsing, no statistics, no policy: the floor that any user-space proxy pays"),
+    waypoint: false,
     build: blueprint,
 };
 
@@ -76,15 +78,22 @@ pub struct LimitTls {
 }
 
 fn blueprint(site: &Site, level: PolicyLevel) -> Blueprint {
-    let client = side(site, &site.client, LimitSide::Client, level);
-    let server = side(site, &site.server, LimitSide::Server, level);
     Blueprint {
         probes: Looks::at_sidecars(site, ClientIdentityFrom::ProxyLog).probes(site, level),
-        ..Blueprint::sidecars(client, server)
+        ..Blueprint::sidecars(site, |pod, role| side(site, pod, role, level))
     }
 }
 
-fn side(site: &Site, pod: &Pod, side: LimitSide, level: PolicyLevel) -> (Vec<PodFile>, Process) {
+fn side(
+    site: &Site,
+    pod: &Pod,
+    role: ComponentRole,
+    level: PolicyLevel,
+) -> (Vec<PodFile>, Process) {
+    let side = match role {
+        ComponentRole::ClientProxy => LimitSide::Client,
+        _ => LimitSide::Server,
+    };
     let tls = (level >= PolicyLevel::Mtls).then(|| LimitTls {
         chain: pod.path("chain.pem"),
         key: pod.path("key.pem"),
@@ -111,10 +120,7 @@ fn side(site: &Site, pod: &Pod, side: LimitSide, level: PolicyLevel) -> (Vec<Pod
         content: Content::Text(serde_json::to_string_pretty(&config).unwrap_or_default()),
     });
     let process = Process {
-        role: match side {
-            LimitSide::Client => ComponentRole::ClientProxy,
-            LimitSide::Server => ComponentRole::ServerProxy,
-        },
+        role,
         program: Program::LimitProxy,
         arguments: vec![pod.path("limit.json")],
         environment: BTreeMap::new(),

@@ -9,20 +9,21 @@ use meshtax_model::experiment::PolicyLevel;
 use meshtax_model::trial::ComponentRole;
 
 use crate::{
-    ALLOWED_PATH, Blueprint, ClientIdentityFrom, Content, ControlService, DataPlane, DirectTls,
-    ECHO_PATH, LinkerdEndpoint, LinkerdInbound, LinkerdServices, Looks, Own, Place, Pod,
-    PodBlueprint, PodFile, Process, Program, Redirect, Site,
+    AppPort, Blueprint, ClientIdentityFrom, Content, ControlService, DataPlane, DirectTls,
+    LinkerdEndpoint, LinkerdInbound, LinkerdPort, LinkerdService, LinkerdServices, Looks, Own,
+    Place, Pod, PodBlueprint, PodFile, Process, Program, Redirect, SERVICE_NAME, Site, Speaks,
 };
 
 pub(crate) const DATA_PLANE: DataPlane = DataPlane {
     name: "linkerd",
     levels: &[PolicyLevel::Mtls, PolicyLevel::L4, PolicyLevel::L7],
     summary: "two real linkerd2-proxies as sidecars, over their default transport; stands for Linkerd",
-    needs: Some(Program::LinkerdProxy),
+    needs: &[Program::LinkerdProxy],
     note: Some(
         "HTTP/1.1 is carried as HTTP/2 over one connection between the proxies; it parses HTTP at \
          every level, and balances requests; its key exchange is its own choice",
     ),
+    waypoint: false,
     build: blueprint,
 };
 
@@ -43,36 +44,43 @@ fn blueprint(site: &Site, level: PolicyLevel) -> Blueprint {
     let looks = Looks {
         client_port: PORT_OUT,
         server_port: PORT_IN,
-        wire_port: PORT_IN,
+        wire_ports: vec![PORT_IN],
         identity,
         client_identity: ClientIdentityFrom::Header("l5d-client-id".into()),
+        server_service_account: site.server.service_account.clone(),
     };
     let meshed = level >= PolicyLevel::Mtls;
-    let endpoint = LinkerdEndpoint {
-        address: site.server.address,
-        port: site.app_port,
-        identity: meshed.then(|| identity(&site.server.service_account)),
+    let endpoint = |server: &Pod| LinkerdEndpoint {
+        address: server.address,
+        ports: site.ports().iter().map(linkerd_port).collect(),
+        identity: meshed.then(|| identity(&server.service_account)),
         inbound_port: PORT_IN,
     };
+    let client = LinkerdServices {
+        endpoints: site.servers().map(endpoint).collect(),
+        service: site.virtual_address().map(|address| LinkerdService {
+            name: SERVICE_NAME.into(),
+            address,
+        }),
+        inbound: Vec::new(),
+    };
+    let server = |pod: &Pod| {
+        let answers = LinkerdServices {
+            endpoints: Vec::new(),
+            service: None,
+            inbound: site
+                .ports()
+                .iter()
+                .map(|port| (linkerd_port(port), inbound(site, port, level)))
+                .collect(),
+        };
+        sidecar(site, pod, ComponentRole::ServerProxy, answers)
+    };
     Blueprint {
-        client: sidecar(
-            site,
-            &site.client,
-            ComponentRole::ClientProxy,
-            LinkerdServices {
-                endpoints: vec![endpoint],
-                inbound: LinkerdInbound::AllAuthenticated,
-            },
-        ),
-        server: sidecar(
-            site,
-            &site.server,
-            ComponentRole::ServerProxy,
-            LinkerdServices {
-                endpoints: Vec::new(),
-                inbound: inbound(site, level),
-            },
-        ),
+        client: sidecar(site, &site.client, ComponentRole::ClientProxy, client),
+        server: server(&site.server),
+        more_servers: site.more_servers.iter().map(server).collect(),
+        waypoint: None,
         probes: looks.probes(site, level),
         direct_tls: DirectTls {
             server_name: Some(identity(&site.server.service_account)),
@@ -82,17 +90,23 @@ fn blueprint(site: &Site, level: PolicyLevel) -> Blueprint {
     }
 }
 
-fn inbound(site: &Site, level: PolicyLevel) -> LinkerdInbound {
+fn linkerd_port(port: &AppPort) -> LinkerdPort {
+    LinkerdPort {
+        number: port.number,
+        opaque: port.speaks == Speaks::Tcp,
+    }
+}
+
+fn inbound(site: &Site, port: &AppPort, level: PolicyLevel) -> LinkerdInbound {
     let client = identity(&site.client.service_account);
     match level {
         PolicyLevel::Plaintext => LinkerdInbound::Anyone,
         PolicyLevel::Mtls => LinkerdInbound::AllAuthenticated,
-        PolicyLevel::L4 => LinkerdInbound::Client { identity: client },
-        PolicyLevel::L7 => LinkerdInbound::Routes {
+        PolicyLevel::L7 if port.speaks != Speaks::Tcp => LinkerdInbound::Routes {
             identity: client,
-            method: "GET".into(),
-            prefixes: vec![ALLOWED_PATH.into(), ECHO_PATH.into()],
+            rules: site.http_rules(),
         },
+        PolicyLevel::L4 | PolicyLevel::L7 => LinkerdInbound::Client { identity: client },
     }
 }
 
@@ -132,6 +146,7 @@ fn sidecar(site: &Site, pod: &Pod, role: ComponentRole, answers: LinkerdServices
 fn environment(site: &Site, pod: &Pod) -> BTreeMap<String, Content> {
     let services = format!("127.0.0.1:{PORT_SERVICES}");
     let listen = |port: u16| format!("0.0.0.0:{port}");
+    let ports: Vec<String> = site.ports().iter().map(|p| p.number.to_string()).collect();
     [
         ("LOG", "warn,linkerd=warn".to_owned()),
         ("DESTINATION_SVC_ADDR", services.clone()),
@@ -139,7 +154,7 @@ fn environment(site: &Site, pod: &Pod) -> BTreeMap<String, Content> {
         ("IDENTITY_SVC_ADDR", services),
         (
             "POLICY_WORKLOAD",
-            format!("{{\"ns\":\"default\",\"pod\":\"{}\"}}", pod.service_account),
+            format!("{{\"ns\":\"default\",\"pod\":\"{}\"}}", pod.name),
         ),
         ("DESTINATION_CONTEXT", "{\"ns\":\"default\"}".to_owned()),
         ("DESTINATION_PROFILE_NETWORKS", "10.0.0.0/8".to_owned()),
@@ -148,7 +163,7 @@ fn environment(site: &Site, pod: &Pod) -> BTreeMap<String, Content> {
         ("IDENTITY_DIR", pod.directory.clone()),
         ("IDENTITY_TOKEN_FILE", pod.path("token")),
         ("IDENTITY_LOCAL_NAME", identity(&pod.service_account)),
-        ("INBOUND_PORTS", site.app_port.to_string()),
+        ("INBOUND_PORTS", ports.join(",")),
         ("INBOUND_IPS", pod.address.to_string()),
         ("INBOUND_DEFAULT_POLICY", "deny".to_owned()),
         ("OUTBOUND_LISTEN_ADDR", format!("127.0.0.1:{PORT_OUT}")),

@@ -3,7 +3,7 @@
 use meshtax_model::experiment::PolicyLevel;
 use serde::{Deserialize, Serialize};
 
-use crate::{Blueprint, PodBlueprint, Site};
+use crate::{Blueprint, Site};
 
 /// One way to break a variant. Its probes stay those of the promised level.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -70,14 +70,15 @@ impl Sabotage {
         };
         match self {
             Self::NoClientRedirect => broken.client.redirect.outbound_to = None,
-            Self::NoServerRedirect => broken.server.redirect.inbound_to = None,
+            Self::NoServerRedirect => without_server_redirect(&mut broken),
             Self::NoRedirect => {
                 broken.client.redirect.outbound_to = None;
-                broken.server.redirect.inbound_to = None;
+                without_server_redirect(&mut broken);
             }
             Self::NoProxy => {
                 broken.client.processes.clear();
-                broken.server.processes.clear();
+                broken.servers_mut().for_each(|pod| pod.processes.clear());
+                broken.waypoint = None;
             }
             _ => {}
         }
@@ -92,7 +93,13 @@ impl Sabotage {
 
 const WRONG: &str = "impostor";
 
-/// The server's pod as of another workload; the client's still expects the right one.
+fn without_server_redirect(blueprint: &mut Blueprint) {
+    for pod in blueprint.servers_mut() {
+        pod.redirect.inbound_to = None;
+    }
+}
+
+/// The server's pods as of another workload; the client's still expects the right one.
 fn build_with_server(
     site: &Site,
     level: PolicyLevel,
@@ -100,7 +107,13 @@ fn build_with_server(
 ) -> Blueprint {
     let mut wrong = site.clone();
     wrong.server.service_account = WRONG.into();
-    with_server(build(site, level), build(&wrong, level).server)
+    for server in &mut wrong.more_servers {
+        server.service_account = WRONG.into();
+    }
+    Blueprint {
+        client: build(site, level).client,
+        ..build(&wrong, level)
+    }
 }
 
 fn build_with_client(
@@ -113,12 +126,5 @@ fn build_with_client(
     Blueprint {
         client: build(&wrong, level).client,
         ..build(site, level)
-    }
-}
-
-fn with_server(blueprint: Blueprint, server: PodBlueprint) -> Blueprint {
-    Blueprint {
-        server,
-        ..blueprint
     }
 }

@@ -9,28 +9,29 @@ use std::collections::BTreeMap;
 
 use meshtax_model::experiment::PolicyLevel;
 use meshtax_model::trial::ComponentRole;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::{
     Blueprint, ClientIdentityFrom, Content, ControlService, DataPlane, DirectTls, Looks, Own,
     PORT_INBOUND, PORT_OUTBOUND, Place, Pod, PodBlueprint, PodFile, Process, Program, Redirect,
-    Site, TRUST_DOMAIN, Workload, spiffe_id,
+    SERVICE_NAME, Site, TRUST_DOMAIN, Workload, spiffe_id,
 };
 
 pub(crate) const DATA_PLANE: DataPlane = DataPlane {
     name: "ztunnel",
     levels: &[PolicyLevel::Mtls, PolicyLevel::L4],
     summary: "the real ztunnel, one per node, in-pod redirection, HBONE; stands for Istio ambient at L4",
-    needs: Some(Program::Ztunnel),
+    needs: &[Program::Ztunnel],
     note: Some(
         "connections between nodes share one HTTP/2 tunnel, encrypted with AES-256-GCM; it does not \
          parse HTTP, and balances connections, not requests",
     ),
+    waypoint: false,
     build: blueprint,
 };
 
 /// Where a meshed pod takes HBONE.
-const PORT_HBONE: u16 = 15008;
+pub(crate) const PORT_HBONE: u16 = 15008;
 const PORT_METRICS: u16 = 15020;
 const PORT_CA: u16 = 15012;
 const CA_NAME: &str = "istiod.istio-system.svc";
@@ -51,36 +52,92 @@ fn blueprint(site: &Site, level: PolicyLevel) -> Blueprint {
     let looks = Looks {
         client_port: PORT_OUTBOUND,
         server_port: PORT_HBONE,
-        wire_port: PORT_HBONE,
+        wire_ports: vec![PORT_HBONE],
         identity: spiffe_id,
         client_identity: metrics,
+        server_service_account: site.server.service_account.clone(),
     };
     Blueprint {
-        client: node(site, &site.client, ComponentRole::ClientProxy, level),
-        server: node(site, &site.server, ComponentRole::ServerProxy, level),
+        client: node(site, Node::Client, &Mesh::of(level)),
+        server: node(site, Node::Server, &Mesh::of(level)),
+        // What serves the node stands with the first of its pods.
+        more_servers: site.more_servers.iter().map(|_| captured()).collect(),
+        waypoint: None,
         probes: looks.probes(site, level),
         direct_tls: DirectTls {
             alpn: vec!["h2".into()],
             port: Some(PORT_HBONE),
             server_name: None,
             hbone: true,
+            at_waypoint: false,
         },
         proxy_port: Some(PORT_HBONE),
     }
 }
 
-fn node(site: &Site, pod: &Pod, role: ComponentRole, level: PolicyLevel) -> PodBlueprint {
-    let socket = pod.path("ztunnel.sock");
-    let file = |name: &str, content| PodFile {
-        name: name.into(),
-        content,
-    };
+/// What the ztunnels are told besides who is there.
+pub(crate) struct Mesh {
+    pub(crate) level: PolicyLevel,
+    /// All traffic to the servers goes through the waypoint.
+    pub(crate) waypoint: Option<Waypoint>,
+}
+
+impl Mesh {
+    fn of(level: PolicyLevel) -> Self {
+        Self {
+            level,
+            waypoint: None,
+        }
+    }
+
+    fn is_sandwiched(&self) -> bool {
+        matches!(self.waypoint, Some(Waypoint::Sandwiched { .. }))
+    }
+}
+
+/// How a waypoint is reached.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Waypoint {
+    /// It speaks HBONE itself, with its own certificate.
+    SpeaksHbone,
+    /// Its node's ztunnel speaks HBONE for it, and hands connections on at this port, with whose
+    /// they are in front (PROXY protocol).
+    Sandwiched {
+        /// Where the waypoint takes them.
+        port: u16,
+    },
+}
+
+/// A node with its pods.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Node {
+    Client,
+    Server,
+}
+
+impl Node {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Client => "node-of-client",
+            Self::Server => "node-of-server",
+        }
+    }
+
+    /// Those that its ztunnel serves.
+    fn pods<'a>(self, site: &'a Site, mesh: &Mesh) -> Vec<&'a Pod> {
+        match self {
+            Self::Client => vec![&site.client],
+            Self::Server => {
+                let waypoint = mesh.is_sandwiched().then_some(&site.waypoint);
+                site.servers().chain(waypoint).collect()
+            }
+        }
+    }
+}
+
+/// A pod whose traffic goes to its node's ztunnel.
+pub(crate) fn captured() -> PodBlueprint {
     PodBlueprint {
-        files: vec![
-            file("ztunnel.yaml", Content::Text(state(site, level))),
-            file("root.pem", Content::TrustAnchor),
-            file("token", Content::Text("meshtax".into())),
-        ],
         redirect: Redirect {
             outbound_to: Some(PORT_OUTBOUND),
             inbound_to: Some(PORT_INBOUND),
@@ -88,6 +145,27 @@ fn node(site: &Site, pod: &Pod, role: ComponentRole, level: PolicyLevel) -> PodB
             inbound_except: Some(PORT_HBONE),
             keeps_source: true,
         },
+        ..PodBlueprint::default()
+    }
+}
+
+/// The first pod of a node, and what serves the node.
+pub(crate) fn node(site: &Site, node: Node, mesh: &Mesh) -> PodBlueprint {
+    let (pod, role) = match node {
+        Node::Client => (&site.client, ComponentRole::ClientProxy),
+        Node::Server => (&site.server, ComponentRole::ServerProxy),
+    };
+    let socket = pod.path("ztunnel.sock");
+    let file = |name: &str, content| PodFile {
+        name: name.into(),
+        content,
+    };
+    PodBlueprint {
+        files: vec![
+            file("ztunnel.yaml", Content::Text(state(site, mesh))),
+            file("root.pem", Content::TrustAnchor),
+            file("token", Content::Text("meshtax".into())),
+        ],
         control: vec![
             ControlService::IstioCa {
                 place: Place::Node,
@@ -96,27 +174,28 @@ fn node(site: &Site, pod: &Pod, role: ComponentRole, level: PolicyLevel) -> PodB
             },
             ControlService::WorkloadSocket {
                 path: socket.clone(),
-                workload: workload(pod),
+                workloads: node.pods(site, mesh).into_iter().map(workload).collect(),
             },
         ],
         processes: vec![Process {
             role,
             program: Program::Ztunnel,
             arguments: vec!["proxy".into(), "ztunnel".into()],
-            environment: environment(site, pod, &socket),
+            environment: environment(site, node, pod, &socket),
             place: Place::Node,
         }],
+        ..captured()
     }
 }
 
-fn environment(site: &Site, pod: &Pod, socket: &str) -> BTreeMap<String, Content> {
+fn environment(site: &Site, node: Node, pod: &Pod, socket: &str) -> BTreeMap<String, Content> {
     [
         // ztunnel logs every connection by default: access logs are off for all alike.
         ("RUST_LOG", "warn".to_owned()),
         ("XDS_ADDRESS", String::new()),
         ("LOCAL_XDS_PATH", pod.path("ztunnel.yaml")),
         ("CLUSTER_ID", "Kubernetes".to_owned()),
-        ("NODE_NAME", node_name(pod)),
+        ("NODE_NAME", node.name().to_owned()),
         ("PROXY_MODE", "shared".to_owned()),
         ("INPOD_UDS", socket.to_owned()),
         ("CA_ADDRESS", format!("https://127.0.0.1:{PORT_CA}")),
@@ -135,21 +214,17 @@ fn environment(site: &Site, pod: &Pod, socket: &str) -> BTreeMap<String, Content
     .collect()
 }
 
-fn node_name(pod: &Pod) -> String {
-    format!("node-of-{}", pod.service_account)
-}
-
 fn workload(pod: &Pod) -> Workload {
     Workload {
         uid: uid(pod),
-        name: pod.service_account.clone(),
+        name: pod.name.clone(),
         namespace: "default".into(),
         service_account: pod.service_account.clone(),
     }
 }
 
 fn uid(pod: &Pod) -> String {
-    format!("Kubernetes//Pod/default/{}", pod.service_account)
+    format!("Kubernetes//Pod/default/{}", pod.name)
 }
 
 /// A policy of ztunnel's, for the workloads that name it.
@@ -162,7 +237,8 @@ struct Policy {
 }
 
 /// What Istio's control plane would tell of the server's pod.
-fn policies(site: &Site, level: PolicyLevel) -> Vec<Policy> {
+fn policies(site: &Site, mesh: &Mesh) -> Vec<Policy> {
+    let level = mesh.level;
     let mut policies = Vec::new();
     if level >= PolicyLevel::Mtls {
         // PeerAuthentication STRICT reaches ztunnel as a denial of whoever has no principal.
@@ -174,11 +250,15 @@ fn policies(site: &Site, level: PolicyLevel) -> Vec<Policy> {
         });
     }
     if level >= PolicyLevel::L4 {
-        let client = site.client.identity();
-        let principal = client.trim_start_matches("spiffe://");
+        // Behind a waypoint nobody else is let through: what it judges must not be gone around.
+        let (name, allowed) = match mesh.waypoint {
+            Some(_) => ("allow-waypoint", site.waypoint.identity()),
+            None => ("allow-client", site.client.identity()),
+        };
+        let principal = allowed.trim_start_matches("spiffe://");
         policies.push(Policy {
             namespace: "default",
-            name: "allow-client",
+            name,
             action: "Allow",
             rule: format!("principals: [!Exact \"{principal}\"]"),
         });
@@ -186,10 +266,11 @@ fn policies(site: &Site, level: PolicyLevel) -> Vec<Policy> {
     policies
 }
 
-/// Its local configuration: both pods, and the policies of the server's. YAML, of which JSON is a part:
+/// Its local configuration: all pods, the service if it has an address of its own, and the policies of the server's. YAML, of which JSON is a part:
 /// a principal's kind of match is a YAML tag, which JSON has not.
-fn state(site: &Site, level: PolicyLevel) -> String {
-    let policies = policies(site, level);
+fn state(site: &Site, mesh: &Mesh) -> String {
+    let level = mesh.level;
+    let policies = policies(site, mesh);
     let names: Vec<String> = policies
         .iter()
         .map(|policy| format!("{}/{}", policy.namespace, policy.name))
@@ -199,27 +280,51 @@ fn state(site: &Site, level: PolicyLevel) -> String {
     } else {
         "TCP"
     };
-    let pod = |pod: &Pod, policies: &[String]| -> Value {
-        json!({
+    // JSON has no numbers for keys, and ztunnel takes no text for ports.
+    let ports: Vec<String> = site
+        .ports()
+        .iter()
+        .map(|p| format!("{0}: {0}", p.number))
+        .collect();
+    let ports = format!("{{{}}}", ports.join(", "));
+    let gateway = json!({
+        "destination": format!("/{}", site.waypoint.address),
+        "hboneMtlsPort": PORT_HBONE,
+    });
+    let workload = |pod: &Pod, node: Node| {
+        let is_server = node == Node::Server;
+        let services = match site.virtual_address() {
+            Some(_) if is_server => format!("{{\"default/{SERVICE_NAME}\": {ports}}}"),
+            _ => "{}".to_owned(),
+        };
+        let mut fields = json!({
             "uid": uid(pod),
-            "name": pod.service_account,
+            "name": pod.name,
             "namespace": "default",
             "trustDomain": TRUST_DOMAIN,
             "serviceAccount": pod.service_account,
             "workloadIps": [pod.address],
             "protocol": protocol,
-            "node": node_name(pod),
+            "node": node.name(),
             "network": "",
             "clusterId": "Kubernetes",
-            "authorizationPolicies": policies,
-            "services": {},
-        })
+            "authorizationPolicies": if is_server { names.as_slice() } else { &[] },
+        });
+        // A service that is called by an address of its own has the waypoint; otherwise its pods.
+        if is_server && site.virtual_address().is_none() && mesh.waypoint.is_some() {
+            fields["waypoint"] = gateway.clone();
+        }
+        let fields = fields.to_string();
+        let fields = fields.trim_end_matches('}');
+        format!("- {fields}, \"services\": {services}}}\n")
     };
-    let mut yaml = format!(
-        "workloads:\n- {}\n- {}\n",
-        pod(&site.client, &[]),
-        pod(&site.server, &names)
-    );
+    let mut yaml = format!("workloads:\n{}", workload(&site.client, Node::Client));
+    for server in site.servers() {
+        yaml.push_str(&workload(server, Node::Server));
+    }
+    if let Some(waypoint) = mesh.waypoint {
+        yaml.push_str(&waypoint_workload(site, waypoint));
+    }
     yaml.push_str(if policies.is_empty() {
         "policies: []\n"
     } else {
@@ -232,6 +337,37 @@ fn state(site: &Site, level: PolicyLevel) -> String {
             policy.name, policy.namespace, policy.action, policy.rule
         ));
     }
-    yaml.push_str("services: []\n");
+    match site.virtual_address() {
+        Some(address) => yaml.push_str(&format!(
+            "services:\n- {{name: server, namespace: default, hostname: {SERVICE_NAME}, \
+             vips: [\"/{address}\"], ports: {ports}{}}}\n",
+            match mesh.waypoint {
+                Some(_) => format!(", waypoint: {gateway}"),
+                None => String::new(),
+            }
+        )),
+        None => yaml.push_str("services: []\n"),
+    }
     yaml
+}
+
+fn waypoint_workload(site: &Site, waypoint: Waypoint) -> String {
+    let pod = &site.waypoint;
+    let mut fields = json!({
+        "uid": uid(pod),
+        "name": pod.name,
+        "namespace": "default",
+        "trustDomain": TRUST_DOMAIN,
+        "serviceAccount": pod.service_account,
+        "workloadIps": [pod.address],
+        "protocol": "HBONE",
+        "node": Node::Server.name(),
+        "network": "",
+        "clusterId": "Kubernetes",
+        "services": {},
+    });
+    if let Waypoint::Sandwiched { port } = waypoint {
+        fields["applicationTunnel"] = json!({"protocol": "PROXY", "port": port});
+    }
+    format!("- {fields}\n")
 }

@@ -232,6 +232,7 @@ impl Engine for FakeEngine {
             outcome: TrialOutcome::Measured {
                 proxy_connections: (variant.data_plane != "none").then_some(32),
                 injected: injected(&variant, &load),
+                replicas: Vec::new(),
                 component_failures: died
                     .then(|| format!("{}/server-proxy: scripted exit 139", variant.id))
                     .into_iter()

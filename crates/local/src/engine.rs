@@ -76,9 +76,12 @@ impl LocalEngine {
 
     fn missing_program(&self, variant: &Variant) -> Option<String> {
         let plane = find(&variant.data_plane)?;
-        let absent = |p: &Program| *p != Program::LimitProxy && self.binary(*p).is_none();
-        let missing = plane.needs.filter(absent)?;
-        Some(missing_program(missing))
+        let absent: Vec<String> = plane
+            .foreign_programs()
+            .filter(|program| self.binary(*program).is_none())
+            .map(missing_program)
+            .collect();
+        (!absent.is_empty()).then(|| absent.join("; "))
     }
 
     fn binary(&self, program: Program) -> Option<&Binary> {
@@ -125,7 +128,9 @@ impl Engine for LocalEngine {
         self.lab = Some(RunningLab { sandbox, replies });
         self.ask(&Request::Prepare(Setup {
             version: PROTOCOL_VERSION,
+            service: experiment.service.clone(),
             workload: experiment.workload.clone(),
+            load_points: experiment.load_points.clone(),
             equal_work: experiment.equal_work.clone(),
             warmup_ns: experiment.design.warmup_ns,
             trial_ns: experiment.design.trial_ns,
@@ -227,15 +232,19 @@ impl LocalEngine {
                     .iter()
                     .any(|v| v.data_plane == plane.name)
             })
-            .filter_map(|plane| match plane.needs {
-                None => None,
-                Some(Program::LimitProxy) => Some(own_program(plane)),
-                Some(program) => self.binary(program).map(|binary| Artifact {
+            .flat_map(|plane| plane.needs.iter().map(move |program| (plane, *program)))
+            .filter_map(|(plane, program)| match program {
+                Program::LimitProxy => Some(own_program(plane)),
+                program => self.binary(program).map(|binary| Artifact {
                     data_plane: plane.name.into(),
                     version: binary.version.clone(),
                     sha256: binary.sha256.clone(),
                     origin: binary.origin.clone(),
-                    note: plane.note.map(str::to_owned),
+                    // Once is enough.
+                    note: plane
+                        .note
+                        .filter(|_| plane.needs.first() == Some(&program))
+                        .map(str::to_owned),
                 }),
             })
             .collect()

@@ -7,7 +7,7 @@ use std::io::{self, BufRead, Write};
 use meshtax_dataplane::{Program, Sabotage};
 use meshtax_model::environment::CpuLayout;
 use meshtax_model::evidence::Evidence;
-use meshtax_model::experiment::{EqualWork, LoadPoint, Variant, VariantId, Workload};
+use meshtax_model::experiment::{EqualWork, LoadPoint, Service, Variant, VariantId, Workload};
 use meshtax_model::plan::PlannedTrial;
 use meshtax_model::trial::{ResourceSample, TrialOutcome};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
@@ -35,7 +35,9 @@ pub(crate) enum Request {
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Setup {
     pub(crate) version: u32,
+    pub(crate) service: Service,
     pub(crate) workload: Workload,
+    pub(crate) load_points: Vec<LoadPoint>,
     pub(crate) equal_work: EqualWork,
     pub(crate) warmup_ns: u64,
     pub(crate) trial_ns: u64,

@@ -21,6 +21,12 @@ pub mod probe {
     pub const PERMITTED: &str = "permitted request";
     /// While a client's connection is open, the proxies hold its ends.
     pub const IN_THE_PATH: &str = "in the path";
+    /// A further port of the application answers through the whole path.
+    pub const CARRIES: &str = "further port";
+    /// A client that goes past the waypoint is refused.
+    pub const AROUND_THE_WAYPOINT: &str = "around the waypoint";
+    /// Between the waypoint and the servers the traffic is encrypted as well.
+    pub const BEHIND_THE_WAYPOINT: &str = "behind the waypoint";
     /// Frames and payload between the pods were seen on the link between the nodes.
     pub const ON_THE_WIRE: &str = "on the wire";
     /// The canary is readable on the wire, or is not, as the policy level promises.
@@ -94,6 +100,19 @@ pub struct Features {
     pub added_headers: Vec<String>,
     /// Whether the application sees its client's own address.
     pub keeps_client_address: bool,
+    /// What is spread over a service's replicas; `None`: there is one replica only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub balances: Option<Balances>,
+}
+
+/// What a data plane spreads over the replicas of a service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Balances {
+    /// Each connection goes to one replica, with all its requests.
+    Connections,
+    /// Requests of one connection go to several replicas.
+    Requests,
 }
 
 /// All that the probes saw of one variant in one round.

@@ -125,6 +125,38 @@ pub struct LoadPoint {
     /// After so many requests a connection is closed, and a new one made; `None`: connections stay.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub requests_per_connection: Option<u32>,
+    /// What is spoken.
+    #[serde(default)]
+    pub protocol: Protocol,
+    /// Size of the answer's body in bytes; `None`: the workload's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub response_bytes: Option<u32>,
+}
+
+/// What clients speak with the service.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Protocol {
+    /// HTTP/1.1, one request on a connection at a time.
+    #[default]
+    Http1,
+    /// HTTP/2 with prior knowledge, one request on a connection at a time.
+    Http2,
+    /// gRPC, unary calls, one on a connection at a time.
+    Grpc,
+    /// TCP: bytes that are sent back.
+    Tcp,
+}
+
+impl fmt::Display for Protocol {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Http1 => "HTTP/1.1",
+            Self::Http2 => "HTTP/2",
+            Self::Grpc => "gRPC",
+            Self::Tcp => "TCP",
+        })
+    }
 }
 
 impl LoadPoint {
@@ -135,6 +167,8 @@ impl LoadPoint {
             id: LoadPointId(id.to_owned()),
             load,
             requests_per_connection: None,
+            protocol: Protocol::Http1,
+            response_bytes: None,
         }
     }
 
@@ -152,6 +186,51 @@ pub struct Workload {
     pub response_bytes: u32,
     /// Keep-alive connections of the generator.
     pub connections: u32,
+}
+
+/// The service that clients call.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Service {
+    /// Pods that it stands on, all equal.
+    pub replicas: u32,
+    /// What clients call.
+    pub address: ServiceAddress,
+    /// The user's own program in place of meshtax's application.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub program: Option<OwnProgram>,
+}
+
+impl Default for Service {
+    /// One pod, called by its own address.
+    fn default() -> Self {
+        Self {
+            replicas: 1,
+            address: ServiceAddress::Pod,
+            program: None,
+        }
+    }
+}
+
+/// What clients call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ServiceAddress {
+    /// The address of the one pod there is.
+    Pod,
+    /// An address of the service's own, as a Kubernetes service's cluster address. A mesh balances
+    /// over the replicas; without one, the client's node does, at random for each connection.
+    Virtual,
+}
+
+/// A user's own program as the service.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OwnProgram {
+    /// The program and its arguments.
+    pub command: Vec<String>,
+    /// Where it listens, on all addresses or on the pod's.
+    pub port: u16,
+    /// What is asked of it, and must be answered with 200.
+    pub path: String,
 }
 
 /// Where client and server stand.
@@ -193,6 +272,9 @@ pub struct Experiment {
     pub name: String,
     /// Where client and server stand.
     pub placement: Placement,
+    /// What is called.
+    #[serde(default)]
+    pub service: Service,
     /// What is sent.
     pub workload: Workload,
     /// What is given to all alike.
@@ -216,6 +298,14 @@ impl Experiment {
     #[must_use]
     pub fn load_point(&self, id: &LoadPointId) -> Option<&LoadPoint> {
         self.load_points.iter().find(|p| p.id == *id)
+    }
+
+    /// Why this variant has no answer to this load; `None`: it has one.
+    #[must_use]
+    pub fn gap(&self, variant: &Variant, point: &LoadPoint) -> Option<&'static str> {
+        let judges_requests = variant.level == Some(PolicyLevel::L7);
+        (judges_requests && point.protocol == Protocol::Tcp)
+            .then_some("an l7 policy judges requests, and TCP has none")
     }
 
     /// The variant with this role; for [`Role::Candidate`] the first.

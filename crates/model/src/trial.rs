@@ -292,6 +292,8 @@ pub enum ComponentRole {
     ClientProxy,
     /// The proxy on the server's side.
     ServerProxy,
+    /// A proxy of the whole service's, between the two.
+    Waypoint,
     /// A process of a variant that is up and not measured now.
     Idle,
     /// meshtax itself: the lab's init and its observers.
@@ -391,6 +393,10 @@ pub enum TrialOutcome {
         proxy_connections: Option<u32>,
         /// Of a variant with an injected delay.
         injected: Option<InjectedDelay>,
+        /// Requests, or connections over TCP, that each replica of the service got in the trial,
+        /// warm-up included; empty where there is one only.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        replicas: Vec<u64>,
         /// Components that died or were restarted, with the cause; empty is good.
         component_failures: Vec<String>,
     },
@@ -425,6 +431,7 @@ mod tests {
             }),
             proxy_connections: None,
             injected: None,
+            replicas: Vec::new(),
             component_failures: Vec::new(),
         };
         let text = serde_json::to_string(&outcome).unwrap();

@@ -8,6 +8,7 @@ mod fields;
 mod parse;
 mod plan;
 mod presets;
+mod service;
 mod tree;
 mod value;
 mod variants;

@@ -1,12 +1,14 @@
 //! A spec's tree -> an [`Experiment`].
 
 use meshtax_model::experiment::{
-    Arrivals, Design, EqualWork, Experiment, LoadPoint, LoadPointId, Placement, Regime, Workload,
+    Arrivals, Design, EqualWork, Experiment, LoadPoint, LoadPointId, Placement, Protocol, Regime,
+    Service, Workload,
 };
 
 use crate::KnownDataPlane;
 use crate::error::{Place, Problem};
 use crate::fields::{Fields, items, scalar, word};
+use crate::service;
 use crate::tree::Node;
 use crate::value::{self, ValueError};
 use crate::variants;
@@ -20,9 +22,10 @@ const SATURATED_EXAMPLE: &str = "- saturated: {}";
 
 /// The whole spec.
 pub(crate) fn experiment(root: &Node, known: &[KnownDataPlane]) -> Result<Experiment, Problem> {
-    const KEYS: [&str; 7] = [
+    const KEYS: [&str; 8] = [
         "name",
         "placement",
+        "service",
         "workload",
         "workers",
         "variants",
@@ -34,11 +37,15 @@ pub(crate) fn experiment(root: &Node, known: &[KnownDataPlane]) -> Result<Experi
         Some(node) => design(node)?,
         None => default_design(),
     };
-    Ok(Experiment {
+    let experiment = Experiment {
         name: spec.or("name", "custom".to_owned(), safe_name)?,
         placement: match spec.get("placement") {
             Some(node) => word(node, "placement", &[("two-nodes", Placement::TwoNodes)])?,
             None => Placement::TwoNodes,
+        },
+        service: match spec.get("service") {
+            Some(node) => service::read(node)?,
+            None => Service::default(),
         },
         workload: match spec.get("workload") {
             Some(node) => workload(node)?,
@@ -58,7 +65,9 @@ pub(crate) fn experiment(root: &Node, known: &[KnownDataPlane]) -> Result<Experi
             None => default_load(),
         },
         design,
-    })
+    };
+    service::fits(spec.get("service"), &experiment)?;
+    Ok(experiment)
 }
 
 /// Names and ids stand in paths, in tables and in URLs' fragments.
@@ -92,15 +101,16 @@ fn workload(node: &Node) -> Result<Workload, Problem> {
     })
 }
 
+/// Size of an answer's body.
 fn response_bytes(text: &str) -> Result<u32, ValueError> {
     const MOST: u64 = 64 * 1024 * 1024;
     let bytes = value::size_bytes(text)?;
     u32::try_from(bytes)
         .ok()
-        .filter(|b| (1..=MOST).contains(&u64::from(*b)))
+        .filter(|b| u64::from(*b) <= MOST)
         .ok_or_else(|| ValueError {
             problem: format!("{bytes} bytes are out of range"),
-            fix: "allowed: 1 B to 64 MiB, as in 1 KiB".to_owned(),
+            fix: "allowed: 0 B to 64 MiB, as in 1 KiB".to_owned(),
         })
 }
 
@@ -153,6 +163,8 @@ struct Draft {
     id: Option<String>,
     load: Regime,
     requests_per_connection: Option<u32>,
+    protocol: Protocol,
+    response: Option<(String, u32)>,
 }
 
 impl Draft {
@@ -163,11 +175,22 @@ impl Draft {
             Regime::Steady { .. } => "steady".to_owned(),
             Regime::Saturated => "saturated".to_owned(),
         };
-        match self.requests_per_connection {
+        let mut id = match self.requests_per_connection {
             None => regime,
             Some(1) => format!("{regime}-new-connections"),
             Some(most) => format!("{regime}-{most}-per-connection"),
+        };
+        id.push_str(match self.protocol {
+            Protocol::Http1 => "",
+            Protocol::Http2 => "-http2",
+            Protocol::Grpc => "-grpc",
+            Protocol::Tcp => "-tcp",
+        });
+        if let Some((text, _)) = &self.response {
+            let size: String = text.chars().filter(|c| !c.is_whitespace()).collect();
+            id.push_str(&format!("-{size}"));
         }
+        id
     }
 }
 
@@ -200,6 +223,8 @@ fn load_points(node: &Node, design: &Design) -> Result<Vec<LoadPoint>, Problem> 
             id,
             load: draft.load,
             requests_per_connection: draft.requests_per_connection,
+            protocol: draft.protocol,
+            response_bytes: draft.response.map(|(_, bytes)| bytes),
         });
     }
     Ok(points)
@@ -221,7 +246,7 @@ fn load_point(node: &Node, design: &Design) -> Result<Draft, Problem> {
         let fields = Fields::of(
             inner,
             "`saturated`",
-            &["id", REUSE],
+            &["id", REUSE, PROTOCOL, RESPONSE],
             &format!("`{SATURATED_EXAMPLE}`"),
         )?;
         (fields, Regime::Saturated)
@@ -233,8 +258,26 @@ fn load_point(node: &Node, design: &Design) -> Result<Draft, Problem> {
         requests_per_connection: fields.or(REUSE, None, |t| {
             value::count(t, "a number of requests", 1, 1_000_000).map(Some)
         })?,
+        protocol: match fields.get(PROTOCOL) {
+            Some(node) => word(node, PROTOCOL, &PROTOCOLS)?,
+            None => Protocol::Http1,
+        },
+        response: fields.or(RESPONSE, None, |t| {
+            response_bytes(t).map(|bytes| Some((t.to_owned(), bytes)))
+        })?,
     })
 }
+
+/// The key for what is spoken.
+const PROTOCOL: &str = "protocol";
+const PROTOCOLS: [(&str, Protocol); 4] = [
+    ("http1", Protocol::Http1),
+    ("http2", Protocol::Http2),
+    ("grpc", Protocol::Grpc),
+    ("tcp", Protocol::Tcp),
+];
+/// The key for the size of answers at one load point.
+const RESPONSE: &str = "response";
 
 /// The key for how often a connection is used.
 const REUSE: &str = "requests-per-connection";
@@ -248,7 +291,7 @@ fn steady<'a>(node: &'a Node, design: &Design) -> Result<(Fields<'a>, Regime), P
     let fields = Fields::of(
         node,
         "`steady`",
-        &["rate", "arrivals", "id", REUSE],
+        &["rate", "arrivals", "id", REUSE, PROTOCOL, RESPONSE],
         &example,
     )?;
     let rate_node = fields.need("rate", &example)?;

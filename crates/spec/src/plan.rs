@@ -33,6 +33,7 @@ pub fn block(
     let trials = pairs
         .into_iter()
         .filter(|(variant, _)| !left_out.contains(&variant.id))
+        .filter(|(variant, point)| experiment.gap(variant, point).is_none())
         .zip(1..)
         .map(|((variant, point), position)| PlannedTrial {
             id: TrialId::new(round, block, position),

@@ -57,7 +57,6 @@ const REFUSED: [(&str, &str); 42] = [
         "too many connections",
         "workload: {connections: 99999999999999999999999999}\n",
     ),
-    ("zero response", "workload: {response: 0}\n"),
     ("large response", "workload: {response: 9999 MiB}\n"),
     ("list for a value", "workload: {connections: [1, 2]}\n"),
     ("value for a mapping", "workload: 32\n"),

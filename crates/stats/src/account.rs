@@ -7,10 +7,11 @@ use meshtax_model::trial::{ComponentRole, MachineUsage, Memory, ResourceSample};
 
 /// The roles whose CPU is the cost of a request: what stands in its path, without the
 /// generator, and without what only the measuring needs.
-pub const IN_PATH: [ComponentRole; 3] = [
+pub const IN_PATH: [ComponentRole; 4] = [
     ComponentRole::App,
     ComponentRole::ClientProxy,
     ComponentRole::ServerProxy,
+    ComponentRole::Waypoint,
 ];
 
 /// CPU of the path per completed request in nanoseconds.

@@ -175,6 +175,7 @@ mod tests {
                 load: Box::new(load),
                 proxy_connections: None,
                 injected: None,
+                replicas: Vec::new(),
                 component_failures: Vec::new(),
             },
         }

@@ -12,6 +12,9 @@ use crate::exit::{Failure, MISSING, Outcome, SUCCESS, USAGE};
 use crate::progress::Progress;
 use crate::terminal;
 
+/// The longest name, and a space.
+const NAME_COLUMN: usize = 26;
+
 pub(crate) fn dataplanes(args: &DataplanesArgs) -> Outcome {
     match &args.action {
         None => list(args),
@@ -71,7 +74,7 @@ fn list(args: &DataplanesArgs) -> Outcome {
             levels.join(", ")
         };
         terminal::print(&format!(
-            "{:<18} {levels}\n{:<18} {}\n{:<18} {}\n",
+            "{:<NAME_COLUMN$} {levels}\n{:<NAME_COLUMN$} {}\n{:<NAME_COLUMN$} {}\n",
             plane.name,
             "",
             plane.summary,
@@ -82,41 +85,53 @@ fn list(args: &DataplanesArgs) -> Outcome {
     Ok(SUCCESS)
 }
 
-/// The foreign program that a data plane needs, if any, and where it is, if anywhere.
-fn needed<'a>(plane: &DataPlane, found: &'a [Binary]) -> Option<(Program, Option<&'a Binary>)> {
-    let program = plane.needs.filter(|p| *p != Program::LimitProxy)?;
-    Some((program, found.iter().find(|b| b.program == program)))
+/// The foreign programs that a data plane needs, and where each is, if anywhere.
+fn needed<'a>(plane: &DataPlane, found: &'a [Binary]) -> Vec<(Program, Option<&'a Binary>)> {
+    plane
+        .foreign_programs()
+        .map(|program| (program, found.iter().find(|b| b.program == program)))
+        .collect()
 }
 
 fn in_words(plane: &DataPlane, found: &[Binary]) -> String {
-    match needed(plane, found) {
-        None => "built in".into(),
-        Some((program, Some(b))) => format!(
-            "{} {} ({}: {})\n{:<18} SHA-256 {}",
-            program.name(),
-            b.version,
-            b.origin,
-            b.path.display(),
-            "",
-            b.sha256
-        ),
-        Some((program, None)) => format!("missing: {}", missing_program(program)),
+    let needed = needed(plane, found);
+    if needed.is_empty() {
+        return "built in".into();
     }
+    let lines: Vec<String> = needed
+        .into_iter()
+        .map(|(program, binary)| match binary {
+            Some(b) => format!(
+                "{} {} ({}: {})\n{:<NAME_COLUMN$} SHA-256 {}",
+                program.name(),
+                b.version,
+                b.origin,
+                b.path.display(),
+                "",
+                b.sha256
+            ),
+            None => format!("missing: {}", missing_program(program)),
+        })
+        .collect();
+    lines.join(&format!("\n{:<NAME_COLUMN$} ", ""))
 }
 
 fn as_json(plane: &DataPlane, found: &[Binary]) -> serde_json::Value {
-    let program = match needed(plane, found) {
-        Some((program, Some(b))) => json!({
-            "name": program.name(), "version": b.version, "sha256": b.sha256, "origin": b.origin, "path": b.path,
-        }),
-        Some((program, None)) => json!({
-            "name": program.name(), "missing": true, "fix": missing_program(program),
-        }),
-        None => serde_json::Value::Null,
-    };
+    let programs: Vec<_> = needed(plane, found)
+        .into_iter()
+        .map(|(program, binary)| match binary {
+            Some(b) => json!({
+                "name": program.name(), "version": b.version, "sha256": b.sha256,
+                "origin": b.origin, "path": b.path,
+            }),
+            None => json!({
+                "name": program.name(), "missing": true, "fix": missing_program(program),
+            }),
+        })
+        .collect();
     json!({
         "name": plane.name, "levels": plane.levels, "summary": plane.summary,
-        "note": plane.note, "program": program,
+        "note": plane.note, "programs": programs,
     })
 }
 
@@ -124,7 +139,18 @@ fn get(name: &str, from: Option<&Path>, args: &ProgramArgs) -> Outcome {
     let by_name = Program::FOREIGN.iter().copied().find(|p| p.name() == name);
     let needed = match by_name {
         Some(program) => Some(program),
-        None => find(name)?.needs.filter(|p| *p != Program::LimitProxy),
+        None => {
+            let plane = find(name)?;
+            let mut programs = plane.foreign_programs();
+            let first = programs.next();
+            if programs.next().is_some() {
+                let names: Vec<_> = plane.foreign_programs().map(Program::name).collect();
+                let message = format!("{name} needs several programs: {}", names.join(", "));
+                let fix = "bring each by its own name";
+                return Err(Failure::with_fix(USAGE, message, fix));
+            }
+            first
+        }
     };
     let Some(wanted) = needed else {
         terminal::say(&format!("{name} is built in: there is nothing to bring"));
@@ -158,6 +184,7 @@ fn find(name: &str) -> Result<&'static DataPlane, Failure> {
 fn show(name: &str) -> Outcome {
     let plane = find(name)?;
     let pod = |third, service_account: &str| Pod {
+        name: service_account.into(),
         address: Ipv4Addr::new(10, 77, third, 10),
         service_account: service_account.into(),
         directory: format!("/{service_account}"),
@@ -165,7 +192,11 @@ fn show(name: &str) -> Outcome {
     let site = Site {
         client: pod(1, "client"),
         server: pod(2, "server"),
+        more_servers: Vec::new(),
+        waypoint: pod(3, "waypoint"),
+        called: Ipv4Addr::new(10, 77, 2, 10),
         app_port: APP_PORT,
+        more_ports: Vec::new(),
         workers: 1,
     };
     let levels = if plane.levels.is_empty() {

@@ -198,8 +198,8 @@ fn smallest_experiment() -> Experiment {
     let mut experiment = meshtax_spec::parse("quick", quick, &known)
         .unwrap_or_else(|_| unreachable!("a test parses every preset"));
     let built_in = |v: &Variant| {
-        let needs = meshtax_dataplane::find(&v.data_plane).and_then(|p| p.needs);
-        !needs.is_some_and(|program| Program::FOREIGN.contains(&program))
+        meshtax_dataplane::find(&v.data_plane)
+            .is_none_or(|plane| plane.foreign_programs().next().is_none())
     };
     experiment.variants.retain(built_in);
     experiment.load_points = vec![LoadPoint::new("saturated", Regime::Saturated)];

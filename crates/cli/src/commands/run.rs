@@ -163,7 +163,8 @@ fn measure(
 fn needed_programs(experiment: &Experiment) -> Vec<Program> {
     let is_needed = |program: &Program| {
         experiment.variants.iter().any(|variant| {
-            meshtax_dataplane::find(&variant.data_plane).and_then(|p| p.needs) == Some(*program)
+            meshtax_dataplane::find(&variant.data_plane)
+                .is_some_and(|plane| plane.needs.contains(program))
         })
     };
     Program::FOREIGN.iter().copied().filter(is_needed).collect()

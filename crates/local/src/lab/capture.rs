@@ -97,11 +97,11 @@ fn segment(frame: &[u8]) -> Option<Segment> {
 }
 
 impl Captured {
-    /// What the segments between a client's and a server's pod show.
+    /// What the segments between a client's pod and any of the servers' show.
     pub(crate) fn between(
         &self,
         client: Ipv4Addr,
-        server: Ipv4Addr,
+        servers: &[Ipv4Addr],
         canary: &[u8],
     ) -> WireEvidence {
         let mut evidence = WireEvidence {
@@ -112,8 +112,8 @@ impl Captured {
         let mut connections = BTreeSet::new();
         let mut streams: BTreeMap<(bool, u16), Stream> = BTreeMap::new();
         for segment in &self.segments {
-            let to_server = segment.from.0 == client && segment.to.0 == server;
-            let to_client = segment.from.0 == server && segment.to.0 == client;
+            let to_server = segment.from.0 == client && servers.contains(&segment.to.0);
+            let to_client = servers.contains(&segment.from.0) && segment.to.0 == client;
             if !to_server && !to_client {
                 continue;
             }
@@ -259,7 +259,7 @@ mod tests {
             ],
             dropped: 0,
         };
-        let seen = captured.between(CLIENT, SERVER, b"canary");
+        let seen = captured.between(CLIENT, &[SERVER], b"canary");
         assert!(seen.canary_to_server && !seen.canary_to_client);
         assert_eq!((seen.frames_to_server, seen.connections), (3, 1));
         assert_eq!(seen.ports, [8080]);
@@ -271,12 +271,12 @@ mod tests {
             segments: vec![to_server(0, b"canary")],
             dropped: 0,
         };
-        let seen = captured.between(SERVER, CLIENT, b"canary");
+        let seen = captured.between(SERVER, &[CLIENT], b"canary");
         assert!(
             seen.canary_to_client,
             "the same frames, the other way round"
         );
-        let seen = captured.between(CLIENT, Ipv4Addr::new(10, 0, 0, 3), b"canary");
+        let seen = captured.between(CLIENT, &[Ipv4Addr::new(10, 0, 0, 3)], b"canary");
         assert_eq!(seen, WireEvidence::default());
     }
 }

@@ -16,13 +16,15 @@ pub(crate) enum Control {
     Socket { _socket: WorkloadSocket },
 }
 
-/// Serves to the proxies of one pod: those in it, and those of its node.
+/// Serves to the proxies of one pod: those in it, and those of its node. `pods`: this one, and those
+/// that its node's proxy serves besides.
 pub(crate) fn serve(
     service: &ControlService,
-    pod: &NetNs,
+    pods: &[&NetNs],
     node: &NetNs,
     authority: &SharedAuthority,
 ) -> io::Result<Control> {
+    let pod = pods[0];
     // A socket belongs to the namespace in which it was made, wherever it is used.
     let listen = |at: &NetNs, port: u16| at.run(|| TcpListener::bind((Ipv4Addr::LOCALHOST, port)));
     Ok(match service {
@@ -39,12 +41,15 @@ pub(crate) fn serve(
                 _server: istio_ca(listen(at, *port)?, authority, dns_name)?,
             }
         }
-        ControlService::WorkloadSocket { path, workload } => Control::Socket {
-            _socket: WorkloadSocket::serve(
-                Path::new(path),
-                vec![(workload.clone(), pod.descriptor()?)],
-            )?,
-        },
+        ControlService::WorkloadSocket { path, workloads } => {
+            let known = workloads.iter().cloned().zip(pods);
+            let known: io::Result<Vec<_>> = known
+                .map(|(workload, pod)| Ok((workload, pod.descriptor()?)))
+                .collect();
+            Control::Socket {
+                _socket: WorkloadSocket::serve(Path::new(path), known?)?,
+            }
+        }
         ControlService::Linkerd { port, answers } => Control::Grpc {
             _server: linkerd(listen(pod, *port)?, authority, answers.clone())?,
         },

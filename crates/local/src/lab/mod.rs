@@ -1,7 +1,9 @@
 //! The lab's init: the first process in the new namespaces. When it ends, for whatever reason, the
 //! kernel removes every process, namespace, link and rule of the run.
 
+mod apps;
 mod capture;
+mod carries;
 mod client_identity;
 mod component;
 mod control;

@@ -12,9 +12,11 @@ use std::net::Ipv4Addr;
 
 use super::netlink;
 use super::netns::NetNs;
+use super::nft;
 
 const BRIDGE: &str = "br0";
-const POD_LINK: &str = "eth0";
+/// The name of a pod's link, in the pod.
+pub(crate) const POD_LINK: &str = "eth0";
 /// The name of the link between the nodes, on both ends.
 pub(crate) const NODE_LINK: &str = "node0";
 
@@ -30,13 +32,19 @@ pub(crate) enum NodeName {
     B,
 }
 
+/// Bits of a node's prefix: room for all ports that a bridge has.
+const SUBNET_BITS: u8 = 20;
+/// The kernel's `BR_MAX_PORTS`, less the addresses that pods do not have.
+const MOST_PODS: u16 = 1000;
+
 impl NodeName {
-    fn subnet(self, host: u8) -> Ipv4Addr {
-        let third = match self {
-            Self::A => 1,
-            Self::B => 2,
+    /// An address of the node's pods.
+    fn subnet(self, host: u16) -> Ipv4Addr {
+        let base = match self {
+            Self::A => Ipv4Addr::new(10, 77, 16, 0),
+            Self::B => Ipv4Addr::new(10, 77, 32, 0),
         };
-        Ipv4Addr::new(10, 77, third, host)
+        Ipv4Addr::from(u32::from(base) + u32::from(host))
     }
 }
 
@@ -52,7 +60,8 @@ pub(crate) struct PodNet {
 pub(crate) struct Network {
     node_a: NetNs,
     node_b: NetNs,
-    next_host: [u8; 2],
+    next_host: [u16; 2],
+    next_service: u8,
 }
 
 impl Network {
@@ -63,7 +72,7 @@ impl Network {
             node.run(|| {
                 harden(true)?;
                 netlink::add_bridge(BRIDGE)?;
-                netlink::add_address(BRIDGE, name.subnet(1), 24)?;
+                netlink::add_address(BRIDGE, name.subnet(1), SUBNET_BITS)?;
                 netlink::set_up(BRIDGE)
             })?;
         }
@@ -76,19 +85,34 @@ impl Network {
         node_b.run(|| {
             netlink::add_address(NODE_LINK, LINK_B, 30)?;
             netlink::set_up(NODE_LINK)?;
-            netlink::add_route(NodeName::A.subnet(0), 24, LINK_A)
+            netlink::add_route(NodeName::A.subnet(0), SUBNET_BITS, LINK_A)
         })?;
-        node_a.run(|| netlink::add_route(NodeName::B.subnet(0), 24, LINK_B))?;
+        node_a.run(|| netlink::add_route(NodeName::B.subnet(0), SUBNET_BITS, LINK_B))?;
         Ok(Self {
             node_a,
             node_b,
             next_host: [10, 10],
+            next_service: 1,
         })
     }
 
     /// The node whose link carries all traffic between the nodes.
     pub(crate) fn capture_point(&self) -> &NetNs {
         &self.node_a
+    }
+
+    /// An address for a service, which no pod has.
+    pub(crate) fn add_service(&mut self) -> io::Result<Ipv4Addr> {
+        let host = self.next_service;
+        self.next_service = host
+            .checked_add(1)
+            .ok_or_else(|| io::Error::other("there is room for 254 services"))?;
+        Ok(Ipv4Addr::new(10, 77, 8, host))
+    }
+
+    /// What the clients' node does for connections to services, as kube-proxy has it done.
+    pub(crate) fn balance(&self, services: &[(Ipv4Addr, Vec<Ipv4Addr>)]) -> io::Result<()> {
+        self.node_a.run(|| nft::balance(services))
     }
 
     /// A new pod on a node's bridge.
@@ -100,8 +124,8 @@ impl Network {
         let host = *next;
         *next = next
             .checked_add(1)
-            .filter(|n| *n < 255)
-            .ok_or_else(|| io::Error::other("a node has room for 244 pods"))?;
+            .filter(|n| *n <= MOST_PODS + 10)
+            .ok_or_else(|| io::Error::other(format!("a node has room for {MOST_PODS} pods")))?;
         let address = on.subnet(host);
         let namespace = NetNs::create()?;
         let (pod, name) = (namespace.raw(), format!("pod{host}"));
@@ -112,7 +136,7 @@ impl Network {
         })?;
         namespace.run(|| {
             harden(false)?;
-            netlink::add_address(POD_LINK, address, 24)?;
+            netlink::add_address(POD_LINK, address, SUBNET_BITS)?;
             netlink::set_up(POD_LINK)?;
             netlink::add_route(Ipv4Addr::UNSPECIFIED, 0, on.subnet(1))
         })?;

@@ -5,6 +5,7 @@
 //! golden messages in the tests.
 
 use std::io;
+use std::net::Ipv4Addr;
 
 use meshtax_dataplane::{Own, Redirect};
 use netlink_sys::protocols::NETLINK_NETFILTER;
@@ -53,17 +54,28 @@ const KEPT_SOURCE_TABLE: u8 = 100;
 
 /// Puts a pod's redirect rules in force in the calling thread's namespace.
 pub(crate) fn apply(redirect: &Redirect) -> io::Result<()> {
-    let batch = encode(redirect);
+    if redirect.keeps_source {
+        // Of `lo`, so that it is a packet for this pod whatever its address.
+        netlink::add_local_table(KEPT_SOURCE_MARK, KEPT_SOURCE_MASK, KEPT_SOURCE_TABLE)?;
+    }
+    put_in_force(&encode(redirect))
+}
+
+/// Has the calling thread's namespace hand every new connection to a service's address on to one of
+/// its pods, at random: as kube-proxy's rules do.
+pub(crate) fn balance(services: &[(Ipv4Addr, Vec<Ipv4Addr>)]) -> io::Result<()> {
+    put_in_force(&encode_services(services))
+}
+
+fn put_in_force(batch: &Batch) -> io::Result<()> {
     if batch.acknowledged == 0 {
         return Ok(());
     }
     let socket = Socket::new(NETLINK_NETFILTER)?;
     socket.connect(&SocketAddr::new(0, 0))?;
+    // More than fits on the way at a time would be lost: rules of many pods are a large batch.
+    let _ = socket.set_rx_buf_sz(4 << 20);
     socket.send(&batch.bytes, 0)?;
-    if redirect.keeps_source {
-        // Of `lo`, so that it is a packet for this pod whatever its address.
-        netlink::add_local_table(KEPT_SOURCE_MARK, KEPT_SOURCE_MASK, KEPT_SOURCE_TABLE)?;
-    }
     let mut left = batch.acknowledged;
     while left > 0 {
         let (answer, _) = socket.recv_from_full()?;
@@ -106,12 +118,7 @@ fn encode(redirect: &Redirect) -> Batch {
     if redirect.outbound_to.is_none() && redirect.inbound_to.is_none() {
         return batch;
     }
-    batch.message(BATCH_BEGIN, F_REQUEST, 0, SUBSYSTEM, &[]);
-    // Made, removed and made again, in one transaction: whatever rules there were are gone, and
-    // nothing fails where there were none.
-    batch.nftables(NEW_TABLE, F_CREATE, &string(1, TABLE));
-    batch.nftables(DELETE_TABLE, 0, &string(1, TABLE));
-    batch.nftables(NEW_TABLE, F_CREATE, &string(1, TABLE));
+    batch.begin();
     if let Some(port) = redirect.outbound_to {
         batch.chain("output", "nat", HOOK_OUTPUT, PRIORITY_DSTNAT);
         // The proxy's own connections would come back to it. A rule by uid would not do for ordinary
@@ -150,7 +157,42 @@ fn encode(redirect: &Redirect) -> Batch {
     batch
 }
 
+/// A rule for each pod: the first takes one connection of `n`, the next one of the `n - 1` that are
+/// left, and so on.
+fn encode_services(services: &[(Ipv4Addr, Vec<Ipv4Addr>)]) -> Batch {
+    let mut batch = Batch::default();
+    if services.is_empty() {
+        return batch;
+    }
+    batch.begin();
+    batch.chain("services", "nat", HOOK_PREROUTING, PRIORITY_DSTNAT);
+    for (service, pods) in services {
+        for (number, pod) in pods.iter().enumerate() {
+            let mut rule = to_address(*service);
+            let left = (pods.len() - number) as u32;
+            if left > 1 {
+                rule.push(random_below(left));
+                rule.push(equals(&0_u32.to_ne_bytes()));
+            }
+            rule.push(immediate(&pod.octets()));
+            rule.push(destination_nat());
+            batch.rule("services", &rule);
+        }
+    }
+    batch.message(BATCH_END, F_REQUEST, 0, SUBSYSTEM, &[]);
+    batch
+}
+
 impl Batch {
+    /// Made, removed and made again, in one transaction: whatever rules there were are gone, and
+    /// nothing fails where there were none.
+    fn begin(&mut self) {
+        self.message(BATCH_BEGIN, F_REQUEST, 0, SUBSYSTEM, &[]);
+        self.nftables(NEW_TABLE, F_CREATE, &string(1, TABLE));
+        self.nftables(DELETE_TABLE, 0, &string(1, TABLE));
+        self.nftables(NEW_TABLE, F_CREATE, &string(1, TABLE));
+    }
+
     fn message(&mut self, kind: u16, flags: u16, family: u8, resource: u16, payload: &[u8]) {
         let length = 16 + 4 + payload.len();
         self.bytes.extend_from_slice(&(length as u32).to_ne_bytes());
@@ -259,6 +301,41 @@ fn tcp_to(port: u16) -> Vec<Vec<u8>> {
         expression("payload", &load),
         equals(&port.to_be_bytes()),
     ]
+}
+
+/// Goes on with the rule only for TCP to this address.
+fn to_address(address: Ipv4Addr) -> Vec<Vec<u8>> {
+    const NETWORK_HEADER: u32 = 1; // NFT_PAYLOAD_NETWORK_HEADER
+    const DESTINATION_ADDRESS: u32 = 16;
+    const LENGTH: u32 = 4;
+    let mut load = attribute(1, &REGISTER.to_be_bytes());
+    load.extend(attribute(2, &NETWORK_HEADER.to_be_bytes()));
+    load.extend(attribute(3, &DESTINATION_ADDRESS.to_be_bytes()));
+    load.extend(attribute(4, &LENGTH.to_be_bytes()));
+    vec![
+        meta(META_L4PROTO),
+        equals(&[TCP]),
+        expression("payload", &load),
+        equals(&address.octets()),
+    ]
+}
+
+/// Puts a random number below this one into the register.
+fn random_below(modulus: u32) -> Vec<u8> {
+    const RANDOM: u32 = 1; // NFT_NG_RANDOM
+    let mut data = attribute(1, &REGISTER.to_be_bytes());
+    data.extend(attribute(2, &modulus.to_be_bytes()));
+    data.extend(attribute(3, &RANDOM.to_be_bytes()));
+    expression("numgen", &data)
+}
+
+/// Sends the connection to the address in the register.
+fn destination_nat() -> Vec<u8> {
+    const DESTINATION: u32 = 1; // NFT_NAT_DNAT
+    let mut data = attribute(1, &DESTINATION.to_be_bytes());
+    data.extend(attribute(2, &u32::from(FAMILY_INET4).to_be_bytes()));
+    data.extend(attribute(3, &REGISTER.to_be_bytes()));
+    expression("nat", &data)
 }
 
 /// Puts a value into the register.

@@ -9,13 +9,14 @@ use std::time::{Duration, Instant};
 
 use meshtax_app::Echo;
 use meshtax_control_plane::SharedAuthority;
-use meshtax_dataplane::{ALLOWED_PATH, Blueprint, ECHO_PATH, Probe, Site};
+use meshtax_dataplane::{ALLOWED_PATH, Blueprint, DirectTls, ECHO_PATH, Probe, Site};
 use meshtax_model::evidence::{Evidence, Features, ProbeResult, WireEvidence, probe as names};
 use meshtax_model::experiment::VariantId;
 use meshtax_model::trial::ComponentRole;
 use meshtax_tls::Credentials;
 
 use super::capture::Captured;
+use super::carries;
 use super::client_identity::client_identity;
 use super::component::Component;
 use super::hbone::{Refused, Tunnel};
@@ -34,7 +35,8 @@ pub(crate) struct Subject<'a> {
     pub(crate) site: &'a Site,
     pub(crate) blueprint: &'a Blueprint,
     pub(crate) client: &'a NetNs,
-    pub(crate) server: &'a NetNs,
+    /// All replicas of the service.
+    pub(crate) servers: Vec<&'a NetNs>,
     pub(crate) server_node: &'a NetNs,
     pub(crate) outsider: &'a NetNs,
     pub(crate) components: &'a mut [Component],
@@ -85,6 +87,7 @@ fn features(subject: &Subject<'_>) -> Option<Features> {
     Some(Features {
         added_headers,
         keeps_client_address: peer.is_some_and(|peer| peer.ip() == client),
+        balances: carries::balances(subject),
     })
 }
 
@@ -106,16 +109,29 @@ pub(crate) fn conclude(
     round: u32,
     active: Active,
     captured: &Captured,
+    behind: Option<&Captured>,
 ) -> Evidence {
     let Active { results, features } = active;
-    let (client, server) = (subject.site.client.address, subject.site.server.address);
-    let wire = captured.between(client, server, subject.canary.as_bytes());
+    let servers: Vec<Ipv4Addr> = subject.site.servers().map(|pod| pod.address).collect();
+    let (client, waypoint) = (subject.site.client.address, subject.site.waypoint.address);
+    let canary = subject.canary.as_bytes();
+    let has_waypoint = subject.blueprint.waypoint.is_some();
+    let wire = match has_waypoint {
+        // Whatever goes from the client to a server is seen too, and is not at the expected port.
+        true => captured.between(client, &[&[waypoint], &servers[..]].concat(), canary),
+        false => captured.between(client, &servers, canary),
+    };
+    let hops = Hops {
+        around: has_waypoint.then(|| captured.between(client, &servers, canary)),
+        behind: behind.map(|captured| captured.between(waypoint, &servers, canary)),
+        wire: &wire,
+    };
     let probes = subject
         .blueprint
         .probes
         .iter()
         .zip(results)
-        .filter_map(|(probe, result)| result.or_else(|| wire_probe(subject, probe, &wire)))
+        .filter_map(|(probe, result)| result.or_else(|| wire_probe(subject, probe, &hops)))
         .collect();
     Evidence {
         variant: subject.variant.clone(),
@@ -180,20 +196,39 @@ fn active_probe(
         }
         Probe::PlaintextOutsider => {
             let plain = Ask::get(ALLOWED_PATH);
-            let heard = one_request(subject.outsider, subject.service(), &plain);
+            let heard = one_request(subject.outsider, subject.server_pod(), &plain);
             refused(
                 names::PLAINTEXT_OUTSIDER,
                 "plain HTTP from a pod without a mesh",
                 &heard,
             )
         }
-        Probe::OnTheWire { .. } | Probe::Canary { .. } | Probe::Handshake => return None,
+        Probe::Carries { port } => carries::carries(subject, port),
+        Probe::AroundTheWaypoint { identity } => {
+            let root = identities.authority_root();
+            let at_server = DirectTls {
+                at_waypoint: false,
+                ..subject.blueprint.direct_tls.clone()
+            };
+            let heard = direct_by(subject, &at_server, identities.authority, root, identity);
+            let who = format!("{identity}, straight to the server");
+            refused(names::AROUND_THE_WAYPOINT, &who, &heard.0)
+        }
+        Probe::OnTheWire { .. }
+        | Probe::Canary { .. }
+        | Probe::Handshake
+        | Probe::BehindTheWaypoint { .. } => return None,
     })
 }
 
 impl Subject<'_> {
     /// What clients call.
     fn service(&self) -> (Ipv4Addr, u16) {
+        (self.site.called, self.site.app_port)
+    }
+
+    /// The application in the first replica's pod, for who goes past the client's proxy.
+    fn server_pod(&self) -> (Ipv4Addr, u16) {
         (self.site.server.address, self.site.app_port)
     }
 }
@@ -279,13 +314,20 @@ fn in_the_path(subject: &Subject<'_>, client_port: u16, server_port: u16) -> Pro
         Ok(stream) => stream,
         Err(heard) => return result(names::IN_THE_PATH, false, heard.describe()),
     };
+    // Which of the replicas has the connection is the mesh's choice.
     let ends = [
-        ("client", subject.client, client_port),
-        ("server", subject.server, server_port),
+        ("client", vec![subject.client], client_port),
+        ("server", subject.servers.clone(), server_port),
     ];
     let counted: io::Result<Vec<_>> = ends
         .into_iter()
-        .map(|(whose, pod, port)| Ok((whose, port, connections_at(pod, port)?)))
+        .map(|(whose, pods, port)| {
+            let counts: io::Result<Vec<u32>> = pods
+                .into_iter()
+                .map(|pod| connections_at(pod, port))
+                .collect();
+            Ok((whose, port, counts?.into_iter().sum()))
+        })
         .collect();
     drop(held);
     match counted {
@@ -385,6 +427,16 @@ fn direct(
     identity: &str,
 ) -> (Heard, Option<String>) {
     let how = &subject.blueprint.direct_tls;
+    direct_by(subject, how, issuer, root_pem, identity)
+}
+
+fn direct_by(
+    subject: &Subject<'_>,
+    how: &DirectTls,
+    issuer: &SharedAuthority,
+    root_pem: String,
+    identity: &str,
+) -> (Heard, Option<String>) {
     let leaf = issuer
         .lock()
         .unwrap_or_else(PoisonError::into_inner)
@@ -403,8 +455,12 @@ fn direct(
         Ok(config) => config,
         Err(e) => return (Heard::Silence(format!("cannot speak TLS: {e}")), None),
     };
-    let (address, app_port) = subject.service();
-    let connected = connect(subject.outsider, (address, how.port.unwrap_or(app_port)))
+    // A waypoint is asked for the service as clients call it; a server for itself.
+    let (address, wanted) = match how.at_waypoint {
+        true => (subject.site.waypoint.address, subject.service()),
+        false => (subject.site.server.address, subject.server_pod()),
+    };
+    let connected = connect(subject.outsider, (address, how.port.unwrap_or(wanted.1)))
         .and_then(|stream| handshake(stream, config, how.server_name.as_deref()));
     let (mut tls, certificate) = match connected {
         Ok(connected) => connected,
@@ -415,7 +471,7 @@ fn direct(
     if !how.hbone {
         return (ask(&mut tls, &request), shown);
     }
-    let heard = match Tunnel::open(tls, (address, app_port)) {
+    let heard = match Tunnel::open(tls, wanted) {
         Ok(mut tunnel) => ask(&mut tunnel, &request),
         Err(Refused::Status(status)) => Heard::Answer {
             status,
@@ -454,17 +510,57 @@ fn server_identity(
     }
 }
 
-fn wire_probe(subject: &Subject<'_>, probe: &Probe, wire: &WireEvidence) -> Option<ProbeResult> {
+/// What was captured, by hop.
+struct Hops<'a> {
+    /// Between the client and whom its proxy talks to.
+    wire: &'a WireEvidence,
+    /// Of a variant with a waypoint: between the client and the servers, past it.
+    around: Option<WireEvidence>,
+    /// Between the waypoint and the servers.
+    behind: Option<WireEvidence>,
+}
+
+fn wire_probe(subject: &Subject<'_>, probe: &Probe, hops: &Hops<'_>) -> Option<ProbeResult> {
+    let wire = hops.wire;
     match probe {
-        Probe::OnTheWire { port } => Some(on_the_wire(subject, *port, wire)),
+        Probe::OnTheWire { ports } => Some(match &hops.around {
+            Some(around) if around.connections > 0 => result(
+                names::ON_THE_WIRE,
+                false,
+                format!(
+                    "{} connections went around the waypoint",
+                    around.connections
+                ),
+            ),
+            _ => on_the_wire(subject, ports, wire),
+        }),
+        Probe::BehindTheWaypoint { port } => Some(behind_the_waypoint(*port, hops.behind.as_ref())),
         Probe::Canary { readable } => Some(canary(*readable, wire)),
         Probe::Handshake => Some(tls_on_the_wire(wire)),
         _ => None,
     }
 }
 
+/// The other hop, which does not leave the waypoint's node.
+fn behind_the_waypoint(port: u16, wire: Option<&WireEvidence>) -> ProbeResult {
+    let name = names::BEHIND_THE_WAYPOINT;
+    let Some(wire) = wire else {
+        return result(name, false, "no packets could be captured at the waypoint");
+    };
+    let parts = [canary(false, wire), tls_on_the_wire(wire)];
+    if let Some(failed) = parts.iter().find(|part| !part.passed) {
+        return result(name, false, failed.seen.clone());
+    }
+    let only_expected = wire.ports == [port] && wire.dropped == 0;
+    let seen = format!(
+        "{} + {} bytes, ports {:?}, {}",
+        wire.bytes_to_server, wire.bytes_to_client, wire.ports, parts[1].seen
+    );
+    result(name, only_expected, seen)
+}
+
 /// Not vacuous: at least the application's own bytes must have passed, both ways.
-fn on_the_wire(subject: &Subject<'_>, port: u16, wire: &WireEvidence) -> ProbeResult {
+fn on_the_wire(subject: &Subject<'_>, ports: &[u16], wire: &WireEvidence) -> ProbeResult {
     let seen = format!(
         "{} + {} frames, {} + {} bytes to server and client, ports {:?}",
         wire.frames_to_server,
@@ -479,13 +575,16 @@ fn on_the_wire(subject: &Subject<'_>, port: u16, wire: &WireEvidence) -> ProbeRe
         && wire.frames_to_client >= CANARY_REQUESTS
         && wire.bytes_to_server >= least_to_server
         && wire.bytes_to_client >= least_to_client;
-    let only_expected = wire.ports == [port];
+    let only_expected = wire.ports.iter().all(|port| ports.contains(port));
     result(
         names::ON_THE_WIRE,
         enough && only_expected && wire.dropped == 0,
         match wire.dropped {
             0 if !enough => format!("too little to prove anything: {seen}"),
-            0 if !only_expected => format!("expected port {port} only: {seen}"),
+            0 if !only_expected => {
+                let expected: Vec<String> = ports.iter().map(u16::to_string).collect();
+                format!("expected port {} only: {seen}", expected.join(", "))
+            }
             0 => seen,
             dropped => format!("the kernel dropped {dropped} packets of the capture: {seen}"),
         },

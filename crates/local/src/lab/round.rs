@@ -11,19 +11,19 @@ use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 use std::sync::PoisonError;
 
-use meshtax_app::AppConfig;
 use meshtax_dataplane::{
-    APP_PORT, Blueprint, Content, DataPlane, Place, Pod, PodBlueprint, Process, Program, Site, find,
+    Blueprint, Content, DataPlane, Place, Pod, PodBlueprint, Process, Program, Site, find,
 };
 use meshtax_model::evidence::{Evidence, probe};
-use meshtax_model::experiment::{Inject, Variant, VariantId};
+use meshtax_model::experiment::{Variant, VariantId};
 use meshtax_model::trial::ComponentRole;
 
+use super::apps;
 use super::capture::{Capture, Captured};
 use super::component::Component;
 use super::control::{self, Control};
 use super::netns::NetNs;
-use super::network::{NODE_LINK, PodNet};
+use super::network::{NODE_LINK, POD_LINK, PodNet};
 use super::packet_socket::PacketSocket;
 use super::probes::{self, Identities, Subject};
 use super::setup::{Lab, Pods};
@@ -55,6 +55,11 @@ impl Round {
     /// Starts all variants, then proves them one by one, since they share the cores.
     pub(crate) fn start(lab: &Lab, round: u32, variants: &[Variant]) -> (Self, Vec<StartReport>) {
         let capture = start_capture(lab);
+        let behind: BTreeMap<VariantId, io::Result<Capture>> = variants
+            .iter()
+            .filter(|variant| find(&variant.data_plane).is_some_and(DataPlane::has_waypoint))
+            .map(|variant| (variant.id.clone(), capture_behind(lab, &variant.id)))
+            .collect();
         let mut started: Vec<(VariantId, Result<Instance, String>)> = variants
             .iter()
             .map(|variant| (variant.id.clone(), Instance::start(lab, variant, round)))
@@ -68,12 +73,17 @@ impl Round {
             }));
         }
         let captured = capture.and_then(Capture::finish);
+        let mut behind: BTreeMap<VariantId, io::Result<Captured>> = behind
+            .into_iter()
+            .map(|(id, capture)| (id, capture.and_then(Capture::finish)))
+            .collect();
         let mut instances = BTreeMap::new();
         let mut reports = Vec::new();
         for ((id, instance), active) in started.into_iter().zip(active) {
             match (instance, active) {
                 (Ok(mut instance), Some((_, active))) => {
-                    reports.push(report(lab, &mut instance, round, active, &captured));
+                    let behind = behind.remove(&id).and_then(Result::ok);
+                    reports.push(report(lab, &mut instance, round, active, &captured, behind));
                     instances.insert(id, instance);
                 }
                 (Err(failure), _) => reports.push(StartReport {
@@ -116,6 +126,15 @@ fn start_capture(lab: &Lab) -> io::Result<Capture> {
         .map(Capture::start)
 }
 
+/// What passes the waypoint's own link: its other hop stays on its node.
+fn capture_behind(lab: &Lab, variant: &VariantId) -> io::Result<Capture> {
+    lab.pods[variant]
+        .waypoint
+        .namespace
+        .run(|| PacketSocket::open(netlink::index(POD_LINK)?))
+        .map(Capture::start)
+}
+
 fn subject<'a>(lab: &'a Lab, instance: &'a mut Instance) -> (Subject<'a>, Identities<'a>) {
     let pods = &lab.pods[&instance.variant.id];
     let subject = Subject {
@@ -124,7 +143,7 @@ fn subject<'a>(lab: &'a Lab, instance: &'a mut Instance) -> (Subject<'a>, Identi
         site: &instance.site,
         blueprint: &instance.blueprint,
         client: &pods.client.namespace,
-        server: &pods.server.namespace,
+        servers: pods.servers().map(|pod| &pod.namespace).collect(),
         server_node: &pods.server_node,
         outsider: &lab.outsider.namespace,
         components: &mut instance.components,
@@ -150,6 +169,7 @@ fn report(
     round: u32,
     active: probes::Active,
     captured: &io::Result<Captured>,
+    behind: Option<Captured>,
 ) -> StartReport {
     let variant = instance.variant.id.clone();
     let captured = match captured {
@@ -171,7 +191,7 @@ fn report(
         .filter_map(Component::failure)
         .collect();
     let (subject, _) = subject(lab, instance);
-    let evidence = probes::conclude(&subject, round, active, captured);
+    let evidence = probes::conclude(&subject, round, active, captured, behind.as_ref());
     let failed: Vec<String> = died
         .into_iter()
         .chain(failures(&subject, &evidence))
@@ -213,35 +233,28 @@ impl Instance {
             .ok_or_else(|| format!("no data plane is called {}", variant.data_plane))?;
         let sabotage = lab.setup.sabotage.get(&variant.id).copied();
         let blueprint = plane.blueprint(&site, variant.level, sabotage);
-        write_files(lab, &site.client, &blueprint.client)?;
-        write_files(lab, &site.server, &blueprint.server)?;
-        let Pods {
-            client,
-            server,
-            client_node,
-            server_node,
-        } = &lab.pods[&variant.id];
-        let mut components = vec![start_app(lab, variant, server)?];
+        let pods = &lab.pods[&variant.id];
+        let mut components = Vec::new();
+        for (number, server) in pods.servers().enumerate() {
+            components.extend(apps::start(lab, variant, &server.namespace, number)?);
+        }
         let mut control = Vec::new();
-        let layout = &lab.setup.layout;
-        for (pod, node, blueprint, cores) in [
-            (client, client_node, &blueprint.client, &layout.client_node),
-            (server, server_node, &blueprint.server, &layout.server_node),
-        ] {
-            let pod = &pod.namespace;
-            pod.run(|| nft::apply(&blueprint.redirect))
+        for end in ends(lab, pods, &site, &blueprint) {
+            write_files(lab, end.pod, end.blueprint)?;
+            let here = end.namespaces[0];
+            here.run(|| nft::apply(&end.blueprint.redirect))
                 .map_err(|e| format!("cannot redirect into the proxy: {e}"))?;
-            for service in &blueprint.control {
-                let serving = control::serve(service, pod, node, &lab.authority)
+            for service in &end.blueprint.control {
+                let serving = control::serve(service, &end.namespaces, end.node, &lab.authority)
                     .map_err(|e| format!("cannot serve the proxy's control plane: {e}"))?;
                 control.push(serving);
             }
-            for process in &blueprint.processes {
+            for process in &end.blueprint.processes {
                 let place = match process.place {
-                    Place::Pod => pod,
-                    Place::Node => node,
+                    Place::Pod => here,
+                    Place::Node => end.node,
                 };
-                components.push(start_process(lab, variant, plane, process, place, cores)?);
+                components.push(start_process(lab, variant, plane, process, place, &end)?);
             }
         }
         let canary = canary(&variant.id, round);
@@ -256,19 +269,75 @@ impl Instance {
     }
 }
 
+/// A pod with what it is given, and where.
+struct End<'a> {
+    pod: &'a Pod,
+    blueprint: &'a PodBlueprint,
+    /// Its own, and those of the pods that its node's proxy serves besides.
+    namespaces: Vec<&'a NetNs>,
+    node: &'a NetNs,
+    cores: &'a [u32],
+}
+
+/// The client's pod, the servers', then the waypoint's, if there is one.
+fn ends<'a>(
+    lab: &'a Lab,
+    pods: &'a Pods,
+    site: &'a Site,
+    blueprint: &'a Blueprint,
+) -> Vec<End<'a>> {
+    let layout = &lab.setup.layout;
+    let mut ends = vec![End {
+        pod: &site.client,
+        blueprint: &blueprint.client,
+        namespaces: vec![&pods.client.namespace],
+        node: &pods.client_node,
+        cores: &layout.client_node,
+    }];
+    let mut namespaces: Vec<&NetNs> = pods.servers().map(|pod| &pod.namespace).collect();
+    namespaces.push(&pods.waypoint.namespace);
+    for (number, (pod, blueprint)) in blueprint.servers(site).into_iter().enumerate() {
+        ends.push(End {
+            pod,
+            blueprint,
+            namespaces: namespaces[number..].to_vec(),
+            node: &pods.server_node,
+            cores: &layout.server_node,
+        });
+    }
+    if let Some(blueprint) = &blueprint.waypoint {
+        ends.push(End {
+            pod: &site.waypoint,
+            blueprint,
+            namespaces: vec![&pods.waypoint.namespace],
+            node: &pods.server_node,
+            cores: &layout.server_node,
+        });
+    }
+    ends
+}
+
 fn site(lab: &Lab, variant: &Variant) -> io::Result<Site> {
     let pods = &lab.pods[&variant.id];
-    let pod = |net: &PodNet, name: &str| {
+    let pod = |net: &PodNet, service_account: &str, name: &str| {
         Ok::<_, io::Error>(Pod {
+            name: name.into(),
             address: net.address,
-            service_account: name.into(),
+            service_account: service_account.into(),
             directory: Lab::pod_directory(&variant.id, name)?,
         })
     };
+    let more_servers = pods.more_servers.iter().zip(2..);
     Ok(Site {
-        client: pod(&pods.client, "client")?,
-        server: pod(&pods.server, "server")?,
-        app_port: APP_PORT,
+        client: pod(&pods.client, "client", "client")?,
+        server: pod(&pods.server, "server", "server")?,
+        more_servers: more_servers
+            .map(|(net, number)| pod(net, "server", &format!("server-{number}")))
+            .collect::<io::Result<_>>()?,
+        waypoint: pod(&pods.waypoint, "waypoint", "waypoint")?,
+        called: pods.called,
+        app_port: apps::first_port(&lab.setup),
+        more_ports: apps::more_ports(&lab.setup),
         workers: lab.setup.equal_work.workers,
     })
 }
@@ -306,62 +375,16 @@ fn resolve(lab: &Lab, content: &Content) -> Result<Vec<u8>, String> {
     })
 }
 
-fn own_program(name: &str, arguments: &[String]) -> Command {
-    // By this name it is found even if its path is hidden by the lab's own file systems.
-    let mut command = Command::new("/proc/self/exe");
-    command
-        .arg0("meshtax")
-        .arg("internal")
-        .arg(name)
-        .args(arguments);
-    command
-}
-
-fn start_app(lab: &Lab, variant: &Variant, pod: &PodNet) -> Result<Component, String> {
-    let delay_ns = match variant.inject {
-        Some(Inject::DelayNs(delay_ns)) => delay_ns,
-        Some(Inject::DelayShareOfP50(_)) => {
-            return Err(
-                "a delay relative to the p50 must be resolved before the first round".into(),
-            );
-        }
-        None => 0,
-    };
-    let config = AppConfig {
-        response_bytes: lab.setup.workload.response_bytes,
-        delay_ns,
-        threads: app_threads(lab),
-        ..AppConfig::new((std::net::Ipv4Addr::UNSPECIFIED, APP_PORT).into())
-    };
-    let config = serde_json::to_string(&config).map_err(|e| e.to_string())?;
-    let command = own_program("app", &[config]);
-    let name = format!("{}/app", variant.id);
-    Component::start(
-        name,
-        ComponentRole::App,
-        command,
-        &pod.namespace,
-        &lab.setup.layout.server_node,
-    )
-    .map_err(|e| format!("cannot start the test application: {e}"))
-}
-
-/// One thread is as fast as the generator's one; on a node with cores to spare the application must
-/// not be the bottleneck of a pair either.
-fn app_threads(lab: &Lab) -> u32 {
-    (lab.setup.layout.server_node.len() as u32).clamp(1, 4)
-}
-
 fn start_process(
     lab: &Lab,
     variant: &Variant,
     plane: &DataPlane,
     process: &Process,
     place: &NetNs,
-    cores: &[u32],
+    end: &End<'_>,
 ) -> Result<Component, String> {
     let mut command = match process.program {
-        Program::LimitProxy => own_program("limit-proxy", &process.arguments),
+        Program::LimitProxy => apps::own_program("limit-proxy", &process.arguments),
         program => {
             let number = lab.setup.programs.iter().position(|p| *p == program);
             let number = number.ok_or_else(|| format!("there is no {}", program.name()))?;
@@ -374,19 +397,23 @@ fn start_process(
     for (name, content) in &process.environment {
         command.env(name, OsString::from_vec(resolve(lab, content)?));
     }
-    let end = match process.role {
+    let proxy = match process.role {
         ComponentRole::ClientProxy => "client-proxy",
+        ComponentRole::Waypoint => "waypoint",
         _ => "server-proxy",
     };
-    let name = format!("{}/{end}", variant.id);
-    Component::start(name.clone(), process.role, command, place, cores)
+    let number = end.pod.name.trim_start_matches(&end.pod.service_account);
+    let name = format!("{}/{proxy}{number}", variant.id);
+    Component::start(name.clone(), process.role, command, place, end.cores)
         .map_err(|e| format!("cannot start {name} ({}): {e}", plane.name))
 }
 
 impl Drop for Round {
     fn drop(&mut self) {
         for instance in self.instances.values() {
-            for pod in [&instance.site.client, &instance.site.server] {
+            let site = &instance.site;
+            let ends = [&site.client, &site.waypoint].into_iter();
+            for pod in ends.chain(site.servers()) {
                 let _ = fs::remove_dir_all(&pod.directory);
             }
         }

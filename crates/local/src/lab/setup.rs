@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::io;
+use std::net::Ipv4Addr;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use meshtax_control_plane::{Authority, SharedAuthority};
-use meshtax_model::experiment::VariantId;
+use meshtax_model::experiment::{Service, ServiceAddress, VariantId};
 use nix::mount::{MsFlags, mount};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
@@ -32,15 +33,55 @@ fn refused(step: &'static str) -> impl FnOnce(io::Error) -> Refusal {
     }
 }
 
-/// The two pods of a variant.
+/// The pods of a variant.
 #[derive(Debug)]
 pub(crate) struct Pods {
     pub(crate) client: PodNet,
     pub(crate) server: PodNet,
+    /// The service's other replicas.
+    pub(crate) more_servers: Vec<PodNet>,
+    /// For a mesh's proxy of the whole service.
+    pub(crate) waypoint: PodNet,
+    /// What clients call.
+    pub(crate) called: Ipv4Addr,
     /// What serves the client's node has a namespace of its own there.
     pub(crate) client_node: NetNs,
     /// And what serves the server's.
     pub(crate) server_node: NetNs,
+}
+
+impl Pods {
+    fn build(network: &mut Network, service: &Service) -> io::Result<Self> {
+        let client = network.add_pod(NodeName::A)?;
+        let server = network.add_pod(NodeName::B)?;
+        let more_servers = (1..service.replicas)
+            .map(|_| network.add_pod(NodeName::B))
+            .collect::<io::Result<_>>()?;
+        let called = match service.address {
+            ServiceAddress::Pod => server.address,
+            ServiceAddress::Virtual => network.add_service()?,
+        };
+        Ok(Self {
+            waypoint: network.add_pod(NodeName::B)?,
+            client,
+            server,
+            more_servers,
+            called,
+            client_node: loopback_only()?,
+            server_node: loopback_only()?,
+        })
+    }
+
+    /// All replicas of the service.
+    pub(crate) fn servers(&self) -> impl Iterator<Item = &PodNet> {
+        std::iter::once(&self.server).chain(&self.more_servers)
+    }
+
+    /// The service's own address, if it has one, and the pods behind it.
+    fn balanced(&self) -> Option<(Ipv4Addr, Vec<Ipv4Addr>)> {
+        let pods = self.servers().map(|pod| pod.address).collect();
+        (self.called != self.server.address).then_some((self.called, pods))
+    }
 }
 
 /// All that stays for the whole run.
@@ -70,22 +111,16 @@ impl Lab {
         }
         let mut network =
             Network::build().map_err(refused("build two nodes and the link between them"))?;
-        let pods = setup
+        let pods: BTreeMap<_, _> = setup
             .variants
             .iter()
-            .map(|variant| {
-                let client = network.add_pod(NodeName::A)?;
-                let server = network.add_pod(NodeName::B)?;
-                let pods = Pods {
-                    client,
-                    server,
-                    client_node: loopback_only()?,
-                    server_node: loopback_only()?,
-                };
-                Ok((variant.clone(), pods))
-            })
+            .map(|variant| Ok((variant.clone(), Pods::build(&mut network, &setup.service)?)))
             .collect::<io::Result<_>>()
             .map_err(refused("build the pods"))?;
+        let services: Vec<_> = pods.values().filter_map(Pods::balanced).collect();
+        network
+            .balance(&services)
+            .map_err(refused("balance the connections to a service's address"))?;
         let outsider = network
             .add_pod(NodeName::A)
             .map_err(refused("build the outsider's pod"))?;

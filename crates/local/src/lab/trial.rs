@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write as _};
+use std::net::Ipv4Addr;
 use std::os::unix::process::CommandExt as _;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
@@ -9,9 +10,11 @@ use std::thread;
 use std::time::Duration;
 
 use meshtax_app::{AppStats, STATS_PATH};
-use meshtax_dataplane::{ALLOWED_PATH, APP_PORT};
-use meshtax_load::{LoadModel, LoadSpec, Request, Window, WorkerMessage, WorkerRequest};
-use meshtax_model::experiment::{LoadPoint, Regime, Variant, VariantId};
+use meshtax_dataplane::{ALLOWED_CALL, ALLOWED_PATH};
+use meshtax_load::{
+    LoadModel, LoadSpec, Protocol as Spoken, Request, Window, WorkerMessage, WorkerRequest,
+};
+use meshtax_model::experiment::{LoadPoint, Protocol, Regime, Variant, VariantId};
 use meshtax_model::plan::PlannedTrial;
 use meshtax_model::trial::{
     ComponentRole, ComponentUsage, InjectedDelay, LoadResult, Memory, ResourceSample, TrialOutcome,
@@ -22,12 +25,13 @@ use meshtax_observe::{
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::unistd::Pid;
 
+use super::apps;
 use super::component::{Component, ending, spawn_in};
 use super::http::{Ask, Heard, ask, connect};
 use super::network::PodNet;
 use super::round::{Instance, Round};
-use super::setup::Lab;
-use crate::protocol::Reply;
+use super::setup::{Lab, Pods};
+use crate::protocol::{Reply, Setup};
 
 /// Beyond warm-up, window and drain: for starting a process and opening its connections.
 const GRACE: Duration = Duration::from_secs(15);
@@ -64,7 +68,8 @@ impl Round {
             return Err(dead);
         }
         let pods = &lab.pods[id];
-        let delay_before = delay_stats(&instance.variant, &pods.server)?;
+        let delay_before = delay_stats(&lab.setup, &instance.variant, &pods.server)?;
+        let asked_before = asked(lab, pods, point);
         let core = lab.setup.layout.server_node.clone();
         let probe_before = speed_on(&core);
 
@@ -85,13 +90,17 @@ impl Round {
         let load = load.map_err(|reason| with_failures(reason, &component_failures))?;
         let injected = injected(
             delay_before,
-            delay_stats(&instance.variant, &pods.server).ok().flatten(),
+            delay_stats(&lab.setup, &instance.variant, &pods.server)
+                .ok()
+                .flatten(),
         );
+        let replicas = since(asked_before, asked(lab, pods, point));
         let sample = edges?.sample(trial, &memories, &load, [probe_before, probe_after]);
         let outcome = TrialOutcome::Measured {
             proxy_connections,
             load: Box::new(load),
             injected,
+            replicas,
             component_failures,
         };
         Ok((outcome, sample))
@@ -356,13 +365,8 @@ fn read_messages(output: ChildStdout) -> Receiver<Result<WorkerMessage, String>>
 }
 
 fn load_spec(lab: &Lab, instance: &Instance, trial: &PlannedTrial, point: &LoadPoint) -> LoadSpec {
-    let target = (instance.site.server.address, APP_PORT).into();
-    let request = Request {
-        path: ALLOWED_PATH.into(),
-        ..Request::get(format!("server:{APP_PORT}"))
-    };
+    let (port, path) = apps::target(&lab.setup, point);
     LoadSpec {
-        requests: vec![request],
         connections: lab.setup.workload.connections,
         requests_per_connection: point.requests_per_connection,
         model: match point.load {
@@ -376,30 +380,92 @@ fn load_spec(lab: &Lab, instance: &Instance, trial: &PlannedTrial, point: &LoadP
         warmup_ns: lab.setup.warmup_ns,
         window_ns: lab.setup.trial_ns,
         drain_ns: DRAIN_NS,
-        ..LoadSpec::new(target)
+        ..request_spec(lab, instance.site.called, port, point, path)
     }
 }
 
+/// What is asked at a load point, and how. Over TCP as much is sent as an answer would hold.
+fn request_spec(
+    lab: &Lab,
+    called: Ipv4Addr,
+    port: u16,
+    point: &LoadPoint,
+    path: Option<String>,
+) -> LoadSpec {
+    let mut request = Request {
+        path: path.unwrap_or_else(|| ALLOWED_PATH.into()),
+        ..Request::get(format!("server:{port}"))
+    };
+    let bytes = point
+        .response_bytes
+        .unwrap_or(lab.setup.workload.response_bytes);
+    let protocol = match point.protocol {
+        Protocol::Http1 => Spoken::Http1,
+        Protocol::Http2 => Spoken::Http2 { streams: 1 },
+        Protocol::Grpc => {
+            request.method = "POST".into();
+            request.path = ALLOWED_CALL.into();
+            Spoken::Grpc { streams: 1 }
+        }
+        Protocol::Tcp => {
+            request.body = vec![b'x'; bytes.max(1) as usize];
+            Spoken::Tcp
+        }
+    };
+    LoadSpec {
+        protocol,
+        requests: vec![request],
+        ..LoadSpec::new((called, port).into())
+    }
+}
+
+/// Requests that each replica has answered so far; `None` where there is one only, or where the
+/// program does not count.
+fn asked(lab: &Lab, pods: &Pods, point: &LoadPoint) -> Option<Vec<u64>> {
+    if pods.more_servers.is_empty() || lab.setup.service.program.is_some() {
+        return None;
+    }
+    let (port, _) = apps::target(&lab.setup, point);
+    if point.protocol == Protocol::Tcp {
+        return None;
+    }
+    pods.servers()
+        .map(|pod| Some(app_stats(pod, port).ok()?.requests))
+        .collect()
+}
+
+fn since(before: Option<Vec<u64>>, after: Option<Vec<u64>>) -> Vec<u64> {
+    let (Some(before), Some(after)) = (before, after) else {
+        return Vec::new();
+    };
+    let pairs = after.iter().zip(&before);
+    pairs
+        .map(|(after, before)| after.saturating_sub(*before))
+        .collect()
+}
+
 /// The application's own account of its delays, asked from inside its pod, past any proxy.
-fn delay_stats(variant: &Variant, pod: &PodNet) -> Result<Option<AppStats>, String> {
+fn delay_stats(setup: &Setup, variant: &Variant, pod: &PodNet) -> Result<Option<AppStats>, String> {
     if variant.inject.is_none() {
         return Ok(None);
     }
+    app_stats(pod, apps::first_port(setup)).map(Some)
+}
+
+fn app_stats(pod: &PodNet, port: u16) -> Result<AppStats, String> {
     let request = Ask::get(STATS_PATH);
-    let heard = connect(&pod.namespace, (std::net::Ipv4Addr::LOCALHOST, APP_PORT))
+    let heard = connect(&pod.namespace, (Ipv4Addr::LOCALHOST, port))
         .map_or_else(|heard| heard, |mut stream| ask(&mut stream, &request));
     let Heard::Answer {
         status: 200, body, ..
     } = &heard
     else {
         return Err(format!(
-            "the test application does not say its delay: {}",
+            "the test application does not say what it did: {}",
             heard.describe()
         ));
     };
-    serde_json::from_slice(body)
-        .map(Some)
-        .map_err(|e| e.to_string())
+    serde_json::from_slice(body).map_err(|e| e.to_string())
 }
 
 fn injected(before: Option<AppStats>, after: Option<AppStats>) -> Option<InjectedDelay> {

@@ -351,7 +351,11 @@ fn proxies_cell(row: &Row<'_>) -> Cell {
         (None, None) => Cell::missing(),
         (client, server) => {
             let or_missing = |t: Option<String>| t.unwrap_or_else(|| format::MISSING.to_owned());
-            Cell::figure(or_missing(client), format!("+ {}", or_missing(server)))
+            let mut others = format!("+ {}", or_missing(server));
+            if let Some(waypoint) = role_cpu(cpu, ComponentRole::Waypoint) {
+                others.push_str(&format!(" + {waypoint}"));
+            }
+            Cell::figure(or_missing(client), others)
         }
     }
 }

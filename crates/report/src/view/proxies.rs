@@ -8,24 +8,34 @@ use super::figures::{name_cell, role_cpu};
 use super::{Align, Cell, Column, Keep, Source, Table, load_in_words, point_of};
 use crate::format::{CPU_MS_PER_1K, MIB, MISSING, grouped};
 
-const SIDES: [(ComponentRole, &str); 2] = [
+const SIDES: [(ComponentRole, &str); 3] = [
     (ComponentRole::ClientProxy, "client proxy"),
     (ComponentRole::ServerProxy, "server proxy"),
+    (ComponentRole::Waypoint, "waypoint"),
 ];
 
 /// One row per measured candidate; `None` if no proxy was seen.
 pub(crate) fn table(source: Source<'_>) -> Option<Table> {
-    let rows: Vec<Vec<Cell>> = source
-        .measured()
-        .filter(|(asked, _)| asked.role == Role::Candidate)
-        .filter(|(_, found)| SIDES.iter().any(|(role, _)| seen(found, *role)))
-        .map(|(asked, found)| row(source, asked, found))
+    let candidates = || {
+        let measured = source.measured();
+        measured.filter(|(asked, _)| asked.role == Role::Candidate)
+    };
+    // A column for what no variant has would only take room.
+    let sides: Vec<(ComponentRole, &str)> = SIDES
+        .into_iter()
+        .filter(|(role, _)| {
+            *role != ComponentRole::Waypoint || candidates().any(|(_, found)| seen(found, *role))
+        })
+        .collect();
+    let rows: Vec<Vec<Cell>> = candidates()
+        .filter(|(_, found)| sides.iter().any(|(role, _)| seen(found, *role)))
+        .map(|(asked, found)| row(source, asked, found, &sides))
         .collect();
     if rows.is_empty() {
         return None;
     }
     let mut columns = vec![Column::new("variant", Align::Left, Keep::Always)];
-    for (_, side) in SIDES {
+    for (_, side) in &sides {
         let cpu = format!("{side} {}", CPU_MS_PER_1K.name);
         columns.push(Column::new(cpu, Align::Right, Keep::Always));
         columns.push(Column::new(MIB.name, Align::Right, Keep::Always));
@@ -46,11 +56,20 @@ fn seen(found: &VariantAnalysis, role: ComponentRole) -> bool {
         || accounts.any(|a| a.components.iter().any(|c| c.role == role))
 }
 
-fn row(source: Source<'_>, asked: &Variant, found: &VariantAnalysis) -> Vec<Cell> {
+fn row(
+    source: Source<'_>,
+    asked: &Variant,
+    found: &VariantAnalysis,
+    sides: &[(ComponentRole, &str)],
+) -> Vec<Cell> {
     let mut cells = vec![name_cell(asked)];
-    for (role, _) in SIDES {
-        cells.push(cpu_cell(source, found, role));
-        cells.push(memory_cell(found, role));
+    for (role, _) in sides {
+        if !seen(found, *role) {
+            cells.extend([Cell::empty(), Cell::empty()]);
+            continue;
+        }
+        cells.push(cpu_cell(source, found, *role));
+        cells.push(memory_cell(found, *role));
     }
     cells
 }

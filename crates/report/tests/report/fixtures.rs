@@ -144,6 +144,7 @@ fn experiment(rows: &[Figures]) -> Experiment {
     Experiment {
         name: "quick".to_owned(),
         placement: Placement::TwoNodes,
+        service: Default::default(),
         workload: Workload {
             response_bytes: 1024,
             connections: 32,
@@ -405,6 +406,7 @@ fn evidence(id: &str, level: Option<PolicyLevel>) -> Evidence {
         features: encrypted.then(|| Features {
             added_headers: vec!["x-forwarded-proto".to_owned(), "x-request-id".to_owned()],
             keeps_client_address: false,
+            balances: None,
         }),
     }
 }

@@ -138,6 +138,7 @@ pub(crate) fn experiment(candidates: &[Cost]) -> Experiment {
     Experiment {
         name: "test".into(),
         placement: Placement::TwoNodes,
+        service: Default::default(),
         workload: Workload {
             response_bytes: 1024,
             connections: 16,
@@ -315,6 +316,7 @@ fn measure(
             }),
             proxy_connections: cost.map(|_| 4),
             injected: None,
+            replicas: Vec::new(),
             component_failures: Vec::new(),
         },
     });

@@ -1,0 +1,232 @@
+//! Envoy's configuration, as far as Istio's sidecars and waypoints have it in common.
+//!
+//! Shapes and names follow Envoy's v3 API reference, and what Istio's control plane sends.
+
+use std::collections::BTreeMap;
+
+use meshtax_model::trial::ComponentRole;
+use serde_json::{Value, json};
+
+use crate::{
+    Content, HttpRule, PROXY_MARK, Place, Pod, PodFile, Process, Program, Site, Speaks,
+    certificate_files,
+};
+
+/// An Envoy in a pod, and what it needs there.
+pub(crate) fn side(
+    site: &Site,
+    pod: &Pod,
+    role: ComponentRole,
+    config: &Value,
+) -> (Vec<PodFile>, Process) {
+    let mut files = certificate_files(&pod.identity());
+    files.push(PodFile {
+        name: "envoy.json".into(),
+        content: Content::Text(serde_json::to_string_pretty(config).unwrap_or_default()),
+    });
+    let arguments = [
+        "--config-path",
+        &pod.path("envoy.json"),
+        "--concurrency",
+        &site.workers.to_string(),
+        // Hot restart keeps shared memory in /dev/shm and would outlive the process.
+        "--disable-hot-restart",
+        // Its warnings at every start would be quoted as last words.
+        "--log-level",
+        "error",
+        // What it says of a connection's peer, in TCP mode, is to be heard soon after its end.
+        "--file-flush-interval-msec",
+        "200",
+    ];
+    let process = Process {
+        role,
+        program: Program::Envoy,
+        arguments: arguments.map(String::from).to_vec(),
+        environment: BTreeMap::new(),
+        place: Place::Pod,
+    };
+    (files, process)
+}
+
+pub(crate) fn bootstrap(pod: &Pod, listeners: &Value, clusters: &Value) -> Value {
+    json!({
+        "node": {"id": pod.name, "cluster": "meshtax"},
+        "static_resources": {"listeners": listeners, "clusters": clusters},
+    })
+}
+
+pub(crate) fn connection_manager(
+    direction: &str,
+    speaks: Speaks,
+    cluster: &str,
+    more: Value,
+    policy: &[Value],
+) -> Value {
+    let mut filters = policy.to_vec();
+    filters.push(json!({
+        "name": "envoy.filters.http.router",
+        "typed_config": typed("envoy.extensions.filters.http.router.v3.Router"),
+    }));
+    let mut config =
+        typed("envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager");
+    config["stat_prefix"] = json!(direction);
+    if speaks == Speaks::Http2 {
+        // By itself it would go by ALPN, where it knows `h2` only.
+        config["codec_type"] = json!("HTTP2");
+    }
+    config["server_name"] = json!("istio-envoy");
+    config["normalize_path"] = json!(true);
+    config["stream_idle_timeout"] = json!("0s");
+    config["http_filters"] = json!(filters);
+    config["route_config"] = json!({
+        "name": direction,
+        "validate_clusters": false,
+        "virtual_hosts": [{
+            "name": format!("{direction}|http"),
+            "domains": ["*"],
+            "routes": [{
+                "match": {"prefix": "/"},
+                "route": {"cluster": cluster, "timeout": "0s"},
+            }],
+        }],
+    });
+    merge(&mut config, more);
+    json!({"name": "envoy.filters.network.http_connection_manager", "typed_config": config})
+}
+
+/// An Istio AuthorizationPolicy of action ALLOW with a principal, a method and paths.
+pub(crate) fn http_policy(site: &Site, principal: Value) -> Value {
+    let mut config = typed("envoy.extensions.filters.http.rbac.v3.RBAC");
+    let path = |prefix: &String| json!({"url_path": {"path": {"prefix": prefix}}});
+    let permission = |rule: &HttpRule| {
+        let paths: Vec<Value> = rule.prefixes.iter().map(path).collect();
+        json!({"and_rules": {"rules": [
+            {"or_rules": {"rules": [
+                {"header": {"name": ":method", "string_match": {"exact": rule.method}}},
+            ]}},
+            {"or_rules": {"rules": paths}},
+        ]}})
+    };
+    let permissions: Vec<Value> = site.http_rules().iter().map(permission).collect();
+    config["rules"] = json!({
+        "action": "ALLOW",
+        "policies": {"ns[default]-policy[allow-client]-rule[0]": {
+            "permissions": permissions,
+            "principals": [principal],
+        }},
+    });
+    json!({"name": "envoy.filters.http.rbac", "typed_config": config})
+}
+
+/// An Istio AuthorizationPolicy of action ALLOW with a principal only.
+pub(crate) fn connection_policy(site: &Site) -> Value {
+    let mut config = typed("envoy.extensions.filters.network.rbac.v3.RBAC");
+    config["stat_prefix"] = json!("tcp.");
+    config["rules"] = json!({
+        "action": "ALLOW",
+        "policies": {"ns[default]-policy[allow-client]-rule[0]": {
+            "permissions": [{"any": true}],
+            "principals": [permitted_principal(site)],
+        }},
+    });
+    json!({"name": "envoy.filters.network.rbac", "typed_config": config})
+}
+
+pub(crate) fn permitted_principal(site: &Site) -> Value {
+    json!({"and_ids": {"ids": [
+        {"authenticated": {"principal_name": {"exact": site.client.identity()}}},
+    ]}})
+}
+
+/// From where a connection comes that no proxy stands before.
+pub(crate) const DIRECT: &str = "%DOWNSTREAM_DIRECT_REMOTE_ADDRESS_WITHOUT_PORT%";
+
+/// A line for each connection that ended: whose it was, and from where.
+pub(crate) fn peer_log(identity: &str, from: &str) -> Value {
+    let mut log = typed("envoy.extensions.access_loggers.stream.v3.StderrAccessLog");
+    log["log_format"] = json!({"text_format_source": {"inline_string": format!(
+        "peer {identity} from {from}\n"
+    )}});
+    json!([{"name": "envoy.access_loggers.stderr", "typed_config": log}])
+}
+
+pub(crate) fn tcp_proxy(stat_prefix: &str, cluster: &str) -> Value {
+    let mut config = typed("envoy.extensions.filters.network.tcp_proxy.v3.TcpProxy");
+    config["stat_prefix"] = json!(stat_prefix);
+    config["cluster"] = json!(cluster);
+    json!({"name": "envoy.filters.network.tcp_proxy", "typed_config": config})
+}
+
+/// A cluster with Istio's defaults whose connections carry the proxy's mark.
+pub(crate) fn cluster(name: &str, kind: &str, source: &str, speaks: Speaks) -> Value {
+    const SOL_SOCKET: i32 = 1;
+    const SO_MARK: i32 = 36;
+    const UNLIMITED: u32 = u32::MAX;
+    let mut protocol = typed("envoy.extensions.upstreams.http.v3.HttpProtocolOptions");
+    protocol["explicit_http_config"] = match speaks {
+        Speaks::Http2 => json!({"http2_protocol_options": {}}),
+        Speaks::Http1 | Speaks::Tcp => json!({"http_protocol_options": {}}),
+    };
+    json!({
+        "name": name,
+        "type": kind,
+        "connect_timeout": "10s",
+        "circuit_breakers": {"thresholds": [{
+            "max_connections": UNLIMITED,
+            "max_pending_requests": UNLIMITED,
+            "max_requests": UNLIMITED,
+            "max_retries": UNLIMITED,
+        }]},
+        "upstream_bind_config": {
+            "source_address": {"address": source, "port_value": 0},
+            "socket_options": [{
+                "level": SOL_SOCKET,
+                "name": SO_MARK,
+                "int_value": PROXY_MARK,
+                "state": "STATE_PREBIND",
+            }],
+        },
+        "typed_extension_protocol_options": {
+            "envoy.extensions.upstreams.http.v3.HttpProtocolOptions": protocol,
+        },
+    })
+}
+
+pub(crate) fn cluster_passthrough(name: &str, source: &str, speaks: Speaks) -> Value {
+    cluster(name, "ORIGINAL_DST", source, speaks)
+}
+
+pub(crate) fn common_tls(pod: &Pod, alpn: &[&str], peer: &Value) -> Value {
+    json!({
+        "tls_params": {
+            "tls_minimum_protocol_version": "TLSv1_2",
+            "tls_maximum_protocol_version": "TLSv1_3",
+            // Envoy's own first choice is X25519MLKEM768, which the other data planes do not all
+            // have: equal work means one group for all.
+            "ecdh_curves": ["X25519"],
+        },
+        "alpn_protocols": alpn,
+        "tls_certificates": [{
+            "certificate_chain": {"filename": pod.path("chain.pem")},
+            "private_key": {"filename": pod.path("key.pem")},
+        }],
+        "validation_context": {
+            "trusted_ca": {"filename": pod.path("root.pem")},
+            "match_typed_subject_alt_names": [{"san_type": "URI", "matcher": peer}],
+        },
+    })
+}
+
+pub(crate) fn address(address: &str, port: u16) -> Value {
+    json!({"socket_address": {"address": address, "port_value": port}})
+}
+
+pub(crate) fn typed(name: &str) -> Value {
+    json!({"@type": format!("type.googleapis.com/{name}")})
+}
+
+pub(crate) fn merge(into: &mut Value, more: Value) {
+    if let (Some(into), Value::Object(more)) = (into.as_object_mut(), more) {
+        into.extend(more);
+    }
+}

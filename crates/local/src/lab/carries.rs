@@ -1,0 +1,144 @@
+//! Probes that put a little load on the whole path: further ports and protocols, and what is balanced
+//! over a service's replicas.
+
+use std::net::Ipv4Addr;
+
+use meshtax_app::{AppStats, CANARY_HEADER, STATS_PATH};
+use meshtax_dataplane::{ALLOWED_CALL, ALLOWED_PATH, AppPort, Speaks};
+use meshtax_load::{LoadSpec, Protocol, Request};
+use meshtax_model::evidence::{Balances, ProbeResult, probe as names};
+use meshtax_model::trial::LoadResult;
+
+use super::http::{Ask, Heard, ask, connect};
+use super::probes::{Subject, one_request, result};
+
+/// Requests of one protocol to one port.
+const REQUESTS: u64 = 8;
+/// Requests on one connection that show what is balanced. With them all on one of two replicas by
+/// chance, which happens once in 2^23, requests would be taken for connections.
+const BALANCED: u32 = 24;
+
+/// A few requests of the port's protocol through the whole path, the canary in each.
+pub(crate) fn carries(subject: &Subject<'_>, port: &AppPort) -> ProbeResult {
+    let mut failures = Vec::new();
+    let protocols: &[(&str, Protocol)] = match port.speaks {
+        Speaks::Http1 => &[("HTTP/1.1", Protocol::Http1)],
+        Speaks::Http2 => &[
+            ("HTTP/2", Protocol::Http2 { streams: 1 }),
+            ("gRPC", Protocol::Grpc { streams: 1 }),
+        ],
+        Speaks::Tcp => &[("TCP", Protocol::Tcp)],
+    };
+    for (name, protocol) in protocols {
+        if let Err(why) = exchange(subject, port, *protocol) {
+            failures.push(format!("{name}: {why}"));
+        }
+    }
+    let spoken: Vec<&str> = protocols.iter().map(|(name, _)| *name).collect();
+    let spoken = spoken.join(" and ");
+    match failures.is_empty() {
+        true => result(
+            names::CARRIES,
+            true,
+            format!("port {}: {spoken}, {REQUESTS} of {REQUESTS}", port.number),
+        ),
+        false => result(
+            names::CARRIES,
+            false,
+            format!("port {}: {}", port.number, failures.join("; ")),
+        ),
+    }
+}
+
+fn exchange(subject: &Subject<'_>, port: &AppPort, protocol: Protocol) -> Result<(), String> {
+    let target = (subject.site.called, port.number).into();
+    let mut request = Request {
+        path: port.path.clone().unwrap_or_else(|| ALLOWED_PATH.into()),
+        headers: vec![(CANARY_HEADER.into(), subject.canary.into())],
+        ..Request::get(format!("server:{}", port.number))
+    };
+    if matches!(protocol, Protocol::Grpc { .. } | Protocol::Tcp) {
+        request.body = subject.canary.as_bytes().to_vec();
+    }
+    if matches!(protocol, Protocol::Grpc { .. }) {
+        request.path = ALLOWED_CALL.into();
+        request.method = "POST".into();
+    }
+    let spec = LoadSpec {
+        protocol,
+        requests: vec![request],
+        max_requests: Some(REQUESTS),
+        window_ns: 3_000_000_000,
+        timeout_ns: Some(2_000_000_000),
+        ..LoadSpec::new(target)
+    };
+    let load = subject
+        .client
+        .run(|| meshtax_load::run(&spec, &mut |_| {}).map_err(std::io::Error::other))
+        .map_err(|e| e.to_string())?;
+    judge(&load)
+}
+
+fn judge(load: &LoadResult) -> Result<(), String> {
+    if load.succeeded == REQUESTS {
+        return Ok(());
+    }
+    let mut seen: Vec<String> = load
+        .status
+        .iter()
+        .map(|(status, count)| format!("{count} x HTTP {status}"))
+        .chain(
+            load.grpc_status
+                .iter()
+                .filter(|(status, _)| **status != 0)
+                .map(|(status, count)| format!("{count} x gRPC status {status}")),
+        )
+        .collect();
+    let errors = load.errors.by_kind().into_iter();
+    seen.extend(
+        errors
+            .chain([("without an answer", load.unanswered)])
+            .filter(|(_, count)| *count > 0)
+            .map(|(kind, count)| format!("{count} x {kind}")),
+    );
+    let (got, seen) = (load.succeeded, seen.join(", "));
+    Err(format!(
+        "{got} of {REQUESTS} answered as they should be: {seen}"
+    ))
+}
+
+/// Whether requests of one connection go to several replicas; `None` with one replica.
+pub(crate) fn balances(subject: &Subject<'_>) -> Option<Balances> {
+    if subject.servers.len() < 2 {
+        return None;
+    }
+    let before = asked(subject)?;
+    let service = (subject.site.called, subject.site.app_port);
+    let mut stream = connect(subject.client, service).ok()?;
+    for _ in 0..BALANCED {
+        if !ask(&mut stream, &Ask::get(ALLOWED_PATH)).is_ok() {
+            return None;
+        }
+    }
+    let after = asked(subject)?;
+    let hit = after.iter().zip(&before).filter(|(a, b)| a > b).count();
+    match hit {
+        0 => None,
+        1 => Some(Balances::Connections),
+        _ => Some(Balances::Requests),
+    }
+}
+
+/// Requests that each replica has answered, asked past any proxy.
+fn asked(subject: &Subject<'_>) -> Option<Vec<u64>> {
+    let service = (Ipv4Addr::LOCALHOST, subject.site.app_port);
+    let of = |heard: Heard| match heard {
+        Heard::Answer {
+            status: 200, body, ..
+        } => serde_json::from_slice::<AppStats>(&body).ok(),
+        _ => None,
+    };
+    let pods = subject.servers.iter();
+    pods.map(|pod| Some(of(one_request(pod, service, &Ask::get(STATS_PATH)))?.requests))
+        .collect()
+}

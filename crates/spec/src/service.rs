@@ -1,0 +1,146 @@
+//! The service of a spec: how many pods, called by which address, and what runs in them.
+
+use meshtax_model::experiment::{Experiment, OwnProgram, Protocol, Service, ServiceAddress};
+
+use crate::error::Problem;
+use crate::fields::{Fields, scalar, text_of, word};
+use crate::tree::{Node, Value};
+use crate::value::{self, ValueError};
+
+const EXAMPLE: &str = "`service: {replicas: 3, address: virtual}`";
+const PROGRAM_EXAMPLE: &str = "`server: {command: [nginx, -g, daemon off;], port: 80}`";
+
+/// As many as a node's bridge has ports for, with room for the rest.
+const MOST_REPLICAS: u32 = 500;
+
+/// Ports that some proxy takes for itself in the pods.
+const TAKEN: [u16; 15] = [
+    4140, 4143, 4190, 4191, 8086, 15000, 15001, 15006, 15008, 15012, 15020, 15021, 15053, 15080,
+    15088,
+];
+
+pub(crate) fn read(node: &Node) -> Result<Service, Problem> {
+    let keys = ["replicas", "address", "server"];
+    let fields = Fields::of(node, "`service`", &keys, EXAMPLE)?;
+    let replicas = fields.or("replicas", 1, |t| {
+        value::count(t, "a number of pods", 1, MOST_REPLICAS)
+    })?;
+    let address = match fields.get("address") {
+        Some(node) => {
+            const WORDS: [(&str, ServiceAddress); 2] = [
+                ("virtual", ServiceAddress::Virtual),
+                ("pod", ServiceAddress::Pod),
+            ];
+            let address = word(node, "address", &WORDS)?;
+            if replicas > 1 && address == ServiceAddress::Pod {
+                return Err(Problem::new(
+                    node.at,
+                    format!("a pod's address reaches one of {replicas} replicas only"),
+                    "write `address: virtual`, or leave `replicas` out",
+                ));
+            }
+            address
+        }
+        None if replicas > 1 => ServiceAddress::Virtual,
+        None => ServiceAddress::Pod,
+    };
+    Ok(Service {
+        replicas,
+        address,
+        program: fields.get("server").map(program).transpose()?,
+    })
+}
+
+fn program(node: &Node) -> Result<OwnProgram, Problem> {
+    let fields = Fields::of(
+        node,
+        "`server`",
+        &["command", "port", "path"],
+        PROGRAM_EXAMPLE,
+    )?;
+    let command_node = fields.need("command", PROGRAM_EXAMPLE)?;
+    let port_node = fields.need("port", PROGRAM_EXAMPLE)?;
+    Ok(OwnProgram {
+        command: command(command_node)?,
+        port: scalar(port_node, "port", port)?,
+        path: fields.or("path", "/".to_owned(), path)?,
+    })
+}
+
+fn command(node: &Node) -> Result<Vec<String>, Problem> {
+    let Value::List(items) = &node.value else {
+        return Err(Problem::new(
+            node.at,
+            format!(
+                "`command` is a list of words, and here stands {}",
+                node.kind()
+            ),
+            format!("write it as {PROGRAM_EXAMPLE}; there is no shell"),
+        ));
+    };
+    let words: Vec<String> = items
+        .iter()
+        .map(|item| text_of(item, "command").map(str::to_owned))
+        .collect::<Result<_, _>>()?;
+    match words.first().map(String::as_str) {
+        None | Some("") => Err(Problem::new(
+            node.at,
+            "`command` names no program",
+            format!("write it as {PROGRAM_EXAMPLE}"),
+        )),
+        Some(_) => Ok(words),
+    }
+}
+
+fn port(text: &str) -> Result<u16, ValueError> {
+    let port = value::count(text, "a port", 1, u32::from(u16::MAX))? as u16;
+    if TAKEN.contains(&port) {
+        return Err(ValueError {
+            problem: format!("port {port} belongs to a proxy in some data plane"),
+            fix: "let the program listen elsewhere, as on 9000".to_owned(),
+        });
+    }
+    Ok(port)
+}
+
+fn path(text: &str) -> Result<String, ValueError> {
+    let fits = text.starts_with('/') && text.bytes().all(|b| b.is_ascii_graphic());
+    if fits && text.len() <= 1024 {
+        return Ok(text.to_owned());
+    }
+    Err(ValueError {
+        problem: format!("{text:?} is no path of a request"),
+        fix: "a path begins with / and has no spaces, as in /index.html".to_owned(),
+    })
+}
+
+/// The user's own program is asked by plain HTTP/1.1, and answers what it likes.
+pub(crate) fn fits(node: Option<&Node>, experiment: &Experiment) -> Result<(), Problem> {
+    let (Some(node), Some(_)) = (node, &experiment.service.program) else {
+        return Ok(());
+    };
+    for point in &experiment.load_points {
+        if point.protocol != Protocol::Http1 || point.response_bytes.is_some() {
+            return Err(Problem::new(
+                node.at,
+                format!(
+                    "the load point `{}` asks for a protocol or a size of answers that meshtax cannot \
+                     ask of the service's own program",
+                    point.id
+                ),
+                "leave `protocol` and `response` out of the load points, or `server` out of the service",
+            ));
+        }
+    }
+    if let Some(variant) = experiment.variants.iter().find(|v| v.inject.is_some()) {
+        return Err(Problem::new(
+            node.at,
+            format!(
+                "`{}` injects a delay, which the service's own program does not know of",
+                variant.id
+            ),
+            "leave `inject` out, or `server` out of the service",
+        ));
+    }
+    Ok(())
+}
