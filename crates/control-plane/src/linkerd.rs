@@ -381,10 +381,8 @@ fn routes(identity: &String, rules: &[HttpRule]) -> Vec<HttpRoute> {
             filters: Vec::new(),
         }],
     };
-    let path = |prefix: &str, method: Option<&str>| HttpRouteMatch {
-        path: Some(PathMatch {
-            kind: Some(path_match::Kind::Prefix(prefix.into())),
-        }),
+    let path = |kind: path_match::Kind, method: Option<&str>| HttpRouteMatch {
+        path: Some(PathMatch { kind: Some(kind) }),
         method: method.map(|method| HttpMethod {
             r#type: Some(http_method::Type::Unregistered(method.into())),
         }),
@@ -392,10 +390,20 @@ fn routes(identity: &String, rules: &[HttpRule]) -> Vec<HttpRoute> {
     };
     let allowed = rules
         .iter()
-        .flat_map(|rule| rule.prefixes.iter().map(|p| path(p, Some(&rule.method))))
+        .flat_map(|rule| {
+            let prefixes = rule.prefixes.iter().cloned().map(path_match::Kind::Prefix);
+            let exact = rule.exact.iter().cloned().map(path_match::Kind::Exact);
+            prefixes
+                .chain(exact)
+                .map(|kind| path(kind, Some(&rule.method)))
+        })
         .collect();
     vec![
         route("allowed", vec![authenticated(Some(identity))], allowed),
-        route("all-else", Vec::new(), vec![path("/", None)]),
+        route(
+            "all-else",
+            Vec::new(),
+            vec![path(path_match::Kind::Prefix("/".into()), None)],
+        ),
     ]
 }

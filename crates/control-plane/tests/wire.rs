@@ -246,6 +246,7 @@ fn linkerds_policies_are_those_of_the_level() {
                 rules: vec![HttpRule {
                     method: "GET".into(),
                     prefixes: vec!["/allowed".into()],
+                    exact: Vec::new(),
                 }],
             },
             0,

@@ -97,9 +97,11 @@ pub(crate) fn connection_manager(
 /// An Istio AuthorizationPolicy of action ALLOW with a principal, a method and paths.
 pub(crate) fn http_policy(site: &Site, principal: Value) -> Value {
     let mut config = typed("envoy.extensions.filters.http.rbac.v3.RBAC");
-    let path = |prefix: &String| json!({"url_path": {"path": {"prefix": prefix}}});
+    let path = |kind: &str, path: &String| json!({"url_path": {"path": {kind: path}}});
     let permission = |rule: &HttpRule| {
-        let paths: Vec<Value> = rule.prefixes.iter().map(path).collect();
+        let prefixes = rule.prefixes.iter().map(|prefix| path("prefix", prefix));
+        let exact = rule.exact.iter().map(|whole| path("exact", whole));
+        let paths: Vec<Value> = prefixes.chain(exact).collect();
         json!({"and_rules": {"rules": [
             {"or_rules": {"rules": [
                 {"header": {"name": ":method", "string_match": {"exact": rule.method}}},

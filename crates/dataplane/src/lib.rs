@@ -187,6 +187,9 @@ pub struct HttpRule {
     pub method: String,
     /// How the paths begin.
     pub prefixes: Vec<String>,
+    /// Whole paths, which are allowed besides.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub exact: Vec<String>,
 }
 
 impl Site {
@@ -211,19 +214,18 @@ impl Site {
     /// What an `l7` policy allows the client.
     #[must_use]
     pub fn http_rules(&self) -> Vec<HttpRule> {
-        let own = self.more_ports.iter().filter_map(|port| port.path.clone());
+        let without_query = |path: &String| path.split('?').next().map(str::to_owned);
+        let own = self.more_ports.iter().filter_map(|port| port.path.as_ref());
         let mut rules = vec![HttpRule {
             method: "GET".into(),
-            prefixes: [ALLOWED_PATH, ECHO_PATH]
-                .map(String::from)
-                .into_iter()
-                .chain(own)
-                .collect(),
+            prefixes: [ALLOWED_PATH, ECHO_PATH].map(String::from).to_vec(),
+            exact: own.filter_map(without_query).collect(),
         }];
         if self.more_ports.iter().any(|p| p.speaks == Speaks::Http2) {
             rules.push(HttpRule {
                 method: "POST".into(),
                 prefixes: vec![ALLOWED_CALL.into()],
+                exact: Vec::new(),
             });
         }
         rules

@@ -181,6 +181,19 @@ pub struct ComponentMemory {
     pub pss_bytes: u64,
 }
 
+/// How the requests of a trial were spread over a service's replicas.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Spread {
+    /// How many there are.
+    pub replicas: u32,
+    /// Those that had requests, in the trial where that were the fewest.
+    pub hit_min: u32,
+    /// And where that were the most.
+    pub hit_max: u32,
+    /// The busiest one's share of the requests: median over the trials. 1 / `replicas` if even.
+    pub busiest_share: f64,
+}
+
 /// One variant at one load point.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Point {
@@ -202,6 +215,10 @@ pub struct Point {
     pub send_lag_p99_ns: Option<u64>,
     /// Connections between the proxies: median over the valid trials.
     pub proxy_connections: Option<u32>,
+    /// How the load was spread over the service's replicas; `None`: there is one only, or its
+    /// program does not count.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub spread: Option<Spread>,
     /// Mean of the injected delay by the server's own clock, in nanoseconds.
     pub injected_ns: Option<f64>,
     /// Where the machine's time went.

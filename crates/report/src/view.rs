@@ -5,9 +5,12 @@ mod figures;
 mod headline;
 mod notes;
 mod proxies;
+mod replicas;
 
 use meshtax_model::analysis::{Analysis, Effect, Metric, Point, VariantAnalysis};
-use meshtax_model::experiment::{LoadPoint, LoadPointId, Regime, Role, Variant, VariantId};
+use meshtax_model::experiment::{
+    LoadPoint, LoadPointId, Protocol, Regime, Role, Variant, VariantId,
+};
 
 use crate::format;
 
@@ -215,6 +218,7 @@ impl View {
             .map(|point| figures::table(source, point))
             .collect();
         tables.extend(proxies::table(source));
+        tables.extend(replicas::table(source));
         tables.retain(|t| !t.rows.is_empty());
         Self {
             title: notes::title(analysis),
@@ -300,11 +304,23 @@ pub(crate) fn load_in_words(point: &LoadPoint) -> String {
         Regime::Steady { rate_per_s, .. } => format!("{} requests/s", format::trimmed(rate_per_s)),
         Regime::Saturated => "saturated".to_owned(),
     };
-    load + &reuse_in_words(point)
+    load + &manner_in_words(point)
 }
 
-/// Behind a load: how often a connection is used, where that is not without end.
-pub(crate) fn reuse_in_words(point: &LoadPoint) -> String {
+/// Behind a load: what is other than usual about it.
+pub(crate) fn manner_in_words(point: &LoadPoint) -> String {
+    let mut words = reuse_in_words(point);
+    if point.protocol != Protocol::Http1 {
+        words.push_str(&format!(", {}", point.protocol));
+    }
+    if let Some(bytes) = point.response_bytes {
+        words.push_str(&format!(", answers of {}", format::bytes(u64::from(bytes))));
+    }
+    words
+}
+
+/// How often a connection is used, where that is not without end.
+fn reuse_in_words(point: &LoadPoint) -> String {
     match point.requests_per_connection {
         None => String::new(),
         Some(1) => ", a new connection for each request".to_owned(),

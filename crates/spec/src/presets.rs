@@ -23,7 +23,7 @@ pub fn preset(name: &str) -> Option<&'static Preset> {
     PRESETS.iter().find(|p| p.name == name)
 }
 
-static PRESETS: [Preset; 5] = [
+static PRESETS: [Preset; 8] = [
     Preset {
         name: "quick",
         summary: "mutual TLS at its limit and an Envoy sidecar at mtls and l7, against no mesh; 2 minutes",
@@ -43,6 +43,21 @@ static PRESETS: [Preset; 5] = [
         name: "new-connections",
         summary: "what a connection costs: kept ones against a new one for each request; 2 minutes",
         yaml: include_str!("../presets/new-connections.yaml"),
+    },
+    Preset {
+        name: "protocols",
+        summary: "HTTP/1.1, HTTP/2, gRPC and TCP through each data plane; 4 minutes",
+        yaml: include_str!("../presets/protocols.yaml"),
+    },
+    Preset {
+        name: "payloads",
+        summary: "answers from nothing to a megabyte: cost by the request and by the byte; 4 minutes",
+        yaml: include_str!("../presets/payloads.yaml"),
+    },
+    Preset {
+        name: "replicas",
+        summary: "twenty replicas behind one address: who balances requests, who connections; 3 minutes",
+        yaml: include_str!("../presets/replicas.yaml"),
     },
     Preset {
         name: "noise",
@@ -65,6 +80,8 @@ pub(crate) mod tests {
             KnownDataPlane::new("limit-l4", [Plaintext]),
             KnownDataPlane::new("limit-mtls", [Mtls]),
             KnownDataPlane::new("ztunnel", [Mtls, L4]),
+            KnownDataPlane::new("ztunnel-waypoint", [L7]),
+            KnownDataPlane::new("ztunnel-waypoint-sandwich", [L7]),
             KnownDataPlane::new("linkerd", [Mtls, L4, L7]),
             KnownDataPlane::new("envoy-sidecar", [Plaintext, Mtls, L4, L7]),
             KnownDataPlane::new("envoy-sidecar-tcp", [Plaintext, Mtls, L4]),

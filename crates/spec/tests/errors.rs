@@ -26,7 +26,7 @@ fn ids(experiment: &Experiment) -> Vec<&str> {
         .collect()
 }
 
-const REFUSED: [(&str, &str); 42] = [
+const REFUSED: [(&str, &str); 41] = [
     (
         "misspelt key",
         "name: a\nworkload: {response: 1 KiB, conections: 32}\n",

@@ -69,7 +69,9 @@ pub(crate) fn effects(trials: &Trials<'_>) -> (Vec<Effect>, Vec<NoiseFloor>) {
         .chain(trials.by_role(Role::Candidate));
     let mut drafts: Vec<Draft> = compared
         .flat_map(|variant| {
-            trials.points().iter().flat_map(move |point| {
+            let has =
+                move |point: &&LoadPoint| trials.data.experiment.gap(variant, point).is_none();
+            trials.points().iter().filter(has).flat_map(move |point| {
                 let of = move |metric| draft(trials, variant, point, metric);
                 metrics(point).iter().copied().filter_map(of)
             })

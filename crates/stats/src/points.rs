@@ -1,7 +1,7 @@
 //! Levels and counts of one variant at one load point.
 
 use meshtax_model::LatencyHistogram;
-use meshtax_model::analysis::{Level, Metric, Point, VariantAnalysis};
+use meshtax_model::analysis::{Level, Metric, Point, Spread, VariantAnalysis};
 use meshtax_model::experiment::{LoadPoint, Variant};
 use meshtax_model::trial::ResourceSample;
 
@@ -33,7 +33,10 @@ pub(crate) fn variant(trials: &Trials<'_>, variant: &Variant) -> VariantAnalysis
         evidence: failing.or(evidence.last()).map(|seen| (*seen).clone()),
         rounds_proven: u32::try_from(proven).unwrap_or(u32::MAX),
         rounds_tried: u32::try_from(tried.len()).unwrap_or(u32::MAX),
-        points: cells().map(|(at, cell)| point(at, cell)).collect(),
+        points: cells()
+            .filter(|(at, _)| trials.data.experiment.gap(variant, at).is_none())
+            .map(|(at, cell)| point(at, cell))
+            .collect(),
         memory: memory(&samples),
     }
 }
@@ -68,9 +71,35 @@ fn point(point: &LoadPoint, cell: &Cell<'_>) -> Point {
             .collect(),
         send_lag_p99_ns: send_lag_p99_ns(point, cell),
         proxy_connections: median(connections.collect()),
+        spread: spread(cell),
         injected_ns: injected_ns(cell),
         cpu: account(&sampled(cell)).map(|account| account.shown),
     }
+}
+
+/// `None` where no trial counted.
+fn spread(cell: &Cell<'_>) -> Option<Spread> {
+    let counted = || cell.valid.iter().map(|trial| trial.replicas);
+    let counted = || counted().filter(|counts| counts.iter().any(|count| *count > 0));
+    let hit = counted().map(|counts| counts.iter().filter(|count| **count > 0).count() as u32);
+    let shares: Vec<f64> = counted()
+        .map(|counts| {
+            let most = counts.iter().max().copied().unwrap_or(0);
+            most as f64 / counts.iter().sum::<u64>() as f64
+        })
+        .collect();
+    Some(Spread {
+        replicas: counted().map(<[u64]>::len).max()? as u32,
+        hit_min: hit.clone().min()?,
+        hit_max: hit.max()?,
+        busiest_share: median_of(shares)?,
+    })
+}
+
+fn median_of(mut shares: Vec<f64>) -> Option<f64> {
+    shares.sort_by(f64::total_cmp);
+    let (low, high) = (shares.len().checked_sub(1)? / 2, shares.len() / 2);
+    Some(f64::midpoint(shares[low], shares[high]))
 }
 
 /// The valid trials that have a resource sample, with their completed requests.

@@ -19,6 +19,7 @@ pub(crate) struct Trial<'a> {
     pub(crate) sample: Option<&'a ResourceSample>,
     pub(crate) proxy_connections: Option<u32>,
     pub(crate) injected: Option<InjectedDelay>,
+    pub(crate) replicas: &'a [u64],
 }
 
 /// The trials of one variant at one load point.
@@ -133,6 +134,7 @@ impl<'a> Trials<'a> {
                     load,
                     proxy_connections,
                     injected,
+                    replicas,
                     ..
                 },
             ) => cell.valid.push(Trial {
@@ -142,6 +144,7 @@ impl<'a> Trials<'a> {
                 sample: samples.get(&planned.id).copied(),
                 proxy_connections: *proxy_connections,
                 injected: *injected,
+                replicas,
             }),
             (why, _) => {
                 let why = why.unwrap_or(reason::FAILED);

@@ -143,6 +143,9 @@ pub(crate) fn start(
     }
     // The one that is asked for its figures, first.
     components.sort_by_key(|c| c.name != format!("{}/app{suffix}", variant.id));
+    if let Some(first) = components.first_mut() {
+        first.is_first_app = true;
+    }
     if let Some(program) = &lab.setup.service.program {
         let name = format!("{}/own-program{suffix}", variant.id);
         components.push(start_program(lab, pod, name, &program.command)?);

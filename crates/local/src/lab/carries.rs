@@ -2,6 +2,8 @@
 //! over a service's replicas.
 
 use std::net::Ipv4Addr;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use meshtax_app::{AppStats, CANARY_HEADER, STATS_PATH};
 use meshtax_dataplane::{ALLOWED_CALL, ALLOWED_PATH, AppPort, Speaks};
@@ -9,8 +11,9 @@ use meshtax_load::{LoadSpec, Protocol, Request};
 use meshtax_model::evidence::{Balances, ProbeResult, probe as names};
 use meshtax_model::trial::LoadResult;
 
+use super::component::Component;
 use super::http::{Ask, Heard, ask, connect};
-use super::probes::{Subject, one_request, result};
+use super::probes::{READY_WITHIN, Subject, one_request, result};
 
 /// Requests of one protocol to one port.
 const REQUESTS: u64 = 8;
@@ -18,8 +21,23 @@ const REQUESTS: u64 = 8;
 /// chance, which happens once in 2^23, requests would be taken for connections.
 const BALANCED: u32 = 24;
 
-/// A few requests of the port's protocol through the whole path, the canary in each.
-pub(crate) fn carries(subject: &Subject<'_>, port: &AppPort) -> ProbeResult {
+/// A few requests of the port's protocol through the whole path, the canary in each. A program that is
+/// not meshtax's may take its time to listen.
+pub(crate) fn carries(subject: &mut Subject<'_>, port: &AppPort) -> ProbeResult {
+    let deadline = Instant::now() + READY_WITHIN;
+    loop {
+        let seen = try_carries(subject, port);
+        if seen.passed || port.path.is_none() || Instant::now() > deadline {
+            return seen;
+        }
+        if let Some(dead) = subject.components.iter_mut().find_map(Component::failure) {
+            return result(names::CARRIES, false, dead);
+        }
+        thread::sleep(Duration::from_millis(100));
+    }
+}
+
+fn try_carries(subject: &Subject<'_>, port: &AppPort) -> ProbeResult {
     let mut failures = Vec::new();
     let protocols: &[(&str, Protocol)] = match port.speaks {
         Speaks::Http1 => &[("HTTP/1.1", Protocol::Http1)],
@@ -70,6 +88,7 @@ fn exchange(subject: &Subject<'_>, port: &AppPort, protocol: Protocol) -> Result
         max_requests: Some(REQUESTS),
         window_ns: 3_000_000_000,
         timeout_ns: Some(2_000_000_000),
+        connect_timeout_ns: 1_000_000_000,
         ..LoadSpec::new(target)
     };
     let load = subject

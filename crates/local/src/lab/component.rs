@@ -25,6 +25,8 @@ const KEPT_LINES: usize = 40;
 pub(crate) struct Component {
     pub(crate) role: ComponentRole,
     pub(crate) name: String,
+    /// The first that runs in a server's pod: each pod has one.
+    pub(crate) is_first_app: bool,
     child: Child,
     log: Arc<Mutex<VecDeque<String>>>,
 }
@@ -51,6 +53,7 @@ impl Component {
         Ok(Self {
             role,
             name,
+            is_first_app: false,
             child,
             log,
         })

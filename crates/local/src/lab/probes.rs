@@ -25,7 +25,7 @@ use super::netns::NetNs;
 use crate::tls::{Expect, client_config, workload_identity};
 
 /// Until when a variant must answer its first permitted request.
-const READY_WITHIN: Duration = Duration::from_secs(10);
+pub(crate) const READY_WITHIN: Duration = Duration::from_secs(10);
 /// Requests that carry the canary: enough for the frames and bytes that the wire must show.
 const CANARY_REQUESTS: u64 = 8;
 

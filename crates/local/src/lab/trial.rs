@@ -121,12 +121,10 @@ impl Round {
         }
         processes.push((std::process::id(), "harness".into(), ComponentRole::Harness));
         let connections = self.instances.get(active).and_then(|instance| {
-            // Any process in the server's pod sees its sockets. The proxy need not be in the pod.
-            let app = instance
-                .components
-                .iter()
-                .find(|c| c.role == ComponentRole::App)?;
-            Some((app.pid(), instance.blueprint.proxy_port?))
+            // Any process in a server's pod sees its sockets. The proxy need not be in the pod.
+            let apps = instance.components.iter().filter(|c| c.is_first_app);
+            let pids = apps.map(Component::pid).collect();
+            Some((pids, instance.blueprint.proxy_port?))
         });
         Watched {
             processes,
@@ -153,14 +151,17 @@ fn dead_components(instance: &mut Instance) -> Vec<String> {
 /// What is read at the window's edges.
 struct Watched {
     processes: Vec<(u32, String, ComponentRole)>,
-    /// The server proxy's process and its port for other proxies.
-    connections: Option<(u32, u16)>,
+    /// A process in each server's pod, and the proxies' port for other proxies.
+    connections: Option<(Vec<u32>, u16)>,
 }
 
 impl Watched {
     fn connections(&self) -> Option<u32> {
-        let (pid, port) = self.connections?;
-        established_connections(pid, port).ok()
+        let (pids, port) = self.connections.as_ref()?;
+        let counts = pids
+            .iter()
+            .map(|pid| established_connections(*pid, *port).ok());
+        counts.sum()
     }
 
     /// Of the measured variant's own processes, by process id.

@@ -1,7 +1,7 @@
 //! Whether each variant did what its name says.
 
 use meshtax_model::analysis::{Analysis, VariantAnalysis};
-use meshtax_model::evidence::{Evidence, Features, Handshake, probe};
+use meshtax_model::evidence::{Balances, Evidence, Features, Handshake, probe};
 use meshtax_model::experiment::{PolicyLevel, Variant};
 
 use super::{EvidenceLine, Probe, Proof, Source};
@@ -84,7 +84,7 @@ fn probes(evidence: &Evidence) -> Vec<Probe> {
 }
 
 /// What is had besides, among the probes: it is told, and cannot fail.
-fn features(features: &Features) -> [Probe; 2] {
+fn features(features: &Features) -> Vec<Probe> {
     let told = |name: &str, seen: String| Probe {
         name: name.to_owned(),
         passed: true,
@@ -99,10 +99,18 @@ fn features(features: &Features) -> [Probe; 2] {
     } else {
         "not kept: the application sees a proxy's"
     };
-    [
+    let mut all = vec![
         told("feature: HTTP", http),
         told("feature: client's address", address.to_owned()),
-    ]
+    ];
+    all.extend(features.balances.map(|balances| {
+        let seen = match balances {
+            Balances::Connections => "connections: all requests of one went to one replica",
+            Balances::Requests => "requests: those of one connection went to several replicas",
+        };
+        told("feature: balances", seen.to_owned())
+    }));
+    all
 }
 
 /// The reason, and the failing probe unless the reason quotes it already.

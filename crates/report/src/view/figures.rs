@@ -10,7 +10,7 @@ use meshtax_model::trial::ComponentRole;
 
 use super::{
     Align, Cell, Column, Keep, Mark, Panel, Source, Table, Tone, confidence_in_words,
-    load_in_words, point_of, reuse_in_words,
+    load_in_words, manner_in_words, point_of,
 };
 use crate::format::{
     self, CPU_MS_PER_1K, MICROSECONDS, MILLISECONDS, PERCENT, Unit, decimals_of_column, grouped,
@@ -65,6 +65,7 @@ struct Row<'a> {
 pub(crate) fn table(source: Source<'_>, point: &LoadPoint) -> Table {
     let rows: Vec<Row<'_>> = source
         .measured()
+        .filter(|(asked, _)| source.analysis.experiment.gap(asked, point).is_none())
         .map(|(asked, found)| Row {
             asked,
             found: point_of(found, &point.id),
@@ -292,7 +293,7 @@ fn heading(source: Source<'_>, point: &LoadPoint) -> (String, String) {
             (
                 format!(
                     "Saturated, {connections} connections{}",
-                    reuse_in_words(point)
+                    manner_in_words(point)
                 ),
                 "closed loop: latency would be connections / throughput".to_owned(),
             )

@@ -3,10 +3,10 @@
 use meshtax_model::analysis::{Analysis, Metric, NoiseFloor, Verdict};
 use meshtax_model::environment::CpuLayout;
 use meshtax_model::event::Ending;
-use meshtax_model::experiment::{Inject, LoadPoint, Role};
+use meshtax_model::experiment::{Inject, LoadPoint, Role, Variant};
 
 use super::figures::UNADJUSTED;
-use super::{Source, point_of};
+use super::{Source, load_in_words, point_of};
 use crate::format::{self, CPU_MS_PER_1K, PERCENT, grouped, plural};
 
 /// Which experiment, where.
@@ -73,10 +73,30 @@ pub(crate) fn meaning(layout: &CpuLayout) -> Vec<String> {
 /// Everything else that a reader must know, most important first.
 pub(crate) fn notes(source: Source<'_>) -> Vec<String> {
     let mut notes = source.analysis.caveats.clone();
+    notes.extend(gaps(source));
     notes.extend(noise_floor(source));
     notes.extend(injected(source));
     notes.extend(marks(source));
     notes
+}
+
+/// What was not asked of a variant, since it has no answer.
+fn gaps(source: Source<'_>) -> Vec<String> {
+    let experiment = &source.analysis.experiment;
+    let of_variant = |variant: &'_ Variant| -> Option<String> {
+        let gaps = source
+            .points()
+            .filter_map(|point| Some((point, experiment.gap(variant, point)?)));
+        let (points, why): (Vec<_>, Vec<_>) = gaps.unzip();
+        let names: Vec<String> = points.into_iter().map(load_in_words).collect();
+        let why = why.first()?;
+        Some(format!(
+            "{} was not measured at {}: {why}.",
+            variant.id,
+            names.join(" and ")
+        ))
+    };
+    experiment.variants.iter().filter_map(of_variant).collect()
 }
 
 fn marks(source: Source<'_>) -> Option<String> {

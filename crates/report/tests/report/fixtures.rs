@@ -286,6 +286,7 @@ fn steady_point(f: &Figures) -> Point {
         ],
         send_lag_p99_ns: Some(4_200),
         proxy_connections: (f.role == Role::Candidate).then_some(32),
+        spread: None,
         injected_ns: None,
         cpu: Some(account(f.steady_cpu, 9_000, None)),
     }
@@ -310,6 +311,7 @@ fn saturated_point(f: &Figures) -> Point {
         ],
         send_lag_p99_ns: None,
         proxy_connections: (f.role == Role::Candidate).then_some(32),
+        spread: None,
         injected_ns: None,
         cpu: Some(account(f.saturated_cpu, requests, Some(310_000_000))),
     }
