@@ -501,10 +501,13 @@ pub enum Probe {
     },
     /// A TLS 1.3 ServerHello on the expected port.
     Handshake,
-    /// A client with this identity that goes past the waypoint, straight to the server, is refused.
+    /// A client with this identity that goes past the waypoint, straight to the server, is refused,
+    /// and is shown the server's own identity.
     AroundTheWaypoint {
-        /// The SPIFFE identity.
+        /// The client's SPIFFE identity.
         identity: String,
+        /// The server's.
+        server: String,
     },
     /// Between the waypoint and the servers: TLS 1.3 at this port only, and the canary unreadable.
     BehindTheWaypoint {
@@ -798,7 +801,7 @@ mod tests {
         for plane in DATA_PLANES {
             for level in plane.levels {
                 for sabotage in Sabotage::ALL {
-                    if !sabotage.breaks(*level) {
+                    if !sabotage.breaks(plane, *level) {
                         continue;
                     }
                     let whole = plane.blueprint(&site(), Some(*level), None);

@@ -3,7 +3,7 @@
 use meshtax_model::experiment::PolicyLevel;
 use serde::{Deserialize, Serialize};
 
-use crate::{Blueprint, Site};
+use crate::{Blueprint, DataPlane, Site, ztunnel};
 
 /// One way to break a variant. Its probes stay those of the promised level.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -25,6 +25,10 @@ pub enum Sabotage {
     NoRedirect,
     /// No proxy is started.
     NoProxy,
+    /// The waypoint has the identity of another workload.
+    WrongWaypointIdentity,
+    /// The client's proxy does not know of the waypoint.
+    AroundTheWaypoint,
 }
 
 impl Sabotage {
@@ -38,12 +42,15 @@ impl Sabotage {
         Self::NoServerRedirect,
         Self::NoRedirect,
         Self::NoProxy,
+        Self::WrongWaypointIdentity,
+        Self::AroundTheWaypoint,
     ];
 
-    /// Whether the level promises what this breaks.
+    /// Whether the data plane promises at this level what this breaks.
     #[must_use]
-    pub fn breaks(self, level: PolicyLevel) -> bool {
+    pub fn breaks(self, plane: &DataPlane, level: PolicyLevel) -> bool {
         match self {
+            Self::WrongWaypointIdentity | Self::AroundTheWaypoint => plane.has_waypoint(),
             Self::NoPolicy => level >= PolicyLevel::L4,
             Self::NoEncryption | Self::WrongServerIdentity | Self::WrongClientIdentity => {
                 level >= PolicyLevel::Mtls
@@ -66,6 +73,11 @@ impl Sabotage {
             Self::NoPolicy => build(site, level.min(PolicyLevel::Mtls)),
             Self::WrongServerIdentity => build_with_server(site, level, build),
             Self::WrongClientIdentity => build_with_client(site, level, build),
+            Self::WrongWaypointIdentity => build_with_waypoint(site, level, build),
+            Self::AroundTheWaypoint => Blueprint {
+                client: ztunnel::node(site, ztunnel::Node::Client, &ztunnel::Mesh::of(level)),
+                ..build(site, level)
+            },
             _ => promised.clone(),
         };
         match self {
@@ -110,6 +122,22 @@ fn build_with_server(
     for server in &mut wrong.more_servers {
         server.service_account = WRONG.into();
     }
+    let right = build(site, level);
+    Blueprint {
+        client: right.client,
+        waypoint: right.waypoint,
+        ..build(&wrong, level)
+    }
+}
+
+/// The waypoint as of another workload; client and server still expect the right one.
+fn build_with_waypoint(
+    site: &Site,
+    level: PolicyLevel,
+    build: fn(&Site, PolicyLevel) -> Blueprint,
+) -> Blueprint {
+    let mut wrong = site.clone();
+    wrong.waypoint.service_account = WRONG.into();
     Blueprint {
         client: build(site, level).client,
         ..build(&wrong, level)

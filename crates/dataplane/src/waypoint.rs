@@ -74,6 +74,7 @@ fn blueprint(site: &Site, level: PolicyLevel, form: Waypoint) -> Blueprint {
     let mut probes = looks.probes(site, level);
     probes.push(Probe::AroundTheWaypoint {
         identity: site.client.identity(),
+        server: site.server.identity(),
     });
     probes.push(Probe::BehindTheWaypoint { port: PORT_HBONE });
     Blueprint {

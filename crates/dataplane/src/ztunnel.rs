@@ -83,7 +83,7 @@ pub(crate) struct Mesh {
 }
 
 impl Mesh {
-    fn of(level: PolicyLevel) -> Self {
+    pub(crate) fn of(level: PolicyLevel) -> Self {
         Self {
             level,
             waypoint: None,

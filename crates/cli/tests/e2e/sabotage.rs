@@ -149,6 +149,50 @@ const OF_ZTUNNEL: &[Broken] = &[
     ),
 ];
 
+/// Of ztunnel with a waypoint. The policy names the client, and the server lets in the waypoint only.
+const OF_WAYPOINT: &[Broken] = &[
+    NO_PROXY,
+    NO_CLIENT_REDIRECT,
+    (
+        "wrong-server-identity",
+        &["around the waypoint: the server is spiffe://cluster.local/ns/default/sa/impostor"],
+    ),
+    (
+        "wrong-client-identity",
+        &["permitted request: ", "client identity: "],
+    ),
+    (
+        "wrong-waypoint-identity",
+        &[
+            "permitted request: ",
+            "server identity: the server is spiffe://cluster.local/ns/default/sa/impostor",
+        ],
+    ),
+    (
+        "around-the-waypoint",
+        &["connections went around the waypoint"],
+    ),
+    (
+        "no-encryption",
+        &["plaintext outsider: plain HTTP from a pod without a mesh was let through: HTTP 200"],
+    ),
+    (
+        "no-policy",
+        &[
+            "forbidden method: POST was let through: HTTP",
+            "forbidden path: /forbidden was let through: HTTP",
+            "around the waypoint: spiffe://cluster.local/ns/default/sa/client, straight to the server was let",
+        ],
+    ),
+    (
+        "no-redirect",
+        &[
+            "in the path: the client's proxy holds no connection",
+            "canary: request and answer readable on the wire",
+        ],
+    ),
+];
+
 const FORBIDDEN_LET_IN: &[&str] = &["forbidden identity: "];
 
 const OF_ZTUNNEL_L4: &[Broken] = &[
@@ -335,6 +379,22 @@ fn every_sabotage_of_ztunnel_is_caught_by_its_probe() {
     let cases = [
         ("ztunnel", "mtls", OF_ZTUNNEL),
         ("ztunnel", "l4", OF_ZTUNNEL_L4),
+    ];
+    run_all(&cases, &[(ZTUNNEL, &path)]);
+}
+
+#[test]
+fn every_sabotage_of_a_waypoint_is_caught_by_its_probe() {
+    let _alone = alone();
+    let Some(path) = given(ZTUNNEL, "a waypoint between ztunnels, broken on purpose") else {
+        return;
+    };
+    if envoy().is_none() {
+        return;
+    }
+    let cases = [
+        ("ztunnel-waypoint", "l7", OF_WAYPOINT),
+        ("ztunnel-waypoint-sandwich", "l7", OF_WAYPOINT),
     ];
     run_all(&cases, &[(ZTUNNEL, &path)]);
 }

@@ -204,15 +204,8 @@ fn active_probe(
             )
         }
         Probe::Carries { port } => carries::carries(subject, port),
-        Probe::AroundTheWaypoint { identity } => {
-            let root = identities.authority_root();
-            let at_server = DirectTls {
-                at_waypoint: false,
-                ..subject.blueprint.direct_tls.clone()
-            };
-            let heard = direct_by(subject, &at_server, identities.authority, root, identity);
-            let who = format!("{identity}, straight to the server");
-            refused(names::AROUND_THE_WAYPOINT, &who, &heard.0)
+        Probe::AroundTheWaypoint { identity, server } => {
+            around_the_waypoint(subject, identities, identity, server)
         }
         Probe::OnTheWire { .. }
         | Probe::Canary { .. }
@@ -518,6 +511,30 @@ struct Hops<'a> {
     around: Option<WireEvidence>,
     /// Between the waypoint and the servers.
     behind: Option<WireEvidence>,
+}
+
+/// Past the waypoint, straight to the server: refused by whoever is the right one.
+fn around_the_waypoint(
+    subject: &Subject<'_>,
+    identities: &Identities<'_>,
+    identity: &str,
+    server: &str,
+) -> ProbeResult {
+    let root = identities.authority_root();
+    let at_server = DirectTls {
+        at_waypoint: false,
+        ..subject.blueprint.direct_tls.clone()
+    };
+    let (heard, shown) = direct_by(subject, &at_server, identities.authority, root, identity);
+    let name = names::AROUND_THE_WAYPOINT;
+    match shown {
+        Some(shown) if shown != server => result(
+            name,
+            false,
+            format!("the server is {shown}, expected {server}"),
+        ),
+        _ => refused(name, &format!("{identity}, straight to the server"), &heard),
+    }
 }
 
 fn wire_probe(subject: &Subject<'_>, probe: &Probe, hops: &Hops<'_>) -> Option<ProbeResult> {

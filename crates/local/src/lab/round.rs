@@ -192,10 +192,13 @@ fn report(
         .collect();
     let (subject, _) = subject(lab, instance);
     let evidence = probes::conclude(&subject, round, active, captured, behind.as_ref());
-    let failed: Vec<String> = died
+    // A probe that met a dead process says no more than its last words.
+    let of_the_dead = |failure: &String| died.iter().any(|dead| failure.contains(dead.as_str()));
+    let others: Vec<String> = failures(&subject, &evidence)
         .into_iter()
-        .chain(failures(&subject, &evidence))
+        .filter(|failure| !of_the_dead(failure))
         .collect();
+    let failed: Vec<String> = died.iter().cloned().chain(others).collect();
     let failure = (!failed.is_empty()).then(|| failed.join("; "));
     StartReport {
         variant,
