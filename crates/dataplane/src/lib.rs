@@ -88,6 +88,7 @@ pub const DATA_PLANES: &[DataPlane] = &[
     limit::LIMIT_L4,
     limit::LIMIT_MTLS,
     ztunnel::DATA_PLANE,
+    ztunnel::DEDICATED,
     waypoint::DATA_PLANE,
     waypoint::SANDWICH,
     linkerd::DATA_PLANE,
@@ -424,6 +425,8 @@ pub enum ClientIdentityFrom {
     ProxyLog,
     /// A label of the server proxy's metrics, at a port where it runs.
     Metrics {
+        /// Where it runs.
+        place: Place,
         /// Of its metrics, at 127.0.0.1.
         port: u16,
         /// The name of the series.

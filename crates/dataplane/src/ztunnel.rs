@@ -27,7 +27,17 @@ pub(crate) const DATA_PLANE: DataPlane = DataPlane {
          parse HTTP, and balances connections, not requests",
     ),
     waypoint: false,
-    build: blueprint,
+    build: |site, level| blueprint(site, level, Place::Node),
+};
+
+pub(crate) const DEDICATED: DataPlane = DataPlane {
+    name: "ztunnel-dedicated",
+    levels: &[PolicyLevel::Mtls, PolicyLevel::L4],
+    summary: "the real ztunnel, one in each pod: as a sidecar, which Istio does not offer",
+    needs: &[Program::Ztunnel],
+    note: Some("what one ztunnel for each pod would take: compare it with one for each node"),
+    waypoint: false,
+    build: |site, level| blueprint(site, level, Place::Pod),
 };
 
 /// Where a meshed pod takes HBONE.
@@ -36,14 +46,17 @@ const PORT_METRICS: u16 = 15020;
 const PORT_CA: u16 = 15012;
 const CA_NAME: &str = "istiod.istio-system.svc";
 /// Istio's mark of ztunnel's own connections, and the bits that count.
+const MARK: u32 = 0x539;
 const OWN_MARK: Own = Own::Mark {
-    value: 0x539,
+    value: MARK,
     mask: 0xfff,
 };
 const STRICT: &str = "istio_converted_static_strict";
 
-fn blueprint(site: &Site, level: PolicyLevel) -> Blueprint {
+fn blueprint(site: &Site, level: PolicyLevel, place: Place) -> Blueprint {
+    let mesh = Mesh::of(level);
     let metrics = ClientIdentityFrom::Metrics {
+        place,
         port: PORT_METRICS,
         series: "istio_tcp_connections_opened_total".into(),
         with: "reporter=\"destination\"".into(),
@@ -57,11 +70,25 @@ fn blueprint(site: &Site, level: PolicyLevel) -> Blueprint {
         client_identity: metrics,
         server_service_account: site.server.service_account.clone(),
     };
-    Blueprint {
-        client: node(site, Node::Client, &Mesh::of(level)),
-        server: node(site, Node::Server, &Mesh::of(level)),
+    let more = site.more_servers.iter();
+    let (client, server, more_servers) = match place {
         // What serves the node stands with the first of its pods.
-        more_servers: site.more_servers.iter().map(|_| captured()).collect(),
+        Place::Node => (
+            node(site, Node::Client, &mesh),
+            node(site, Node::Server, &mesh),
+            more.map(|_| captured()).collect(),
+        ),
+        Place::Pod => (
+            dedicated(site, &site.client, Node::Client, &mesh),
+            dedicated(site, &site.server, Node::Server, &mesh),
+            more.map(|pod| dedicated(site, pod, Node::Server, &mesh))
+                .collect(),
+        ),
+    };
+    Blueprint {
+        client,
+        server,
+        more_servers,
         waypoint: None,
         probes: looks.probes(site, level),
         direct_tls: DirectTls {
@@ -151,11 +178,44 @@ pub(crate) fn captured() -> PodBlueprint {
 
 /// The first pod of a node, and what serves the node.
 pub(crate) fn node(site: &Site, node: Node, mesh: &Mesh) -> PodBlueprint {
-    let (pod, role) = match node {
-        Node::Client => (&site.client, ComponentRole::ClientProxy),
-        Node::Server => (&site.server, ComponentRole::ServerProxy),
+    let pod = match node {
+        Node::Client => &site.client,
+        Node::Server => &site.server,
     };
     let socket = pod.path("ztunnel.sock");
+    let mut blueprint = ztunnel(site, pod, node, mesh, Place::Node);
+    blueprint.control.push(ControlService::WorkloadSocket {
+        path: socket.clone(),
+        workloads: node.pods(site, mesh).into_iter().map(workload).collect(),
+    });
+    let mode = [
+        ("PROXY_MODE", "shared".to_owned()),
+        ("INPOD_UDS", socket),
+        ("POD_NAME", String::new()),
+        ("POD_NAMESPACE", String::new()),
+        ("SERVICE_ACCOUNT", String::new()),
+    ];
+    with_environment(blueprint, mode)
+}
+
+/// A pod with a ztunnel of its own.
+fn dedicated(site: &Site, pod: &Pod, node: Node, mesh: &Mesh) -> PodBlueprint {
+    let identity = format!("default/{}/{}", pod.name, pod.service_account);
+    let mode = [
+        ("PROXY_MODE", "dedicated".to_owned()),
+        ("PROXY_WORKLOAD_INFO", identity),
+        ("PACKET_MARK", MARK.to_string()),
+        ("ENABLE_ORIG_SRC", "true".to_owned()),
+    ];
+    with_environment(ztunnel(site, pod, node, mesh, Place::Pod), mode)
+}
+
+/// What both forms have in common: a ztunnel, its files, its certificates' source.
+fn ztunnel(site: &Site, pod: &Pod, node: Node, mesh: &Mesh, place: Place) -> PodBlueprint {
+    let role = match node {
+        Node::Client => ComponentRole::ClientProxy,
+        Node::Server => ComponentRole::ServerProxy,
+    };
     let file = |name: &str, content| PodFile {
         name: name.into(),
         content,
@@ -166,29 +226,35 @@ pub(crate) fn node(site: &Site, node: Node, mesh: &Mesh) -> PodBlueprint {
             file("root.pem", Content::TrustAnchor),
             file("token", Content::Text("meshtax".into())),
         ],
-        control: vec![
-            ControlService::IstioCa {
-                place: Place::Node,
-                port: PORT_CA,
-                dns_name: CA_NAME.into(),
-            },
-            ControlService::WorkloadSocket {
-                path: socket.clone(),
-                workloads: node.pods(site, mesh).into_iter().map(workload).collect(),
-            },
-        ],
+        control: vec![ControlService::IstioCa {
+            place,
+            port: PORT_CA,
+            dns_name: CA_NAME.into(),
+        }],
         processes: vec![Process {
             role,
             program: Program::Ztunnel,
             arguments: vec!["proxy".into(), "ztunnel".into()],
-            environment: environment(site, node, pod, &socket),
-            place: Place::Node,
+            environment: environment(site, node, pod),
+            place,
         }],
         ..captured()
     }
 }
 
-fn environment(site: &Site, node: Node, pod: &Pod, socket: &str) -> BTreeMap<String, Content> {
+fn with_environment<const N: usize>(
+    mut blueprint: PodBlueprint,
+    more: [(&str, String); N],
+) -> PodBlueprint {
+    for process in &mut blueprint.processes {
+        let more = more.iter().cloned();
+        let texts = more.map(|(key, value)| (key.to_owned(), Content::Text(value)));
+        process.environment.extend(texts);
+    }
+    blueprint
+}
+
+fn environment(site: &Site, node: Node, pod: &Pod) -> BTreeMap<String, Content> {
     [
         // ztunnel logs every connection by default: access logs are off for all alike.
         ("RUST_LOG", "warn".to_owned()),
@@ -196,8 +262,6 @@ fn environment(site: &Site, node: Node, pod: &Pod, socket: &str) -> BTreeMap<Str
         ("LOCAL_XDS_PATH", pod.path("ztunnel.yaml")),
         ("CLUSTER_ID", "Kubernetes".to_owned()),
         ("NODE_NAME", node.name().to_owned()),
-        ("PROXY_MODE", "shared".to_owned()),
-        ("INPOD_UDS", socket.to_owned()),
         ("CA_ADDRESS", format!("https://127.0.0.1:{PORT_CA}")),
         ("ALT_CA_HOSTNAME", CA_NAME.to_owned()),
         ("CA_ROOT_CA", pod.path("root.pem")),
@@ -205,9 +269,6 @@ fn environment(site: &Site, node: Node, pod: &Pod, socket: &str) -> BTreeMap<Str
         ("IPV6_ENABLED", "false".to_owned()),
         ("ISTIO_META_DNS_CAPTURE", "false".to_owned()),
         ("ZTUNNEL_WORKER_THREADS", site.workers.to_string()),
-        ("POD_NAME", String::new()),
-        ("POD_NAMESPACE", String::new()),
-        ("SERVICE_ACCOUNT", String::new()),
     ]
     .into_iter()
     .map(|(key, value)| (key.to_owned(), Content::Text(value)))

@@ -80,6 +80,7 @@ pub(crate) mod tests {
             KnownDataPlane::new("limit-l4", [Plaintext]),
             KnownDataPlane::new("limit-mtls", [Mtls]),
             KnownDataPlane::new("ztunnel", [Mtls, L4]),
+            KnownDataPlane::new("ztunnel-dedicated", [Mtls, L4]),
             KnownDataPlane::new("ztunnel-waypoint", [L7]),
             KnownDataPlane::new("ztunnel-waypoint-sandwich", [L7]),
             KnownDataPlane::new("linkerd", [Mtls, L4, L7]),

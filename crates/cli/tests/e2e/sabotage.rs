@@ -379,6 +379,8 @@ fn every_sabotage_of_ztunnel_is_caught_by_its_probe() {
     let cases = [
         ("ztunnel", "mtls", OF_ZTUNNEL),
         ("ztunnel", "l4", OF_ZTUNNEL_L4),
+        ("ztunnel-dedicated", "mtls", OF_ZTUNNEL),
+        ("ztunnel-dedicated", "l4", OF_ZTUNNEL_L4),
     ];
     run_all(&cases, &[(ZTUNNEL, &path)]);
 }

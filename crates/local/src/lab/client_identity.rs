@@ -6,11 +6,12 @@ use std::net::Ipv4Addr;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use meshtax_dataplane::ClientIdentityFrom;
+use meshtax_dataplane::{ClientIdentityFrom, Place};
 use meshtax_model::evidence::{ProbeResult, probe as names};
 use meshtax_model::trial::ComponentRole;
 
 use super::http::{Ask, Heard};
+use super::netns::NetNs;
 use super::probes::{Subject, echo, one_request, result};
 
 /// Whether it is the expected one.
@@ -27,12 +28,16 @@ pub(crate) fn client_identity(
             })
         }),
         ClientIdentityFrom::Metrics {
+            place,
             port,
             series,
             with,
             label,
         } => measured_identity(
-            subject,
+            &match place {
+                Place::Node => vec![subject.server_node],
+                Place::Pod => subject.servers.clone(),
+            },
             *port,
             &Series {
                 series,
@@ -101,7 +106,7 @@ impl Series<'_> {
 /// The proxy counts connections by whom they came from. The prober itself came as the client once, so
 /// every identity that was counted must be the expected one.
 fn measured_identity(
-    subject: &Subject<'_>,
+    at: &[&NetNs],
     port: u16,
     series: &Series<'_>,
     expected: &str,
@@ -109,14 +114,17 @@ fn measured_identity(
     let request = Ask::get("/metrics");
     let deadline = Instant::now() + Duration::from_secs(1);
     loop {
-        let heard = one_request(subject.server_node, (Ipv4Addr::LOCALHOST, port), &request);
-        let Heard::Answer {
-            status: 200, body, ..
-        } = &heard
-        else {
-            return Err(format!("its metrics: {}", heard.describe()));
-        };
-        let seen = series.identities(&String::from_utf8_lossy(body));
+        let mut seen = BTreeSet::new();
+        for namespace in at {
+            let heard = one_request(namespace, (Ipv4Addr::LOCALHOST, port), &request);
+            let Heard::Answer {
+                status: 200, body, ..
+            } = &heard
+            else {
+                return Err(format!("its metrics: {}", heard.describe()));
+            };
+            seen.extend(series.identities(&String::from_utf8_lossy(body)));
+        }
         let other = seen.iter().find(|identity| *identity != expected);
         match (other, seen.is_empty()) {
             (Some(other), _) => return Ok(other.clone()),
