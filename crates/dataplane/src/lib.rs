@@ -176,6 +176,8 @@ pub struct AppPort {
     pub number: u16,
     /// What is spoken there.
     pub speaks: Speaks,
+    /// Size of its answers in bytes, as far as that is known.
+    pub response_bytes: u32,
     /// A path that is asked for there and that policies allow besides the usual ones.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
@@ -205,6 +207,7 @@ impl Site {
         let first = AppPort {
             number: self.app_port,
             speaks: Speaks::Http1,
+            response_bytes: 0,
             path: None,
         };
         std::iter::once(first)

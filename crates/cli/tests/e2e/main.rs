@@ -3,6 +3,7 @@
 //! compare the whole machine before and after.
 
 mod bad_input;
+mod broken_proxies;
 mod forbidden;
 mod interrupted;
 mod killed;
@@ -16,4 +17,5 @@ mod sabotage;
 mod specs;
 mod support;
 mod together;
+mod topologies;
 mod workers;

@@ -70,14 +70,16 @@ pub(crate) fn first_port(setup: &Setup) -> u16 {
 /// All ports but the first: those of the application, and the one of the user's own program.
 pub(crate) fn more_ports(setup: &Setup) -> Vec<AppPort> {
     let own = own_ports(setup).into_iter().skip(1);
-    let own = own.map(|(_, speaks, number)| AppPort {
+    let own = own.map(|(use_, speaks, number)| AppPort {
         number,
         speaks,
+        response_bytes: use_.response_bytes.unwrap_or_default(),
         path: None,
     });
     let program = setup.service.program.iter().map(|program| AppPort {
         number: program.port,
         speaks: Speaks::Http1,
+        response_bytes: 0,
         path: Some(program.path.clone()),
     });
     own.chain(program).collect()

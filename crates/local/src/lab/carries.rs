@@ -13,10 +13,8 @@ use meshtax_model::trial::LoadResult;
 
 use super::component::Component;
 use super::http::{Ask, Heard, ask, connect};
-use super::probes::{READY_WITHIN, Subject, one_request, result};
+use super::probes::{READY_WITHIN, Subject, canaries, one_request, result};
 
-/// Requests of one protocol to one port.
-const REQUESTS: u64 = 8;
 /// Requests on one connection that show what is balanced. With them all on one of two replicas by
 /// chance, which happens once in 2^23, requests would be taken for connections.
 const BALANCED: u32 = 24;
@@ -58,7 +56,7 @@ fn try_carries(subject: &Subject<'_>, port: &AppPort) -> ProbeResult {
         true => result(
             names::CARRIES,
             true,
-            format!("port {}: {spoken}, {REQUESTS} of {REQUESTS}", port.number),
+            format!("port {}: {spoken}, answered as they should be", port.number),
         ),
         false => result(
             names::CARRIES,
@@ -69,6 +67,7 @@ fn try_carries(subject: &Subject<'_>, port: &AppPort) -> ProbeResult {
 }
 
 fn exchange(subject: &Subject<'_>, port: &AppPort, protocol: Protocol) -> Result<(), String> {
+    let requests = canaries(port.response_bytes);
     let target = (subject.site.called, port.number).into();
     let mut request = Request {
         path: port.path.clone().unwrap_or_else(|| ALLOWED_PATH.into()),
@@ -85,7 +84,7 @@ fn exchange(subject: &Subject<'_>, port: &AppPort, protocol: Protocol) -> Result
     let spec = LoadSpec {
         protocol,
         requests: vec![request],
-        max_requests: Some(REQUESTS),
+        max_requests: Some(requests),
         window_ns: 3_000_000_000,
         timeout_ns: Some(2_000_000_000),
         connect_timeout_ns: 1_000_000_000,
@@ -95,11 +94,11 @@ fn exchange(subject: &Subject<'_>, port: &AppPort, protocol: Protocol) -> Result
         .client
         .run(|| meshtax_load::run(&spec, &mut |_| {}).map_err(std::io::Error::other))
         .map_err(|e| e.to_string())?;
-    judge(&load)
+    judge(&load, requests)
 }
 
-fn judge(load: &LoadResult) -> Result<(), String> {
-    if load.succeeded == REQUESTS {
+fn judge(load: &LoadResult, requests: u64) -> Result<(), String> {
+    if load.succeeded == requests {
         return Ok(());
     }
     let mut seen: Vec<String> = load
@@ -122,7 +121,7 @@ fn judge(load: &LoadResult) -> Result<(), String> {
     );
     let (got, seen) = (load.succeeded, seen.join(", "));
     Err(format!(
-        "{got} of {REQUESTS} answered as they should be: {seen}"
+        "{got} of {requests} answered as they should be: {seen}"
     ))
 }
 

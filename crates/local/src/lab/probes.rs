@@ -27,7 +27,14 @@ use crate::tls::{Expect, client_config, workload_identity};
 /// Until when a variant must answer its first permitted request.
 pub(crate) const READY_WITHIN: Duration = Duration::from_secs(10);
 /// Requests that carry the canary: enough for the frames and bytes that the wire must show.
-const CANARY_REQUESTS: u64 = 8;
+const MOST_CANARIES: u64 = 8;
+/// Bytes of answers to one probe: more than the capture takes at a time would prove nothing.
+const PROBED_BYTES: u64 = 1 << 20;
+
+/// Requests to ask for answers of this size.
+pub(crate) fn canaries(response_bytes: u32) -> u64 {
+    (PROBED_BYTES / u64::from(response_bytes).max(1)).clamp(1, MOST_CANARIES)
+}
 
 /// One variant as the probes see it.
 pub(crate) struct Subject<'a> {
@@ -388,7 +395,8 @@ fn send_canaries(subject: &Subject<'_>) -> ProbeResult {
         Ok(stream) => stream,
         Err(heard) => return result(names::PERMITTED, false, heard.describe()),
     };
-    for _ in 0..CANARY_REQUESTS {
+    let count = canaries(subject.response_bytes);
+    for _ in 0..count {
         let heard = ask(&mut stream, &request);
         let Heard::Answer {
             status: 200,
@@ -408,7 +416,7 @@ fn send_canaries(subject: &Subject<'_>) -> ProbeResult {
     result(
         names::PERMITTED,
         true,
-        format!("HTTP 200, {CANARY_REQUESTS} of {CANARY_REQUESTS}"),
+        format!("HTTP 200, {count} of {count}"),
     )
 }
 
@@ -586,10 +594,11 @@ fn on_the_wire(subject: &Subject<'_>, ports: &[u16], wire: &WireEvidence) -> Pro
         wire.bytes_to_client,
         wire.ports
     );
-    let least_to_client = CANARY_REQUESTS * u64::from(subject.response_bytes);
-    let least_to_server = CANARY_REQUESTS * subject.canary.len() as u64;
-    let enough = wire.frames_to_server >= CANARY_REQUESTS
-        && wire.frames_to_client >= CANARY_REQUESTS
+    let count = canaries(subject.response_bytes);
+    let least_to_client = count * u64::from(subject.response_bytes);
+    let least_to_server = count * subject.canary.len() as u64;
+    let enough = wire.frames_to_server >= count
+        && wire.frames_to_client >= count
         && wire.bytes_to_server >= least_to_server
         && wire.bytes_to_client >= least_to_client;
     let only_expected = wire.ports.iter().all(|port| ports.contains(port));

@@ -11,7 +11,8 @@ use rustls::{ClientConnection, Connection, ServerConnection};
 use super::{Context, Tls, dial, original_destination};
 use crate::tls::spiffe_identity;
 
-const CHUNK: usize = 16 << 10;
+/// Bytes read at a time. Over TLS a record holds 16 KiB.
+pub(super) const CHUNK: usize = 64 << 10;
 /// Unsent bytes above which no more are read: back-pressure instead of memory.
 const HIGH_WATER: usize = 256 << 10;
 
@@ -42,9 +43,14 @@ impl Side {
 /// A socket's end with what is still to be written to it.
 struct End {
     stream: TcpStream,
+    /// What is still to be written, from `sent` on.
     unsent: Vec<u8>,
+    sent: usize,
     readable: bool,
     eof: bool,
+    /// Nothing comes behind what is unsent: its end is told then.
+    ends: bool,
+    end_told: bool,
 }
 
 pub(super) struct Link {
@@ -56,7 +62,6 @@ pub(super) struct Link {
     side: LimitSide,
     destination: SocketAddrV4,
     peer_known: bool,
-    told_clear: bool,
 }
 
 impl Link {
@@ -91,7 +96,6 @@ impl Link {
             side,
             destination,
             peer_known: false,
-            told_clear: false,
         })
     }
 
@@ -106,13 +110,14 @@ impl Link {
         &mut self,
         side: Side,
         context: &Context,
+        buffer: &mut [u8],
         watch: &mut dyn FnMut(&TcpStream) -> io::Result<()>,
     ) -> State {
         match (side, &mut self.clear) {
             (Side::Clear, Some(clear)) => clear.readable = true,
             _ => self.wire.readable = true,
         }
-        match self.move_bytes(context, watch) {
+        match self.move_bytes(context, buffer, watch) {
             Ok(()) if self.finished() => State::Ended,
             Ok(()) => State::Open,
             Err(_) => {
@@ -126,20 +131,19 @@ impl Link {
     fn move_bytes(
         &mut self,
         context: &Context,
+        buffer: &mut [u8],
         watch: &mut dyn FnMut(&TcpStream) -> io::Result<()>,
     ) -> io::Result<()> {
+        // Room that a flush makes must be used at once: its event will not come again.
         loop {
-            let mut moved = self.take_from_wire()?;
+            let mut moved = self.flush()?;
+            moved |= self.take_from_wire(buffer)?;
             if !self.peer_known && !self.handshaking() {
                 self.meet_peer(context, watch)?;
                 moved = true;
             }
-            self.deliver()?;
-            moved |= self.take_from_clear()?;
-            self.flush_wire()?;
-            if let Some(clear) = &mut self.clear {
-                clear.flush()?;
-            }
+            self.deliver(buffer)?;
+            moved |= self.take_from_clear(buffer)?;
             if !moved {
                 return Ok(());
             }
@@ -152,8 +156,8 @@ impl Link {
 
     fn finished(&self) -> bool {
         let clear_done = self.clear.as_ref().is_none_or(|c| c.eof);
-        let sent = self.wire.unsent.is_empty()
-            && self.clear.as_ref().is_none_or(|c| c.unsent.is_empty())
+        let sent = self.wire.is_flushed()
+            && self.clear.as_ref().is_none_or(End::is_flushed)
             && !self.tls.as_ref().is_some_and(|tls| tls.wants_write());
         self.wire.eof && clear_done && sent
     }
@@ -189,17 +193,14 @@ impl Link {
         Ok(())
     }
 
-    fn take_from_wire(&mut self) -> io::Result<bool> {
-        let room = self
-            .clear
-            .as_ref()
-            .is_none_or(|c| c.unsent.len() < HIGH_WATER);
+    fn take_from_wire(&mut self, buffer: &mut [u8]) -> io::Result<bool> {
+        let room = self.clear.as_ref().is_none_or(End::has_room);
         if !self.wire.readable || self.wire.eof || !room {
             return Ok(false);
         }
         match &mut self.tls {
             None => match &mut self.clear {
-                Some(clear) => copy(&mut self.wire, clear),
+                Some(clear) => copy(&mut self.wire, clear, buffer),
                 None => Ok(false),
             },
             Some(tls) => decrypt(tls, &mut self.wire),
@@ -207,13 +208,12 @@ impl Link {
     }
 
     /// Hands what is decrypted to the application, once there is a connection to it.
-    fn deliver(&mut self) -> io::Result<()> {
+    fn deliver(&mut self, buffer: &mut [u8]) -> io::Result<()> {
         let (Some(tls), Some(clear)) = (&mut self.tls, &mut self.clear) else {
             return Ok(());
         };
-        let mut buffer = [0_u8; CHUNK];
         loop {
-            match tls.reader().read(&mut buffer) {
+            match tls.reader().read(buffer) {
                 Ok(0) => break self.wire.eof = true,
                 Ok(length) => clear.write(&buffer[..length])?,
                 Err(e) if not_now(&e) => break,
@@ -222,29 +222,35 @@ impl Link {
                 Err(e) => return Err(e),
             }
         }
-        if self.wire.eof && !self.told_clear {
-            self.told_clear = true;
-            let _ = clear.stream.shutdown(Shutdown::Write);
-        }
+        clear.ends |= self.wire.eof;
         Ok(())
     }
 
-    fn take_from_clear(&mut self) -> io::Result<bool> {
+    fn take_from_clear(&mut self, buffer: &mut [u8]) -> io::Result<bool> {
         let Some(clear) = &mut self.clear else {
             return Ok(false);
         };
-        if !clear.readable || clear.eof || self.wire.unsent.len() >= HIGH_WATER {
+        if !clear.readable || clear.eof || !self.wire.has_room() {
             return Ok(false);
         }
         match &mut self.tls {
-            None => copy(clear, &mut self.wire),
-            // Held back by the library's own buffer limit until the wire takes more.
-            Some(tls) if tls.is_handshaking() => Ok(false),
-            Some(tls) => encrypt(clear, tls, &mut self.wire),
+            None => copy(clear, &mut self.wire, buffer),
+            // The library holds little: what it holds must be on its way first.
+            Some(tls) if tls.is_handshaking() || tls.wants_write() => Ok(false),
+            Some(tls) => encrypt(clear, tls, &mut self.wire, buffer),
         }
     }
 
-    fn flush_wire(&mut self) -> io::Result<()> {
+    /// `true`: something was sent that had not been before.
+    fn flush(&mut self) -> io::Result<bool> {
+        let mut sent = self.flush_wire()?;
+        if let Some(clear) = &mut self.clear {
+            sent |= clear.flush()?;
+        }
+        Ok(sent)
+    }
+
+    fn flush_wire(&mut self) -> io::Result<bool> {
         if let Some(tls) = &mut self.tls {
             return send_records(tls, &mut self.wire);
         }
@@ -257,9 +263,20 @@ impl End {
         Self {
             stream,
             unsent: Vec::new(),
+            sent: 0,
             readable: true,
             eof: false,
+            ends: false,
+            end_told: false,
         }
+    }
+
+    fn is_flushed(&self) -> bool {
+        self.sent == self.unsent.len()
+    }
+
+    fn has_room(&self) -> bool {
+        self.unsent.len() - self.sent < HIGH_WATER
     }
 
     /// Reads once. `None`: nothing now.
@@ -283,7 +300,7 @@ impl End {
     }
 
     fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
-        if self.unsent.is_empty() {
+        if self.is_flushed() {
             match self.stream.write(bytes) {
                 Ok(length) => self.unsent.extend_from_slice(&bytes[length..]),
                 Err(e) if not_now(&e) => self.unsent.extend_from_slice(bytes),
@@ -295,15 +312,29 @@ impl End {
         Ok(())
     }
 
-    fn flush(&mut self) -> io::Result<()> {
-        while !self.unsent.is_empty() {
-            match self.stream.write(&self.unsent) {
-                Ok(length) => drop(self.unsent.drain(..length)),
+    /// `true`: something was sent.
+    fn flush(&mut self) -> io::Result<bool> {
+        let before = self.sent;
+        while self.sent < self.unsent.len() {
+            match self.stream.write(&self.unsent[self.sent..]) {
+                Ok(length) => self.sent += length,
                 Err(e) if not_now(&e) => break,
                 Err(e) => return Err(e),
             }
         }
-        Ok(())
+        let progressed = self.sent > before;
+        if self.is_flushed() {
+            self.unsent.clear();
+            self.sent = 0;
+            if self.ends && !self.end_told {
+                self.end_told = true;
+                let _ = self.stream.shutdown(Shutdown::Write);
+            }
+        } else if self.sent >= HIGH_WATER {
+            self.unsent.drain(..self.sent);
+            self.sent = 0;
+        }
+        Ok(progressed)
     }
 }
 
@@ -315,24 +346,27 @@ fn not_now(error: &io::Error) -> bool {
     )
 }
 
-fn copy(from: &mut End, to: &mut End) -> io::Result<bool> {
-    let mut buffer = [0_u8; CHUNK];
-    match from.read(&mut buffer)? {
+fn copy(from: &mut End, to: &mut End, buffer: &mut [u8]) -> io::Result<bool> {
+    match from.read(buffer)? {
         None => Ok(false),
         Some(0) => {
-            let _ = to.stream.shutdown(Shutdown::Write);
+            to.ends = true;
             Ok(true)
         }
         Some(length) => to.write(&buffer[..length]).map(|()| true),
     }
 }
 
-fn encrypt(clear: &mut End, tls: &mut Connection, wire: &mut End) -> io::Result<bool> {
-    let mut buffer = [0_u8; CHUNK];
-    match clear.read(&mut buffer)? {
+fn encrypt(
+    clear: &mut End,
+    tls: &mut Connection,
+    wire: &mut End,
+    buffer: &mut [u8],
+) -> io::Result<bool> {
+    // The connection holds nothing else, and has room for two of these.
+    match clear.read(&mut buffer[..CHUNK / 2])? {
         None => return Ok(false),
         Some(0) => tls.send_close_notify(),
-        // The connection buffers all of it: HIGH_WATER and the chunk are far below its limit.
         Some(length) => tls.writer().write_all(&buffer[..length])?,
     }
     send_records(tls, wire)?;
@@ -375,15 +409,16 @@ impl Read for Tracked<'_> {
     }
 }
 
-fn send_records(tls: &mut Connection, wire: &mut End) -> io::Result<()> {
+fn send_records(tls: &mut Connection, wire: &mut End) -> io::Result<bool> {
+    let mut sent = false;
     while tls.wants_write() {
         match tls.write_tls(&mut wire.stream) {
-            Ok(_) => {}
+            Ok(_) => sent = true,
             Err(e) if not_now(&e) => break,
             Err(e) => return Err(e),
         }
     }
-    Ok(())
+    Ok(sent)
 }
 
 /// The evidence reads this line; one for each connection would be noise.

@@ -20,7 +20,7 @@ use rustix::net::{self, AddressFamily, SocketFlags, SocketType};
 use rustls::{ClientConfig, ServerConfig};
 
 use crate::tls::{Expect, client_config, server_config};
-use link::{Link, Side, State};
+use link::{CHUNK, Link, Side, State};
 
 const LISTENER: u64 = u64::MAX;
 const EVENTS: usize = 256;
@@ -110,6 +110,8 @@ struct Worker {
     listener: OwnedFd,
     links: Vec<Option<Box<Link>>>,
     free: Vec<usize>,
+    /// What is being read: empty between two events.
+    buffer: Box<[u8]>,
 }
 
 impl Worker {
@@ -123,6 +125,7 @@ impl Worker {
             listener,
             links: Vec::new(),
             free: Vec::new(),
+            buffer: vec![0; CHUNK].into(),
         })
     }
 
@@ -164,7 +167,7 @@ impl Worker {
             return State::Open;
         };
         let epoll = &self.epoll;
-        link.pump(side, &self.context, &mut |stream| {
+        link.pump(side, &self.context, &mut self.buffer, &mut |stream| {
             watch_stream(epoll, stream, index, Side::Clear)
         })
     }
