@@ -8,8 +8,8 @@ use meshtax_model::trial::ComponentRole;
 use serde_json::{Value, json};
 
 use crate::{
-    Content, HttpRule, PROXY_MARK, Place, Pod, PodFile, Process, Program, Site, Speaks,
-    certificate_files,
+    Content, HttpMetrics, HttpRule, PROXY_MARK, Place, Pod, PodFile, Process, Program, Site,
+    Speaks, certificate_files,
 };
 
 /// An Envoy in a pod, and what it needs there.
@@ -51,7 +51,24 @@ pub(crate) fn side(
 pub(crate) fn bootstrap(pod: &Pod, listeners: &Value, clusters: &Value) -> Value {
     json!({
         "node": {"id": pod.name, "cluster": "meshtax"},
+        "admin": {"address": address("127.0.0.1", PORT_ADMIN)},
         "static_resources": {"listeners": listeners, "clusters": clusters},
+    })
+}
+
+/// The name of what a client's sidecar does with its application's requests.
+pub(crate) const OUTBOUND: &str = "outbound";
+
+/// What Istio's sidecars retry if nothing else is said (Istio 1.24 and later: not an answer of 503).
+fn default_retries() -> Value {
+    json!({
+        "retry_on": "connect-failure,refused-stream,unavailable,cancelled",
+        "num_retries": 2,
+        "retry_host_predicate": [{
+            "name": "envoy.retry_host_predicates.previous_hosts",
+            "typed_config": typed("envoy.extensions.retry.host.previous_hosts.v3.PreviousHostsPredicate"),
+        }],
+        "host_selection_retry_max_attempts": 5,
     })
 }
 
@@ -78,6 +95,10 @@ pub(crate) fn connection_manager(
     config["normalize_path"] = json!(true);
     config["stream_idle_timeout"] = json!("0s");
     config["http_filters"] = json!(filters);
+    let mut route = json!({"cluster": cluster, "timeout": "0s"});
+    if direction == OUTBOUND {
+        route["retry_policy"] = default_retries();
+    }
     config["route_config"] = json!({
         "name": direction,
         "validate_clusters": false,
@@ -86,7 +107,7 @@ pub(crate) fn connection_manager(
             "domains": ["*"],
             "routes": [{
                 "match": {"prefix": "/"},
-                "route": {"cluster": cluster, "timeout": "0s"},
+                "route": route,
             }],
         }],
     });
@@ -138,6 +159,20 @@ pub(crate) fn permitted_principal(site: &Site) -> Value {
     json!({"and_ids": {"ids": [
         {"authenticated": {"principal_name": {"exact": site.client.identity()}}},
     ]}})
+}
+
+/// Where Istio's proxies have their admin page.
+const PORT_ADMIN: u16 = 15000;
+
+/// Where an Envoy counts the answers of its connection managers of this name.
+pub(crate) fn http_metrics(role: ComponentRole, manager: &str) -> HttpMetrics {
+    HttpMetrics {
+        role,
+        place: Place::Pod,
+        port: PORT_ADMIN,
+        path: "/stats?filter=downstream_rq_2xx".into(),
+        series: format!("http.{manager}.downstream_rq_2xx"),
+    }
 }
 
 /// From where a connection comes that no proxy stands before.

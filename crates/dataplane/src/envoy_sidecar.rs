@@ -10,8 +10,9 @@ use meshtax_model::trial::ComponentRole;
 use serde_json::{Value, json};
 
 use crate::envoy::{
-    DIRECT, address, bootstrap, cluster, cluster_passthrough, common_tls, connection_manager,
-    connection_policy, http_policy, peer_log, permitted_principal, side, tcp_proxy, typed,
+    DIRECT, OUTBOUND, address, bootstrap, cluster, cluster_passthrough, common_tls,
+    connection_manager, connection_policy, http_metrics, http_policy, peer_log,
+    permitted_principal, side, tcp_proxy, typed,
 };
 use crate::{
     AppPort, Blueprint, ClientIdentityFrom, DataPlane, DirectTls, Looks, PORT_INBOUND,
@@ -102,6 +103,7 @@ fn blueprint(site: &Site, level: PolicyLevel, mode: Mode) -> Blueprint {
             ],
             ..DirectTls::default()
         },
+        http_metrics: Some(http_metrics(ComponentRole::ServerProxy, "inbound")),
         ..Blueprint::sidecars(site, |pod, role| {
             let config = match role {
                 ComponentRole::ClientProxy => outbound(site, level, mode),
@@ -126,7 +128,7 @@ fn outbound(site: &Site, level: PolicyLevel, mode: Mode) -> Value {
         let name = format!("outbound|{}||{SERVICE_NAME}", port.number);
         let handler = match speaks {
             Speaks::Tcp => tcp_proxy(&name, &name),
-            _ => connection_manager("outbound", speaks, &name, json!({}), &[]),
+            _ => connection_manager(OUTBOUND, speaks, &name, json!({}), &[]),
         };
         listeners.push(json!({
             "name": format!("0.0.0.0_{}", port.number),

@@ -522,6 +522,21 @@ pub enum Probe {
     },
 }
 
+/// Where the proxy that a server's requests pass counts them, if it does.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HttpMetrics {
+    /// Which proxy: the server's, or the waypoint.
+    pub role: ComponentRole,
+    /// Where it runs.
+    pub place: Place,
+    /// Of its metrics, at 127.0.0.1.
+    pub port: u16,
+    /// What to ask for.
+    pub path: String,
+    /// How the lines begin that count HTTP's answers.
+    pub series: String,
+}
+
 /// How a prober speaks TLS to the server's side, past the client's proxy.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DirectTls {
@@ -558,6 +573,9 @@ pub struct Blueprint {
     pub probes: Vec<Probe>,
     /// For the probes that speak TLS themselves.
     pub direct_tls: DirectTls,
+    /// Where HTTP is counted, if it is; `None`: there are no metrics.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub http_metrics: Option<HttpMetrics>,
     /// Where the connections between the proxies end in the server's pod; `None`: no proxies.
     pub proxy_port: Option<u16>,
 }
@@ -573,6 +591,7 @@ impl Blueprint {
             waypoint: None,
             probes: direct_probes(site),
             direct_tls: DirectTls::default(),
+            http_metrics: None,
             proxy_port: None,
         }
     }
@@ -617,6 +636,7 @@ impl Blueprint {
             waypoint: None,
             probes: Vec::new(),
             direct_tls: DirectTls::default(),
+            http_metrics: None,
             proxy_port: Some(PORT_INBOUND),
         }
     }

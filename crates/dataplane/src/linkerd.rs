@@ -10,8 +10,9 @@ use meshtax_model::trial::ComponentRole;
 
 use crate::{
     AppPort, Blueprint, ClientIdentityFrom, Content, ControlService, DataPlane, DirectTls,
-    LinkerdEndpoint, LinkerdInbound, LinkerdPort, LinkerdService, LinkerdServices, Looks, Own,
-    Place, Pod, PodBlueprint, PodFile, Process, Program, Redirect, SERVICE_NAME, Site, Speaks,
+    HttpMetrics, LinkerdEndpoint, LinkerdInbound, LinkerdPort, LinkerdService, LinkerdServices,
+    Looks, Own, Place, Pod, PodBlueprint, PodFile, Process, Program, Redirect, SERVICE_NAME, Site,
+    Speaks,
 };
 
 pub(crate) const DATA_PLANE: DataPlane = DataPlane {
@@ -86,6 +87,13 @@ fn blueprint(site: &Site, level: PolicyLevel) -> Blueprint {
             server_name: Some(identity(&site.server.service_account)),
             ..DirectTls::default()
         },
+        http_metrics: Some(HttpMetrics {
+            role: ComponentRole::ServerProxy,
+            place: Place::Pod,
+            port: PORT_ADMIN,
+            path: "/metrics".into(),
+            series: "response_total".into(),
+        }),
         proxy_port: Some(PORT_IN),
     }
 }

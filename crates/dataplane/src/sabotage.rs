@@ -97,6 +97,7 @@ impl Sabotage {
         Blueprint {
             probes: promised.probes,
             direct_tls: promised.direct_tls,
+            http_metrics: promised.http_metrics,
             proxy_port: promised.proxy_port,
             ..broken
         }

@@ -12,8 +12,8 @@ use meshtax_model::trial::ComponentRole;
 use serde_json::{Value, json};
 
 use crate::envoy::{
-    DIRECT, address, bootstrap, cluster, common_tls, connection_manager, http_policy, peer_log,
-    side, tcp_proxy, typed,
+    DIRECT, address, bootstrap, cluster, common_tls, connection_manager, http_metrics, http_policy,
+    peer_log, side, tcp_proxy, typed,
 };
 use crate::ztunnel::{Mesh, Node, PORT_HBONE, Waypoint, captured, node};
 use crate::{
@@ -90,6 +90,7 @@ fn blueprint(site: &Site, level: PolicyLevel, form: Waypoint) -> Blueprint {
             at_waypoint: true,
             ..DirectTls::default()
         },
+        http_metrics: Some(http_metrics(ComponentRole::Waypoint, "inbound-vip")),
         proxy_port: Some(PORT_HBONE),
     }
 }

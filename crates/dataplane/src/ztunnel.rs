@@ -12,9 +12,9 @@ use meshtax_model::trial::ComponentRole;
 use serde_json::json;
 
 use crate::{
-    Blueprint, ClientIdentityFrom, Content, ControlService, DataPlane, DirectTls, Looks, Own,
-    PORT_INBOUND, PORT_OUTBOUND, Place, Pod, PodBlueprint, PodFile, Process, Program, Redirect,
-    SERVICE_NAME, Site, TRUST_DOMAIN, Workload, spiffe_id,
+    Blueprint, ClientIdentityFrom, Content, ControlService, DataPlane, DirectTls, HttpMetrics,
+    Looks, Own, PORT_INBOUND, PORT_OUTBOUND, Place, Pod, PodBlueprint, PodFile, Process, Program,
+    Redirect, SERVICE_NAME, Site, TRUST_DOMAIN, Workload, spiffe_id,
 };
 
 pub(crate) const DATA_PLANE: DataPlane = DataPlane {
@@ -98,6 +98,13 @@ fn blueprint(site: &Site, level: PolicyLevel, place: Place) -> Blueprint {
             hbone: true,
             at_waypoint: false,
         },
+        http_metrics: Some(HttpMetrics {
+            role: ComponentRole::ServerProxy,
+            place,
+            port: PORT_METRICS,
+            path: "/metrics".into(),
+            series: "istio_requests_total".into(),
+        }),
         proxy_port: Some(PORT_HBONE),
     }
 }

@@ -100,6 +100,9 @@ pub struct Features {
     pub added_headers: Vec<String>,
     /// Whether the application sees its client's own address.
     pub keeps_client_address: bool,
+    /// Whether the server's side counts HTTP's answers by status; `None`: it has no metrics.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub counts_requests: Option<bool>,
     /// What is spread over a service's replicas; `None`: there is one replica only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub balances: Option<Balances>,

@@ -14,7 +14,7 @@ use crate::support::{
     meshtax, records,
 };
 
-const DESIGN: &str = "rounds: 1, blocks: 6, trial: 100ms, warmup: 20ms, time: 60s";
+const DESIGN: &str = "rounds: 1, blocks: 6, trial: 100ms, warmup: 20ms, ";
 
 /// The example `broken_proxy`, which Cargo builds beside the tests.
 fn broken_proxy() -> PathBuf {
@@ -41,7 +41,7 @@ fn assert_measured(analysis: &Value, ids: &[&str]) {
 }
 
 /// All data planes that run a real proxy, with the broken one in its place.
-fn with_broken(scratch: &Scratch, how: &str) -> Command {
+fn with_broken(scratch: &Scratch, how: &str, time: &str) -> Command {
     let planes = [
         ("envoy-sidecar", "mtls"),
         ("ztunnel", "mtls"),
@@ -49,8 +49,9 @@ fn with_broken(scratch: &Scratch, how: &str) -> Command {
         ("linkerd", "mtls"),
         ("limit-mtls", "mtls"),
     ];
+    let design = format!("{DESIGN}time: {time}");
     let variants: Vec<String> = planes.iter().map(|(p, l)| variant(p, l, p)).collect();
-    let path = scratch.write("spec.yaml", &spec("broken", &variants, SATURATED, DESIGN));
+    let path = scratch.write("spec.yaml", &spec("broken", &variants, SATURATED, &design));
     let out = scratch.path("run");
     let broken = broken_proxy();
     let broken = broken.to_str().expect("UTF-8");
@@ -80,7 +81,7 @@ const LAST_WORDS: &str = "its last words: broken on purpose: the third wheel is 
 fn a_proxy_that_exits_at_once_is_named_with_its_last_words() {
     let _alone = alone();
     let scratch = Scratch::new();
-    let finished = finish(with_broken(&scratch, "exits"));
+    let finished = finish(with_broken(&scratch, "exits", "10s"));
     let analysis = finished.expect_code(0).json();
     for id in BROKEN {
         let left_out = of(&analysis, id)["left_out"].as_str().unwrap_or_default();
@@ -98,7 +99,7 @@ fn a_proxy_that_exits_at_once_is_named_with_its_last_words() {
 fn a_proxy_that_never_becomes_ready_is_named_with_its_last_words() {
     let _alone = alone();
     let scratch = Scratch::new();
-    let finished = finish(with_broken(&scratch, "sleeps"));
+    let finished = finish(with_broken(&scratch, "sleeps", "60s"));
     let analysis = finished.expect_code(0).json();
     for id in BROKEN {
         let left_out = of(&analysis, id)["left_out"].as_str().unwrap_or_default();

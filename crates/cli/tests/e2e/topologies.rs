@@ -27,9 +27,10 @@ fn variants(analysis: &Value) -> &Vec<Value> {
     analysis["variants"].as_array().expect("variants")
 }
 
-/// Every variant was proven, and every point of it measured.
+/// Every variant was proven, and every point of it measured. Too few blocks for intervals are enough here.
 fn assert_whole(finished: &Finished) -> Value {
-    let analysis = finished.expect_code(0).json();
+    assert!([0, 13].contains(&finished.code), "{finished:?}");
+    let analysis = finished.json();
     for variant in variants(&analysis) {
         assert_eq!(variant["left_out"], Value::Null, "{variant:#}");
         for point in variant["points"].as_array().expect("points") {
@@ -165,7 +166,7 @@ fn a_program_that_is_none_is_named() {
     ] {
         let head = format!("service: {{server: {{command: {command}, port: 9000}}}}\n");
         let finished = run(&scratch, "none", &head, "  - saturated: {}\n");
-        finished.expect_code(13);
+        finished.expect_code(12);
         assert!(finished.stderr.contains(named), "{}", finished.stderr);
         std::fs::remove_dir_all(scratch.path("none")).expect("a run directory");
     }

@@ -456,6 +456,10 @@ mod tests {
             ..Redirect::default()
         };
         insta::assert_snapshot!("by_port", hex(&encode(&by_port).bytes));
+        let address = |last| Ipv4Addr::new(10, 0, 0, last);
+        let service = (address(1), vec![address(2), address(3)]);
+        insta::assert_snapshot!("service", hex(&encode_services(&[service]).bytes));
+        assert!(encode_services(&[]).bytes.is_empty());
     }
 
     /// As ztunnel has it.

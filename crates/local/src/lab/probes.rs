@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use meshtax_app::Echo;
 use meshtax_control_plane::SharedAuthority;
-use meshtax_dataplane::{ALLOWED_PATH, Blueprint, DirectTls, ECHO_PATH, Probe, Site};
+use meshtax_dataplane::{ALLOWED_PATH, Blueprint, DirectTls, ECHO_PATH, Place, Probe, Site};
 use meshtax_model::evidence::{Evidence, Features, ProbeResult, WireEvidence, probe as names};
 use meshtax_model::experiment::VariantId;
 use meshtax_model::trial::ComponentRole;
@@ -45,6 +45,7 @@ pub(crate) struct Subject<'a> {
     /// All replicas of the service.
     pub(crate) servers: Vec<&'a NetNs>,
     pub(crate) server_node: &'a NetNs,
+    pub(crate) waypoint: &'a NetNs,
     pub(crate) outsider: &'a NetNs,
     pub(crate) components: &'a mut [Component],
     pub(crate) response_bytes: u32,
@@ -94,8 +95,37 @@ fn features(subject: &Subject<'_>) -> Option<Features> {
     Some(Features {
         added_headers,
         keeps_client_address: peer.is_some_and(|peer| peer.ip() == client),
+        counts_requests: counts_requests(subject),
         balances: carries::balances(subject),
     })
+}
+
+/// Whether the proxy that judges requests counts them by status. All that were answered have gone
+/// through it, so one that counts has counted by now.
+fn counts_requests(subject: &Subject<'_>) -> Option<bool> {
+    let metrics = subject.blueprint.http_metrics.as_ref()?;
+    let namespaces = match (metrics.role, metrics.place) {
+        (ComponentRole::Waypoint, _) => vec![subject.waypoint],
+        (_, Place::Node) => vec![subject.server_node],
+        (_, Place::Pod) => subject.servers.clone(),
+    };
+    let counted = |line: &str| {
+        let number = line.rsplit(' ').next().and_then(|n| n.parse::<f64>().ok());
+        line.starts_with(&metrics.series) && number.is_some_and(|n| n > 0.0)
+    };
+    let mut any = false;
+    for namespace in namespaces {
+        let request = Ask::get(&metrics.path);
+        let heard = one_request(namespace, (Ipv4Addr::LOCALHOST, metrics.port), &request);
+        let Heard::Answer {
+            status: 200, body, ..
+        } = &heard
+        else {
+            return None;
+        };
+        any |= String::from_utf8_lossy(body).lines().any(counted);
+    }
+    Some(any)
 }
 
 /// A request through the whole path, as the application received it.

@@ -145,6 +145,7 @@ fn subject<'a>(lab: &'a Lab, instance: &'a mut Instance) -> (Subject<'a>, Identi
         client: &pods.client.namespace,
         servers: pods.servers().map(|pod| &pod.namespace).collect(),
         server_node: &pods.server_node,
+        waypoint: &pods.waypoint.namespace,
         outsider: &lab.outsider.namespace,
         components: &mut instance.components,
         response_bytes: lab.setup.workload.response_bytes,

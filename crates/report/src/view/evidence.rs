@@ -103,6 +103,13 @@ fn features(features: &Features) -> Vec<Probe> {
         told("feature: HTTP", http),
         told("feature: client's address", address.to_owned()),
     ];
+    all.extend(features.counts_requests.map(|counts| {
+        let seen = match counts {
+            true => "counted by status, in the metrics of the server's side",
+            false => "not counted: there are metrics of connections only",
+        };
+        told("feature: HTTP metrics", seen.to_owned())
+    }));
     all.extend(features.balances.map(|balances| {
         let seen = match balances {
             Balances::Connections => "connections: all requests of one went to one replica",

@@ -408,6 +408,7 @@ fn evidence(id: &str, level: Option<PolicyLevel>) -> Evidence {
         features: encrypted.then(|| Features {
             added_headers: vec!["x-forwarded-proto".to_owned(), "x-request-id".to_owned()],
             keeps_client_address: false,
+            counts_requests: Some(true),
             balances: None,
         }),
     }
