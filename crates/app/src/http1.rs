@@ -173,6 +173,11 @@ impl Http1 {
                 let answers = &context.server.http1;
                 answers.plain(link, &head, verdict.fails, last);
             }
+            Route::Echo if asks_for_failure(&head) => {
+                context.counters().failed_as_asked();
+                let answers = &context.server.http1;
+                answers.plain(link, &head, true, last);
+            }
             Route::Echo => {
                 let body = echo(link, &head);
                 answer::write_json(link.out(), &head, &body);
@@ -184,6 +189,13 @@ impl Http1 {
         }
         link.closing = !head.keep_alive;
     }
+}
+
+fn asks_for_failure(head: &Head) -> bool {
+    let is_it = |(name, _): &(String, String)| name.eq_ignore_ascii_case(crate::FAIL_HEADER);
+    head.seen
+        .as_deref()
+        .is_some_and(|seen| seen.headers.iter().any(is_it))
 }
 
 fn echo(link: &Link, head: &Head) -> Vec<u8> {

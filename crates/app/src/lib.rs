@@ -36,5 +36,9 @@ pub const ECHO_PATH: &str = "/_meshtax/echo";
 /// Answers what was done: an [`AppStats`].
 pub const STATS_PATH: &str = "/_meshtax/stats";
 
+/// Over HTTP/1.1, a request for [`ECHO_PATH`] with this header is answered with 503, and counted: who
+/// sends such a request once and finds it counted more often has seen a proxy try again.
+pub const FAIL_HEADER: &str = "x-meshtax-fail";
+
 /// The header that every answer returns.
 pub const CANARY_HEADER: &str = "x-meshtax-canary";

@@ -19,6 +19,9 @@ pub struct AppStats {
     pub delay_sum_ns: u64,
     /// Connections that are open now.
     pub connections: u64,
+    /// Requests that asked for an error (see [`crate::FAIL_HEADER`]) and got it. Not among the others.
+    #[serde(default)]
+    pub failed_as_asked: u64,
 }
 
 /// A request as it arrived.
@@ -44,6 +47,7 @@ pub(crate) struct Counters {
     delayed: AtomicU64,
     delay_sum_ns: AtomicU64,
     connections: AtomicU64,
+    failed_as_asked: AtomicU64,
 }
 
 fn add(counter: &AtomicU64, by: u64) {
@@ -60,6 +64,10 @@ impl Counters {
 
     pub(crate) fn failure(&self) {
         add(&self.errors, 1);
+    }
+
+    pub(crate) fn failed_as_asked(&self) {
+        add(&self.failed_as_asked, 1);
     }
 
     pub(crate) fn delay(&self, delayed_ns: u64) {
@@ -87,6 +95,7 @@ impl Counters {
             delay_asked_ns,
             delay_sum_ns: total(|c| &c.delay_sum_ns),
             connections: total(|c| &c.connections),
+            failed_as_asked: total(|c| &c.failed_as_asked),
         }
     }
 }

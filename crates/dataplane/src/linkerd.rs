@@ -31,6 +31,11 @@ pub(crate) const DATA_PLANE: DataPlane = DataPlane {
 const PORT_OUT: u16 = 4140;
 const PORT_IN: u16 = 4143;
 const PORT_ADMIN: u16 = 4191;
+/// Whoever scrapes metrics may.
+const ADMIN: LinkerdPort = LinkerdPort {
+    number: PORT_ADMIN,
+    opaque: false,
+};
 /// Linkerd's tap port; nothing listens, but the proxy wants it named.
 const PORT_CONTROL: u16 = 4190;
 /// Where meshtax plays the control plane.
@@ -73,6 +78,7 @@ fn blueprint(site: &Site, level: PolicyLevel) -> Blueprint {
                 .ports()
                 .iter()
                 .map(|port| (linkerd_port(port), inbound(site, port, level)))
+                .chain([(ADMIN, LinkerdInbound::Anyone)])
                 .collect(),
         };
         sidecar(site, pod, ComponentRole::ServerProxy, answers)
@@ -154,7 +160,9 @@ fn sidecar(site: &Site, pod: &Pod, role: ComponentRole, answers: LinkerdServices
 fn environment(site: &Site, pod: &Pod) -> BTreeMap<String, Content> {
     let services = format!("127.0.0.1:{PORT_SERVICES}");
     let listen = |port: u16| format!("0.0.0.0:{port}");
-    let ports: Vec<String> = site.ports().iter().map(|p| p.number.to_string()).collect();
+    let ports = site.ports();
+    let ports = ports.iter().map(|p| p.number).chain([PORT_ADMIN]);
+    let ports: Vec<String> = ports.map(|port| port.to_string()).collect();
     [
         ("LOG", "warn,linkerd=warn".to_owned()),
         ("DESTINATION_SVC_ADDR", services.clone()),

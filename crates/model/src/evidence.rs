@@ -103,6 +103,10 @@ pub struct Features {
     /// Whether the server's side counts HTTP's answers by status; `None`: it has no metrics.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub counts_requests: Option<bool>,
+    /// Whether a request that the application answers with 503 is sent again by a proxy; `None`: that
+    /// could not be told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tries_again: Option<bool>,
     /// What is spread over a service's replicas; `None`: there is one replica only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub balances: Option<Balances>,

@@ -66,6 +66,22 @@ fn the_connection_ends_when_it_should() {
 }
 
 #[test]
+fn who_asks_for_a_failure_gets_one_and_is_counted_apart() {
+    let app = App::start(|_| {});
+    let failing = "GET /_meshtax/echo HTTP/1.1\r\nX-Meshtax-Fail: 1\r\n\r\n";
+    let both = app.exchange(format!("{failing}{failing}").as_bytes());
+    assert_eq!(both.matches("HTTP/1.1 503 ").count(), 2, "{both}");
+    // Only there: elsewhere the header is one like any other.
+    let elsewhere = app.exchange(b"GET / HTTP/1.1\r\nx-meshtax-fail: 1\r\n\r\n");
+    assert_eq!(elsewhere, PLAIN);
+    let stats = app.stats();
+    assert_eq!(
+        (stats.failed_as_asked, stats.requests, stats.errors),
+        (2, 1, 0)
+    );
+}
+
+#[test]
 fn what_is_no_request_is_refused() {
     let app = App::start(|_| {});
     assert!(

@@ -6,7 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use meshtax_app::{AppStats, CANARY_HEADER, STATS_PATH};
-use meshtax_dataplane::{ALLOWED_CALL, ALLOWED_PATH, AppPort, Speaks};
+use meshtax_dataplane::{ALLOWED_CALL, ALLOWED_PATH, AppPort, ECHO_PATH, Speaks};
 use meshtax_load::{LoadSpec, Protocol, Request};
 use meshtax_model::evidence::{Balances, ProbeResult, probe as names};
 use meshtax_model::trial::LoadResult;
@@ -147,8 +147,31 @@ pub(crate) fn balances(subject: &Subject<'_>) -> Option<Balances> {
     }
 }
 
-/// Requests that each replica has answered, asked past any proxy.
+/// Whether a request that is answered with 503 reaches the application more than once.
+pub(crate) fn tries_again(subject: &Subject<'_>) -> Option<bool> {
+    let failed = |stats: &AppStats| stats.failed_as_asked;
+    let before: u64 = told(subject)?.iter().map(failed).sum();
+    let request = Ask {
+        fails: true,
+        ..Ask::get(ECHO_PATH)
+    };
+    let service = (subject.site.called, subject.site.app_port);
+    let heard = one_request(subject.client, service, &request);
+    let after: u64 = told(subject)?.iter().map(failed).sum();
+    match (heard, after - before) {
+        (Heard::Answer { status: 503, .. }, 1) => Some(false),
+        (_, 2..) => Some(true),
+        _ => None,
+    }
+}
+
+/// Requests that each replica has answered.
 fn asked(subject: &Subject<'_>) -> Option<Vec<u64>> {
+    Some(told(subject)?.iter().map(|stats| stats.requests).collect())
+}
+
+/// What each replica says it did, asked past any proxy.
+fn told(subject: &Subject<'_>) -> Option<Vec<AppStats>> {
     let service = (Ipv4Addr::LOCALHOST, subject.site.app_port);
     let of = |heard: Heard| match heard {
         Heard::Answer {
@@ -157,6 +180,6 @@ fn asked(subject: &Subject<'_>) -> Option<Vec<u64>> {
         _ => None,
     };
     let pods = subject.servers.iter();
-    pods.map(|pod| Some(of(one_request(pod, service, &Ask::get(STATS_PATH)))?.requests))
+    pods.map(|pod| of(one_request(pod, service, &Ask::get(STATS_PATH))))
         .collect()
 }

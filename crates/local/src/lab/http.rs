@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::Duration;
 
-use meshtax_app::CANARY_HEADER;
+use meshtax_app::{CANARY_HEADER, FAIL_HEADER};
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, StreamOwned};
 
@@ -51,6 +51,8 @@ pub(crate) struct Ask<'a> {
     pub(crate) method: &'a str,
     pub(crate) path: &'a str,
     pub(crate) canary: Option<&'a str>,
+    /// Whether the application is to answer with an error.
+    pub(crate) fails: bool,
 }
 
 impl<'a> Ask<'a> {
@@ -60,6 +62,7 @@ impl<'a> Ask<'a> {
             method: "GET",
             path,
             canary: None,
+            fails: false,
         }
     }
 }
@@ -70,9 +73,13 @@ impl Ask<'_> {
             .canary
             .map(|c| format!("{CANARY_HEADER}: {c}\r\n"))
             .unwrap_or_default();
+        let fails = match self.fails {
+            true => format!("{FAIL_HEADER}: 1\r\n"),
+            false => String::new(),
+        };
         let (method, path) = (self.method, self.path);
         format!(
-            "{method} {path} HTTP/1.1\r\nhost: server:8080\r\ncontent-length: 0\r\n{canary}\r\n"
+            "{method} {path} HTTP/1.1\r\nhost: server:8080\r\ncontent-length: 0\r\n{canary}{fails}\r\n"
         )
         .into_bytes()
     }
@@ -154,8 +161,7 @@ fn exchange(stream: &mut (impl Read + Write), ask: &Ask<'_>) -> io::Result<Heard
     }
 }
 
-/// A whole answer, if `received` holds one. The test application and the proxies in front of it
-/// answer these requests with a length.
+/// A whole answer, if `received` holds one, with a length or in chunks.
 fn parse(received: &[u8]) -> io::Result<Option<Heard>> {
     let mut headers = [httparse::EMPTY_HEADER; 64];
     let mut response = httparse::Response::new(&mut headers);
@@ -172,17 +178,46 @@ fn parse(received: &[u8]) -> io::Result<Option<Heard>> {
             .find(|h| h.name.eq_ignore_ascii_case(name))
             .map(|h| String::from_utf8_lossy(h.value).into_owned())
     };
+    let chunked = header("transfer-encoding").is_some_and(|v| v.eq_ignore_ascii_case("chunked"));
     let length: usize = header("content-length")
         .and_then(|v| v.parse().ok())
         .unwrap_or(0);
-    let Some(body) = received[head..].get(..length) else {
+    let body = match chunked {
+        true => unchunked(&received[head..]).map_err(invalid)?,
+        false => received[head..].get(..length).map(<[u8]>::to_vec),
+    };
+    let Some(body) = body else {
         return Ok(None);
     };
     Ok(Some(Heard::Answer {
         status: response.code.unwrap_or(0),
-        body: body.to_vec(),
+        body,
         echoed_canary: header(CANARY_HEADER),
     }))
+}
+
+/// A body in chunks, if all of them are there. Trailers are of no interest.
+fn unchunked(mut rest: &[u8]) -> Result<Option<Vec<u8>>, String> {
+    let mut body = Vec::new();
+    loop {
+        let (begin, length) = match httparse::parse_chunk_size(rest) {
+            Ok(httparse::Status::Complete((begin, length))) => (begin, length as usize),
+            Ok(httparse::Status::Partial) => return Ok(None),
+            Err(_) => return Err("not a chunk".into()),
+        };
+        if length == 0 {
+            return Ok(Some(body));
+        }
+        let Some(chunk) = begin
+            .checked_add(length)
+            .and_then(|end| rest.get(begin..end))
+        else {
+            return Ok(None);
+        };
+        body.extend_from_slice(chunk);
+        // The line's end behind it.
+        rest = rest.get(begin + length + 2..).unwrap_or_default();
+    }
 }
 
 pub(crate) fn failed(what: &str, error: &io::Error) -> Heard {
@@ -196,5 +231,30 @@ pub(crate) fn failed(what: &str, error: &io::Error) -> Heard {
         }
         ErrorKind::UnexpectedEof => Heard::Refused(format!("connection closed during {what}")),
         _ => Heard::Refused(format!("{what} failed: {error}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn body(received: &[u8]) -> Option<Vec<u8>> {
+        match parse(received).unwrap()? {
+            Heard::Answer { body, .. } => Some(body),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_body_in_chunks_is_whole_only_with_the_last() {
+        let answer = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: Chunked\r\n\r\n3\r\nabc\r\n1;x=y\r\nd\r\n0\r\n\r\n";
+        assert_eq!(body(answer).unwrap(), b"abcd");
+        for end in 0..answer.len() - 2 {
+            let cut = body(&answer[..end]);
+            assert!(cut.is_none_or(|body| body == b"abcd"), "{end}");
+        }
+        assert!(parse(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\nzz\r\n").is_err());
+        let huge = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\nffffffffffffffff\r\n";
+        assert!(body(huge).is_none());
     }
 }

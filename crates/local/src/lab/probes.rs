@@ -96,6 +96,7 @@ fn features(subject: &Subject<'_>) -> Option<Features> {
         added_headers,
         keeps_client_address: peer.is_some_and(|peer| peer.ip() == client),
         counts_requests: counts_requests(subject),
+        tries_again: carries::tries_again(subject),
         balances: carries::balances(subject),
     })
 }
@@ -223,6 +224,7 @@ fn active_probe(
                     method,
                     path: ALLOWED_PATH,
                     canary: None,
+                    fails: false,
                 },
             );
             refused(names::FORBIDDEN_METHOD, method, &heard)
@@ -420,6 +422,7 @@ fn send_canaries(subject: &Subject<'_>) -> ProbeResult {
         method: "GET",
         path: ALLOWED_PATH,
         canary: Some(subject.canary),
+        fails: false,
     };
     let mut stream = match connect(subject.client, subject.service()) {
         Ok(stream) => stream,

@@ -110,6 +110,13 @@ fn features(features: &Features) -> Vec<Probe> {
         };
         told("feature: HTTP metrics", seen.to_owned())
     }));
+    all.extend(features.tries_again.map(|again| {
+        let seen = match again {
+            true => "an answer of 503 is tried again by a proxy",
+            false => "none of an answer of 503: it goes back to the client",
+        };
+        told("feature: retries", seen.to_owned())
+    }));
     all.extend(features.balances.map(|balances| {
         let seen = match balances {
             Balances::Connections => "connections: all requests of one went to one replica",

@@ -409,6 +409,7 @@ fn evidence(id: &str, level: Option<PolicyLevel>) -> Evidence {
             added_headers: vec!["x-forwarded-proto".to_owned(), "x-request-id".to_owned()],
             keeps_client_address: false,
             counts_requests: Some(true),
+            tries_again: Some(false),
             balances: None,
         }),
     }
