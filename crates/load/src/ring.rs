@@ -232,7 +232,6 @@ impl Ring {
         happened: &mut Vec<(Token, Happening)>,
     ) -> io::Result<()> {
         self.inbox.publish();
-        self.handed_over = true;
         let timeout = Timespec::from(timeout);
         let arguments = SubmitArgs::new().timespec(&timeout);
         match self.ring.submitter().submit_with_args(1, &arguments) {
@@ -240,6 +239,8 @@ impl Ring {
             Err(error) if is_no_failure(&error) => {}
             Err(error) => return Err(error),
         }
+        // What the kernel has not taken yet still lies in the outbox.
+        self.handed_over = self.ring.submission().is_empty();
         let (sends, written) = (&self.sends, &mut self.written);
         happened.extend(
             self.ring

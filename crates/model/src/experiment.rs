@@ -303,9 +303,14 @@ impl Experiment {
     /// Why this variant has no answer to this load; `None`: it has one.
     #[must_use]
     pub fn gap(&self, variant: &Variant, point: &LoadPoint) -> Option<&'static str> {
+        if point.protocol != Protocol::Tcp {
+            return None;
+        }
+        if variant.inject.is_some() {
+            return Some("over TCP bytes come back at once, whatever delay is asked for");
+        }
         let judges_requests = variant.level == Some(PolicyLevel::L7);
-        (judges_requests && point.protocol == Protocol::Tcp)
-            .then_some("an l7 policy judges requests, and TCP has none")
+        judges_requests.then_some("an l7 policy judges requests, and TCP has none")
     }
 
     /// The variant with this role; for [`Role::Candidate`] the first.

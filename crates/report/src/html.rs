@@ -157,16 +157,17 @@ fn evidence_line(line: &EvidenceLine) -> String {
         escaped(&line.text)
     );
     if !line.probes.is_empty() {
-        let passed = line.probes.iter().filter(|p| p.passed).count();
+        let judged: Vec<bool> = line.probes.iter().filter_map(|p| p.passed).collect();
+        let passed = judged.iter().filter(|passed| **passed).count();
         out.push_str(&format!(
             "\n<details><summary>{passed} of {} probes passed</summary>\n<dl>\n",
-            line.probes.len()
+            judged.len()
         ));
         for probe in &line.probes {
-            let (sign, tone) = if probe.passed {
-                ("✓", Tone::Good)
-            } else {
-                ("✗", Tone::Bad)
+            let (sign, tone) = match probe.passed {
+                Some(true) => ("✓", Tone::Good),
+                Some(false) => ("✗", Tone::Bad),
+                None => ("·", Tone::Muted),
             };
             out.push_str(&format!(
                 "<dt><span{}>{sign}</span> {}</dt><dd>{}</dd>\n",

@@ -158,7 +158,8 @@ pub(crate) enum Proof {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Probe {
     pub(crate) name: String,
-    pub(crate) passed: bool,
+    /// `None`: it tells something, and can neither pass nor fail.
+    pub(crate) passed: Option<bool>,
     pub(crate) seen: String,
 }
 

@@ -234,6 +234,12 @@ pub fn add_injected(experiment: &mut Experiment, inject: Inject) -> Result<Varia
             fix: "remove one, or run two experiments".to_owned(),
         });
     }
+    if experiment.service.program.is_some() {
+        return Err(ValueError {
+            problem: "the service's own program knows of no delay".to_owned(),
+            fix: "leave `server` out of the service".to_owned(),
+        });
+    }
     let first = generated_id(NONE, None, Some(inject));
     let mut id = VariantId(first.clone());
     let mut number = 2;

@@ -26,7 +26,7 @@ fn ids(experiment: &Experiment) -> Vec<&str> {
         .collect()
 }
 
-const REFUSED: [(&str, &str); 41] = [
+const REFUSED: [(&str, &str); 51] = [
     (
         "misspelt key",
         "name: a\nworkload: {response: 1 KiB, conections: 32}\n",
@@ -58,6 +58,37 @@ const REFUSED: [(&str, &str); 41] = [
         "workload: {connections: 99999999999999999999999999}\n",
     ),
     ("large response", "workload: {response: 9999 MiB}\n"),
+    ("no replicas", "service: {replicas: 0}\n"),
+    (
+        "a pod's address for several",
+        "service: {replicas: 3, address: pod}\n",
+    ),
+    (
+        "a command in one piece",
+        "service: {server: {command: nginx, port: 80}}\n",
+    ),
+    (
+        "an empty command",
+        "service: {server: {command: [], port: 80}}\n",
+    ),
+    (
+        "a proxy's port",
+        "service: {server: {command: [nginx], port: 15008}}\n",
+    ),
+    (
+        "no path",
+        "service: {server: {command: [nginx], port: 80, path: index.html}}\n",
+    ),
+    ("no port", "service: {server: {command: [nginx]}}\n"),
+    (
+        "a protocol for an own program",
+        "service: {server: {command: [nginx], port: 80}}\nload: [saturated: {protocol: grpc}]\n",
+    ),
+    ("unknown protocol", "load: [saturated: {protocol: http3}]\n"),
+    (
+        "two load points that are one",
+        "load: [saturated: {response: 1 KiB}, saturated: {response: 1KiB}]\n",
+    ),
     ("list for a value", "workload: {connections: [1, 2]}\n"),
     ("value for a mapping", "workload: 32\n"),
     ("empty variants", "variants: []\n"),

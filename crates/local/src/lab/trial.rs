@@ -31,7 +31,7 @@ use super::http::{Ask, Heard, ask, connect};
 use super::network::PodNet;
 use super::round::{Instance, Round};
 use super::setup::{Lab, Pods};
-use crate::protocol::{Reply, Setup};
+use crate::protocol::Reply;
 
 /// Beyond warm-up, window and drain: for starting a process and opening its connections.
 const GRACE: Duration = Duration::from_secs(15);
@@ -68,7 +68,7 @@ impl Round {
             return Err(dead);
         }
         let pods = &lab.pods[id];
-        let delay_before = delay_stats(&lab.setup, &instance.variant, &pods.server)?;
+        let delay_before = delay_stats(lab, &instance.variant, pods, point)?;
         let asked_before = asked(lab, pods, point);
         let core = lab.setup.layout.server_node.clone();
         let probe_before = speed_on(&core);
@@ -90,7 +90,7 @@ impl Round {
         let load = load.map_err(|reason| with_failures(reason, &component_failures))?;
         let injected = injected(
             delay_before,
-            delay_stats(&lab.setup, &instance.variant, &pods.server)
+            delay_stats(lab, &instance.variant, pods, point)
                 .ok()
                 .flatten(),
         );
@@ -445,12 +445,26 @@ fn since(before: Option<Vec<u64>>, after: Option<Vec<u64>>) -> Vec<u64> {
         .collect()
 }
 
-/// The application's own account of its delays, asked from inside its pod, past any proxy.
-fn delay_stats(setup: &Setup, variant: &Variant, pod: &PodNet) -> Result<Option<AppStats>, String> {
+/// The application's own account of its delays over all replicas, asked from inside their pods, past
+/// any proxy; `None` if there are none to speak of.
+fn delay_stats(
+    lab: &Lab,
+    variant: &Variant,
+    pods: &Pods,
+    point: &LoadPoint,
+) -> Result<Option<AppStats>, String> {
     if variant.inject.is_none() {
         return Ok(None);
     }
-    app_stats(pod, apps::first_port(setup)).map(Some)
+    let (port, _) = apps::target(&lab.setup, point);
+    let mut sum = AppStats::default();
+    for pod in pods.servers() {
+        let stats = app_stats(pod, port)?;
+        sum.delay_asked_ns = stats.delay_asked_ns;
+        sum.delayed += stats.delayed;
+        sum.delay_sum_ns += stats.delay_sum_ns;
+    }
+    Ok(Some(sum))
 }
 
 fn app_stats(pod: &PodNet, port: u16) -> Result<AppStats, String> {

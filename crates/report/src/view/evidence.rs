@@ -76,7 +76,7 @@ fn probes(evidence: &Evidence) -> Vec<Probe> {
     probes
         .map(|p| Probe {
             name: p.probe.clone(),
-            passed: p.passed,
+            passed: Some(p.passed),
             seen: p.seen.clone(),
         })
         .chain(evidence.features.iter().flat_map(features))
@@ -87,7 +87,7 @@ fn probes(evidence: &Evidence) -> Vec<Probe> {
 fn features(features: &Features) -> Vec<Probe> {
     let told = |name: &str, seen: String| Probe {
         name: name.to_owned(),
-        passed: true,
+        passed: None,
         seen,
     };
     let http = match features.added_headers.as_slice() {

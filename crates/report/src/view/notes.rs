@@ -3,7 +3,7 @@
 use meshtax_model::analysis::{Analysis, Metric, NoiseFloor, Verdict};
 use meshtax_model::environment::CpuLayout;
 use meshtax_model::event::Ending;
-use meshtax_model::experiment::{Inject, LoadPoint, Role, Variant};
+use meshtax_model::experiment::{Experiment, Inject, LoadPoint, Role, ServiceAddress, Variant};
 
 use super::figures::UNADJUSTED;
 use super::{Source, load_in_words, point_of};
@@ -263,7 +263,7 @@ fn design(analysis: &Analysis) -> String {
         .sum();
     let experiment = &analysis.experiment;
     format!(
-        "{} {}, {} {}, {} valid and {} invalid trials of {}, {} answers",
+        "{} {}, {} {}, {} valid and {} invalid trials of {}, {}",
         analysis.rounds,
         plural(analysis.rounds as usize, "round", "rounds"),
         analysis.blocks,
@@ -271,8 +271,38 @@ fn design(analysis: &Analysis) -> String {
         grouped(valid as f64, 0),
         grouped(invalid as f64, 0),
         format::duration(experiment.design.trial_ns),
-        format::bytes(u64::from(experiment.workload.response_bytes)),
+        answers(experiment),
     )
+}
+
+/// What a person typed, without what a terminal would take for orders.
+fn printable(text: &str) -> String {
+    text.chars().filter(|c| !c.is_control()).collect()
+}
+
+/// What answered, and from where if that is not one pod by its own address.
+fn answers(experiment: &Experiment) -> String {
+    let size = |bytes: u32| format::bytes(u64::from(bytes));
+    let usual = experiment.workload.response_bytes;
+    let points = experiment.load_points.iter();
+    let sizes = points.map(|point| point.response_bytes.unwrap_or(usual));
+    let (low, high) = sizes.fold((u32::MAX, 0), |(low, high), n| (low.min(n), high.max(n)));
+    let mut text = match &experiment.service.program {
+        Some(program) => format!(
+            "answers of `{}` at port {}, {}",
+            printable(&program.command.join(" ")),
+            program.port,
+            program.path
+        ),
+        None if low >= high => format!("{} answers", size(high)),
+        None => format!("answers of {} to {}", size(low), size(high)),
+    };
+    match (experiment.service.replicas, experiment.service.address) {
+        (1, ServiceAddress::Pod) => {}
+        (1, ServiceAddress::Virtual) => text.push_str(", called by the service's address"),
+        (n, _) => text.push_str(&format!(", {n} replicas behind the service's address")),
+    }
+    text
 }
 
 fn machine(analysis: &Analysis) -> String {
