@@ -10,8 +10,11 @@ use crate::value::{self, ValueError};
 const EXAMPLE: &str = "`service: {replicas: 3, address: virtual}`";
 const PROGRAM_EXAMPLE: &str = "`server: {command: [nginx, -g, daemon off;], port: 80}`";
 
-/// As many as a node's bridge has ports for, with room for the rest.
+/// More on one machine would measure its scheduler.
 const MOST_REPLICAS: u32 = 500;
+
+/// As many as a node's bridge has ports for, with room for the rest.
+const MOST_PODS: u32 = 1000;
 
 /// Ports that some proxy takes for itself in the pods.
 const TAKEN: [u16; 15] = [
@@ -114,11 +117,38 @@ fn path(text: &str) -> Result<String, ValueError> {
     })
 }
 
-/// The user's own program is asked by plain HTTP/1.1, and answers what it likes.
+/// Whether the rest of the experiment goes with the service.
 pub(crate) fn fits(node: Option<&Node>, experiment: &Experiment) -> Result<(), Problem> {
-    let (Some(node), Some(_)) = (node, &experiment.service.program) else {
+    let Some(node) = node else {
         return Ok(());
     };
+    room_for_all(node, experiment)?;
+    match experiment.service.program {
+        Some(_) => program_fits(node, experiment),
+        None => Ok(()),
+    }
+}
+
+/// All variants stand at the same time, each with its replicas and a pod for a waypoint.
+fn room_for_all(node: &Node, experiment: &Experiment) -> Result<(), Problem> {
+    let variants = experiment.variants.len() as u32;
+    let most = MOST_PODS / variants.max(1) - 1;
+    let replicas = experiment.service.replicas;
+    if replicas <= most {
+        return Ok(());
+    }
+    Err(Problem::new(
+        node.at,
+        format!(
+            "{replicas} replicas of {variants} variants (the two baselines among them) are more pods than \
+             a node has room for"
+        ),
+        format!("write `replicas: {most}` or less, or leave out variants"),
+    ))
+}
+
+/// The user's own program is asked by plain HTTP/1.1, and answers what it likes.
+fn program_fits(node: &Node, experiment: &Experiment) -> Result<(), Problem> {
     for point in &experiment.load_points {
         if point.protocol != Protocol::Http1 || point.response_bytes.is_some() {
             return Err(Problem::new(

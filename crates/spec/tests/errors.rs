@@ -26,7 +26,7 @@ fn ids(experiment: &Experiment) -> Vec<&str> {
         .collect()
 }
 
-const REFUSED: [(&str, &str); 51] = [
+const REFUSED: [(&str, &str); 52] = [
     (
         "misspelt key",
         "name: a\nworkload: {response: 1 KiB, conections: 32}\n",
@@ -59,6 +59,7 @@ const REFUSED: [(&str, &str); 51] = [
     ),
     ("large response", "workload: {response: 9999 MiB}\n"),
     ("no replicas", "service: {replicas: 0}\n"),
+    ("more replicas than room", "service: {replicas: 400}\n"),
     (
         "a pod's address for several",
         "service: {replicas: 3, address: pod}\n",

@@ -192,8 +192,7 @@ fn app_threads(lab: &Lab) -> u32 {
     (lab.setup.layout.server_node.len() as u32).clamp(1, 4)
 }
 
-/// In the pod's network namespace; everything else it shares with the lab, /tmp included, which is
-/// empty there.
+/// In the pod's network namespace, and with the files that there are outside the lab.
 fn start_program(
     lab: &Lab,
     pod: &NetNs,
@@ -205,6 +204,7 @@ fn start_program(
     };
     let mut command = Command::new(program);
     command.args(arguments);
+    lab.outside.enter(&mut command);
     let cores = &lab.setup.layout.server_node;
     Component::start(name, ComponentRole::App, command, pod, cores)
         .map_err(|e| format!("cannot start the service's own program `{program}`: {e}"))

@@ -5,16 +5,19 @@
 )]
 
 use std::collections::VecDeque;
+use std::ffi::CString;
+use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsRawFd as _, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStringExt as _;
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
 use meshtax_model::trial::ComponentRole;
-use nix::sched::{CloneFlags, CpuSet, sched_setaffinity, setns};
-use nix::unistd::Pid;
+use nix::sched::{CloneFlags, CpuSet, sched_setaffinity, setns, unshare};
+use nix::unistd::{Pid, chdir};
 
 use super::netns::NetNs;
 
@@ -130,6 +133,39 @@ pub(crate) fn spawn_in(command: &mut Command, pod: &NetNs, cores: &[u32]) -> io:
         });
     }
     command.spawn()
+}
+
+/// What there was before the lab's own file systems: where the user's own program finds its files.
+#[derive(Debug)]
+pub(crate) struct Outside {
+    mounts: OwnedFd,
+    directory: CString,
+}
+
+impl Outside {
+    /// Keeps the calling thread's mounts and working directory, and goes on with a copy of the mounts.
+    pub(crate) fn leave() -> io::Result<Self> {
+        let mounts = File::open("/proc/self/ns/mnt")?.into();
+        let directory = std::env::current_dir()?.into_os_string();
+        let directory = CString::new(directory.into_vec()).map_err(io::Error::other)?;
+        unshare(CloneFlags::CLONE_NEWNS)?;
+        Ok(Self { mounts, directory })
+    }
+
+    /// Has a command begin there.
+    pub(crate) fn enter(&self, command: &mut Command) {
+        let (mounts, directory) = (self.mounts.as_raw_fd(), self.directory.clone());
+        // SAFETY: system calls on plain data that the closure owns, and on a descriptor that lives as
+        // long as the lab; no allocation.
+        unsafe {
+            command.pre_exec(move || {
+                setns(BorrowedFd::borrow_raw(mounts), CloneFlags::CLONE_NEWNS)?;
+                // Going there has led to the root. A directory that is gone leaves it there.
+                let _ = chdir(directory.as_c_str());
+                Ok(())
+            });
+        }
+    }
 }
 
 /// In words: `was killed by signal 9`, `exited with 1`.

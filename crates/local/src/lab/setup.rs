@@ -12,6 +12,7 @@ use meshtax_model::experiment::{Service, ServiceAddress, VariantId};
 use nix::mount::{MsFlags, mount};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
+use super::component::Outside;
 use super::netns::NetNs;
 use super::network::{Network, NodeName, PodNet, loopback_only};
 use crate::protocol::{PROTOCOL_VERSION, Setup};
@@ -91,6 +92,8 @@ pub(crate) struct Lab {
     pub(crate) network: Network,
     pub(crate) pods: BTreeMap<VariantId, Pods>,
     pub(crate) outsider: PodNet,
+    /// For the user's own program.
+    pub(crate) outside: Outside,
     pub(crate) authority: SharedAuthority,
     pub(crate) foreign: SharedAuthority,
 }
@@ -104,6 +107,7 @@ impl Lab {
                 cause,
             });
         }
+        let outside = Outside::leave().map_err(refused("keep the mounts that there were"))?;
         private_file_systems()?;
         // The engine has looked that the hard limit is enough; processes of the lab inherit this.
         if let Ok((_, hard)) = getrlimit(Resource::RLIMIT_NOFILE) {
@@ -137,6 +141,7 @@ impl Lab {
             network,
             pods,
             outsider,
+            outside,
         })
     }
 
