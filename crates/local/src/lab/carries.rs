@@ -61,7 +61,12 @@ fn try_carries(subject: &Subject<'_>, port: &AppPort) -> ProbeResult {
         false => result(
             names::CARRIES,
             false,
-            format!("port {}: {}", port.number, failures.join("; ")),
+            format!(
+                "port {}{}: {}",
+                port.number,
+                port.path.as_deref().unwrap_or_default(),
+                failures.join("; ")
+            ),
         ),
     }
 }

@@ -13,7 +13,8 @@ use super::netns::NetNs;
 
 /// Longer than any answer on one machine takes; a refusal comes at once.
 const PATIENCE: Duration = Duration::from_secs(2);
-const LARGEST_ANSWER: usize = 64 << 20;
+/// The largest body that a workload may have, and a head.
+const LARGEST_ANSWER: usize = (64 << 20) + (64 << 10);
 
 /// What came of a request.
 #[derive(Clone, Debug)]

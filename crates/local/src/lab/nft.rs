@@ -64,7 +64,7 @@ pub(crate) fn apply(redirect: &Redirect) -> io::Result<()> {
 /// Has the calling thread's namespace hand every new connection to a service's address on to one of
 /// its pods, at random: as kube-proxy's rules do.
 pub(crate) fn balance(services: &[(Ipv4Addr, Vec<Ipv4Addr>)]) -> io::Result<()> {
-    put_in_force(&encode_services(services))
+    encode_services(services).iter().try_for_each(put_in_force)
 }
 
 fn put_in_force(batch: &Batch) -> io::Result<()> {
@@ -153,37 +153,55 @@ fn encode(redirect: &Redirect) -> Batch {
     if redirect.keeps_source {
         batch.keep_source(redirect.own);
     }
-    batch.message(BATCH_END, F_REQUEST, 0, SUBSYSTEM, &[]);
-    batch
+    batch.ended()
 }
+
+/// Rules in one batch: a socket does not take more than its buffer holds.
+const RULES_AT_ONCE: usize = 100;
 
 /// A rule for each pod: the first takes one connection of `n`, the next one of the `n - 1` that are
 /// left, and so on.
-fn encode_services(services: &[(Ipv4Addr, Vec<Ipv4Addr>)]) -> Batch {
-    let mut batch = Batch::default();
+fn encode_services(services: &[(Ipv4Addr, Vec<Ipv4Addr>)]) -> Vec<Batch> {
     if services.is_empty() {
-        return batch;
+        return Vec::new();
     }
-    batch.begin();
-    batch.chain("services", "nat", HOOK_PREROUTING, PRIORITY_DSTNAT);
-    for (service, pods) in services {
-        for (number, pod) in pods.iter().enumerate() {
-            let mut rule = to_address(*service);
-            let left = (pods.len() - number) as u32;
-            if left > 1 {
-                rule.push(random_below(left));
-                rule.push(equals(&0_u32.to_ne_bytes()));
-            }
-            rule.push(immediate(&pod.octets()));
-            rule.push(destination_nat());
-            batch.rule("services", &rule);
+    let mut first = Batch::default();
+    first.begin();
+    first.chain("services", "nat", HOOK_PREROUTING, PRIORITY_DSTNAT);
+    let rules: Vec<Vec<Vec<u8>>> = services.iter().flat_map(rules_of_service).collect();
+    let mut batches = vec![first.ended()];
+    for rules in rules.chunks(RULES_AT_ONCE) {
+        let mut batch = Batch::default();
+        batch.message(BATCH_BEGIN, F_REQUEST, 0, SUBSYSTEM, &[]);
+        for rule in rules {
+            batch.rule("services", rule);
         }
+        batches.push(batch.ended());
     }
-    batch.message(BATCH_END, F_REQUEST, 0, SUBSYSTEM, &[]);
-    batch
+    batches
+}
+
+fn rules_of_service((service, pods): &(Ipv4Addr, Vec<Ipv4Addr>)) -> Vec<Vec<Vec<u8>>> {
+    let rule = |(number, pod): (usize, &Ipv4Addr)| {
+        let mut rule = to_address(*service);
+        let left = (pods.len() - number) as u32;
+        if left > 1 {
+            rule.push(random_below(left));
+            rule.push(equals(&0_u32.to_ne_bytes()));
+        }
+        rule.push(immediate(&pod.octets()));
+        rule.push(destination_nat());
+        rule
+    };
+    pods.iter().enumerate().map(rule).collect()
 }
 
 impl Batch {
+    fn ended(mut self) -> Self {
+        self.message(BATCH_END, F_REQUEST, 0, SUBSYSTEM, &[]);
+        self
+    }
+
     /// Made, removed and made again, in one transaction: whatever rules there were are gone, and
     /// nothing fails where there were none.
     fn begin(&mut self) {
@@ -458,8 +476,15 @@ mod tests {
         insta::assert_snapshot!("by_port", hex(&encode(&by_port).bytes));
         let address = |last| Ipv4Addr::new(10, 0, 0, last);
         let service = (address(1), vec![address(2), address(3)]);
-        insta::assert_snapshot!("service", hex(&encode_services(&[service]).bytes));
-        assert!(encode_services(&[]).bytes.is_empty());
+        let batches = encode_services(&[service]);
+        let bytes: Vec<u8> = batches.iter().flat_map(|b| b.bytes.clone()).collect();
+        insta::assert_snapshot!("service", hex(&bytes));
+        assert!(encode_services(&[]).is_empty());
+        // As many replicas as there may be: each batch fits a socket's buffer.
+        let many = (address(1), vec![address(2); 500]);
+        let batches = encode_services(&[many.clone(), many]);
+        assert_eq!(batches.len(), 11);
+        assert!(batches.iter().all(|batch| batch.bytes.len() < 100_000));
     }
 
     /// As ztunnel has it.
