@@ -120,6 +120,10 @@ pub struct Effect {
     pub primary: bool,
     /// What may be said.
     pub verdict: Verdict,
+    /// How many times as long a run would tell an effect of this size from none, if its size and its
+    /// spread stay; `None`: it is told apart, or too small for any run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub longer_to_tell: Option<f64>,
     /// Rounds with a valid pair.
     pub rounds: u32,
     /// Blocks with a valid pair.

@@ -5,7 +5,7 @@ use meshtax_model::experiment::{LoadPoint, Role, Variant};
 
 use crate::account::cpu_per_request_ns;
 use crate::family::{ALPHA, holm};
-use crate::interval::{CONFIDENCE_TOST, Inference, UNITS_MIN, relative};
+use crate::interval::{CONFIDENCE, CONFIDENCE_TOST, Inference, UNITS_MIN, relative};
 use crate::pairing::{BlockKey, ByBlock, Paired, infer, pairs};
 use crate::tails::{Counts, compare, resolved};
 use crate::trials::{Cell, Trial, Trials, too_many_invalid};
@@ -143,6 +143,7 @@ fn draft(
             verdict: reason.map_or(Verdict::NotDistinguishable, |reason| {
                 Verdict::NotEstimable { reason }
             }),
+            longer_to_tell: None,
             rounds: paired.map_or(0, |p| p.rounds),
             blocks: paired.map_or(0, |p| p.blocks),
         },
@@ -308,9 +309,43 @@ fn judge(draft: &mut Draft, floors: &[NoiseFloor]) {
     } else {
         Verdict::NotDistinguishable
     };
+    if effect.verdict == Verdict::NotDistinguishable {
+        let interval = fit.interval(CONFIDENCE).map(relative);
+        effect.longer_to_tell = longer_to_tell(fit.estimate.exp_m1(), interval, floor);
+    }
+}
+
+/// What a run must be longer by, so that the interval leaves zero out and the noise floor is below the
+/// effect. Both shrink with the root of the time.
+fn longer_to_tell(effect: f64, interval: Option<Interval>, floor: f64) -> Option<f64> {
+    /// Nobody waits longer, and so small an effect may as well be none.
+    const MOST: f64 = 100.0;
+    let interval = interval?;
+    let half_width = (interval.high - interval.low) / 2.0;
+    let factor = (half_width.max(floor) / effect.abs()).powi(2);
+    (factor.is_finite() && factor <= MOST).then(|| factor.max(1.0))
 }
 
 /// Whether an effect's unit is the block although the run has enough rounds.
 pub(crate) fn few_rounds(effect: &Effect) -> bool {
     effect.blocks > 0 && (effect.rounds as usize) < UNITS_MIN
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn twice_the_precision_takes_four_times_as_long() {
+        let interval = |low, high| Some(Interval { low, high });
+        let factor = |effect, interval, floor| longer_to_tell(effect, interval, floor);
+        assert_eq!(factor(0.01, interval(-0.01, 0.03), 0.005), Some(4.0));
+        // The noise floor shrinks as slowly.
+        assert_eq!(factor(-0.01, interval(-0.02, 0.0), 0.03), Some(9.0));
+        // It leaves zero out already, and only the adjustment holds it back.
+        assert_eq!(factor(0.01, interval(0.005, 0.015), 0.001), Some(1.0));
+        assert_eq!(factor(0.0001, interval(-0.02, 0.02), 0.01), None);
+        assert_eq!(factor(0.0, interval(-0.02, 0.02), 0.01), None);
+        assert_eq!(factor(0.01, None, 0.01), None);
+    }
 }

@@ -74,10 +74,57 @@ pub(crate) fn meaning(layout: &CpuLayout) -> Vec<String> {
 pub(crate) fn notes(source: Source<'_>) -> Vec<String> {
     let mut notes = source.analysis.caveats.clone();
     notes.extend(gaps(source));
+    notes.extend(not_told_apart(source));
     notes.extend(noise_floor(source));
     notes.extend(injected(source));
     notes.extend(marks(source));
     notes
+}
+
+/// Which primary effects a longer run would tell from none, the soonest first.
+fn not_told_apart(source: Source<'_>) -> Option<String> {
+    const SHOWN: usize = 3;
+    let took_ns = source.analysis.run.took_ns as f64;
+    let mut open: Vec<(f64, String)> = source
+        .analysis
+        .effects
+        .iter()
+        .filter(|effect| effect.primary)
+        .filter_map(|effect| {
+            let point = source.analysis.experiment.load_point(&effect.load_point)?;
+            let what = format!(
+                "{} {} at {}",
+                effect.variant,
+                metric_name(effect.metric),
+                load_in_words(point)
+            );
+            Some((effect.longer_to_tell?, what))
+        })
+        .collect();
+    open.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let mut parts: Vec<String> = open
+        .iter()
+        .take(SHOWN)
+        .map(|(factor, what)| format!("{what} (about {})", roughly(took_ns * factor)))
+        .collect();
+    if open.len() > SHOWN {
+        parts.push(format!("{} more", open.len() - SHOWN));
+    }
+    (!parts.is_empty()).then(|| {
+        format!(
+            "Not told from no difference; a longer run would, if they are as large as they look: {}.",
+            parts.join(", ")
+        )
+    })
+}
+
+/// No more digits than such a guess has.
+fn roughly(ns: f64) -> String {
+    let minutes = (ns / 60e9).ceil().max(1.0);
+    if minutes < 120.0 {
+        return format!("{} min", grouped(minutes, 0));
+    }
+    format!("{} h", grouped((minutes / 60.0).ceil(), 0))
 }
 
 /// What was not asked of a variant, since it has no answer.

@@ -452,6 +452,7 @@ fn effect(
         } else {
             Verdict::Different
         },
+        longer_to_tell: None,
         rounds: 6,
         blocks: 18,
     }
