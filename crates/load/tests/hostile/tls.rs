@@ -216,7 +216,14 @@ fn garbage_after_the_handshake() {
         ("damaged", damaged, "tls"),
     ] {
         for protocol in PROTOCOLS {
-            let all = over_tls(loads_for(target, protocol, &[]), Some(&root));
+            let mut all = over_tls(loads_for(target, protocol, &[]), Some(&root));
+            for spec in &mut all {
+                // Over HTTP/2 connections break before anything is asked. Those that did so while they
+                // were being opened rest for up to a second, and must be tried in the window.
+                if matches!(protocol, Protocol::Http2 { .. } | Protocol::Grpc { .. }) {
+                    spec.window_ns = 1300 * MS;
+                }
+            }
             for (name, result) in offer_secured(what, &all) {
                 assert_eq!(answered(&result), 0, "{name}: {result:?}");
                 assert!(result.errors.total() > 0, "{name}: {result:?}");
