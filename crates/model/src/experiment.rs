@@ -222,6 +222,13 @@ pub enum ServiceAddress {
     Virtual,
 }
 
+/// Ports that proxies, or what serves them, take for themselves in a pod, in whatever data plane: neither
+/// the application nor the user's own program may have them. Istio's are 15000 to 15090.
+pub const PROXY_PORTS: &[u16] = &[
+    4140, 4143, 4190, 4191, 8086, 15000, 15001, 15006, 15008, 15012, 15020, 15021, 15053, 15080,
+    15088,
+];
+
 /// A user's own program as the service.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OwnProgram {

@@ -1,6 +1,8 @@
 //! The service of a spec: how many pods, called by which address, and what runs in them.
 
-use meshtax_model::experiment::{Experiment, OwnProgram, Protocol, Service, ServiceAddress};
+use meshtax_model::experiment::{
+    Experiment, OwnProgram, PROXY_PORTS, Protocol, Service, ServiceAddress,
+};
 
 use crate::error::Problem;
 use crate::fields::{Fields, scalar, text_of, word};
@@ -15,12 +17,6 @@ const MOST_REPLICAS: u32 = 500;
 
 /// As many as a node's bridge has ports for, with room for the rest.
 const MOST_PODS: u32 = 1000;
-
-/// Ports that some proxy takes for itself in the pods.
-const TAKEN: [u16; 15] = [
-    4140, 4143, 4190, 4191, 8086, 15000, 15001, 15006, 15008, 15012, 15020, 15021, 15053, 15080,
-    15088,
-];
 
 pub(crate) fn read(node: &Node) -> Result<Service, Problem> {
     let keys = ["replicas", "address", "server"];
@@ -97,7 +93,7 @@ fn command(node: &Node) -> Result<Vec<String>, Problem> {
 
 fn port(text: &str) -> Result<u16, ValueError> {
     let port = value::count(text, "a port", 1, u32::from(u16::MAX))? as u16;
-    if TAKEN.contains(&port) {
+    if PROXY_PORTS.contains(&port) {
         return Err(ValueError {
             problem: format!("port {port} belongs to a proxy in some data plane"),
             fix: "let the program listen elsewhere, as on 9000".to_owned(),

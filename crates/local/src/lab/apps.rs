@@ -6,22 +6,33 @@ use std::net::Ipv4Addr;
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 
-use meshtax_app::{AppConfig, Listener, Protocol as Spoken};
-use meshtax_dataplane::{APP_PORT, AppPort, Speaks};
-use meshtax_model::experiment::{Inject, LoadPoint, Protocol, Variant};
+use meshtax_app::{AppConfig, AppStats, Listener, Protocol as Spoken, STATS_PATH};
+use meshtax_dataplane::{ALLOWED_CALL, ALLOWED_PATH, APP_PORT, AppPort, Speaks};
+use meshtax_load::{LoadSpec, Protocol as Wire, Request};
+use meshtax_model::experiment::{Inject, LoadPoint, PROXY_PORTS, Protocol, Variant};
 use meshtax_model::trial::ComponentRole;
 
 use super::component::Component;
+use super::http::{Ask, Heard};
 use super::netns::NetNs;
+use super::probes::one_request;
 use super::setup::Lab;
 use crate::protocol::Setup;
 
-/// What a port of meshtax's application is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Use {
-    /// TCP sends back what it gets, whatever the size of answers.
-    response_bytes: Option<u32>,
-    speaks: u8,
+/// A port of meshtax's application: what is spoken there, and the size of its answers. TCP sends back
+/// what it gets, whatever that size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct OwnPort {
+    number: u16,
+    speaks: Speaks,
+    response_bytes: u32,
+}
+
+impl OwnPort {
+    fn serves(&self, speaks: Speaks, response_bytes: u32) -> bool {
+        let any_size = speaks == Speaks::Tcp;
+        self.speaks == speaks && (any_size || self.response_bytes == response_bytes)
+    }
 }
 
 fn speaks(protocol: Protocol) -> Speaks {
@@ -32,29 +43,29 @@ fn speaks(protocol: Protocol) -> Speaks {
     }
 }
 
-fn usage(setup: &Setup, point: &LoadPoint) -> Use {
-    let speaks = speaks(point.protocol);
-    let bytes = point
-        .response_bytes
-        .unwrap_or(setup.workload.response_bytes);
-    Use {
-        response_bytes: (speaks != Speaks::Tcp).then_some(bytes),
-        speaks: speaks as u8,
-    }
+fn response_bytes(setup: &Setup, point: &LoadPoint) -> u32 {
+    let usual = setup.workload.response_bytes;
+    point.response_bytes.unwrap_or(usual)
 }
 
-/// Which port of meshtax's application serves a use; the first is there in any case.
-fn own_ports(setup: &Setup) -> Vec<(Use, Speaks, u16)> {
+/// The ports of meshtax's application; the first, of HTTP/1.1 and answers of the usual size, is there in
+/// any case.
+fn own_ports(setup: &Setup) -> Vec<OwnPort> {
     let taken = setup.service.program.as_ref().map(|program| program.port);
-    let mut free = (APP_PORT..).filter(|port| Some(*port) != taken);
-    let first = LoadPoint::new("", meshtax_model::experiment::Regime::Saturated);
-    let mut ports: Vec<(Use, Speaks, u16)> = Vec::new();
-    for point in std::iter::once(&first).chain(&setup.load_points) {
-        let use_ = usage(setup, point);
-        if ports.iter().all(|(other, ..)| *other != use_)
-            && let Some(port) = free.next()
-        {
-            ports.push((use_, speaks(point.protocol), port));
+    let is_free = |port: &u16| Some(*port) != taken && !PROXY_PORTS.contains(port);
+    let mut free = (APP_PORT..).filter(is_free);
+    let asked = setup.load_points.iter();
+    let asked = asked.map(|point| (speaks(point.protocol), response_bytes(setup, point)));
+    let first = (Speaks::Http1, setup.workload.response_bytes);
+    let mut ports: Vec<OwnPort> = Vec::new();
+    for (speaks, response_bytes) in std::iter::once(first).chain(asked) {
+        let is_there = ports.iter().any(|port| port.serves(speaks, response_bytes));
+        if !is_there && let Some(number) = free.next() {
+            ports.push(OwnPort {
+                number,
+                speaks,
+                response_bytes,
+            });
         }
     }
     ports
@@ -62,18 +73,16 @@ fn own_ports(setup: &Setup) -> Vec<(Use, Speaks, u16)> {
 
 /// The first port, where the probes ask.
 pub(crate) fn first_port(setup: &Setup) -> u16 {
-    own_ports(setup)
-        .first()
-        .map_or(APP_PORT, |(.., port)| *port)
+    own_ports(setup).first().map_or(APP_PORT, |p| p.number)
 }
 
 /// All ports but the first: those of the application, and the one of the user's own program.
 pub(crate) fn more_ports(setup: &Setup) -> Vec<AppPort> {
     let own = own_ports(setup).into_iter().skip(1);
-    let own = own.map(|(use_, speaks, number)| AppPort {
-        number,
-        speaks,
-        response_bytes: use_.response_bytes.unwrap_or_default(),
+    let own = own.map(|port| AppPort {
+        number: port.number,
+        speaks: port.speaks,
+        response_bytes: port.response_bytes,
         path: None,
     });
     let program = setup.service.program.iter().map(|program| AppPort {
@@ -90,10 +99,69 @@ pub(crate) fn target(setup: &Setup, point: &LoadPoint) -> (u16, Option<String>) 
     if let Some(program) = &setup.service.program {
         return (program.port, Some(program.path.clone()));
     }
-    let use_ = usage(setup, point);
+    let (speaks, bytes) = (speaks(point.protocol), response_bytes(setup, point));
     let ports = own_ports(setup);
-    let port = ports.iter().find(|(other, ..)| *other == use_);
-    (port.map_or(APP_PORT, |(.., port)| *port), None)
+    let port = ports.iter().find(|port| port.serves(speaks, bytes));
+    (port.map_or(APP_PORT, |port| port.number), None)
+}
+
+/// A request that every policy allows, by this protocol, one at a time on a connection. The
+/// `body` is a call's message, or what TCP sends back; HTTP has a GET without one.
+pub(crate) fn request(
+    to: (Ipv4Addr, u16),
+    protocol: Protocol,
+    path: Option<&str>,
+    body: Vec<u8>,
+) -> LoadSpec {
+    let mut request = Request {
+        path: path.unwrap_or(ALLOWED_PATH).to_owned(),
+        ..Request::get(format!("server:{}", to.1))
+    };
+    let spoken = match protocol {
+        Protocol::Http1 => Wire::Http1,
+        Protocol::Http2 => Wire::Http2 { streams: 1 },
+        Protocol::Grpc => {
+            request.method = "POST".into();
+            request.path = ALLOWED_CALL.into();
+            request.body = body;
+            Wire::Grpc { streams: 1 }
+        }
+        Protocol::Tcp => {
+            request.body = body;
+            Wire::Tcp
+        }
+    };
+    LoadSpec {
+        protocol: spoken,
+        requests: vec![request],
+        ..LoadSpec::new(to.into())
+    }
+}
+
+/// What is asked at a load point. Over TCP as much is sent as an answer would hold.
+pub(crate) fn load(setup: &Setup, called: Ipv4Addr, point: &LoadPoint) -> LoadSpec {
+    let (port, path) = target(setup, point);
+    let body = match point.protocol {
+        Protocol::Tcp => vec![b'x'; response_bytes(setup, point).max(1) as usize],
+        Protocol::Http1 | Protocol::Http2 | Protocol::Grpc => Vec::new(),
+    };
+    request((called, port), point.protocol, path.as_deref(), body)
+}
+
+/// What the application at a port of this pod says it did, asked past any proxy.
+pub(crate) fn stats(pod: &NetNs, port: u16) -> Result<AppStats, String> {
+    let request = Ask::get(STATS_PATH);
+    let heard = one_request(pod, (Ipv4Addr::LOCALHOST, port), &request);
+    let Heard::Answer {
+        status: 200, body, ..
+    } = &heard
+    else {
+        return Err(format!(
+            "the test application does not say what it did: {}",
+            heard.describe()
+        ));
+    };
+    serde_json::from_slice(body).map_err(|e| e.to_string())
 }
 
 /// A part of this binary, as a process of its own.
@@ -122,16 +190,18 @@ pub(crate) fn start(
     // One process for each size of answers: what serves a load is told apart from what idles.
     let mut by_size: BTreeMap<u32, Vec<Listener>> = BTreeMap::new();
     let usual = lab.setup.workload.response_bytes;
-    for (use_, speaks, port) in own_ports(&lab.setup) {
+    for port in own_ports(&lab.setup) {
         let listener = Listener {
-            address: (Ipv4Addr::UNSPECIFIED, port).into(),
-            protocol: match speaks {
+            address: (Ipv4Addr::UNSPECIFIED, port.number).into(),
+            protocol: match port.speaks {
                 Speaks::Tcp => Spoken::TcpEcho,
                 Speaks::Http1 | Speaks::Http2 => Spoken::Http,
             },
         };
-        let bytes = use_.response_bytes.unwrap_or(usual);
-        by_size.entry(bytes).or_default().push(listener);
+        by_size
+            .entry(port.response_bytes)
+            .or_default()
+            .push(listener);
     }
     let mut components = Vec::new();
     for (bytes, listeners) in by_size {
@@ -208,4 +278,63 @@ fn start_program(
     let cores = &lab.setup.layout.server_node;
     Component::start(name, ComponentRole::App, command, pod, cores)
         .map_err(|e| format!("cannot start the service's own program `{program}`: {e}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use meshtax_model::environment::CpuLayout;
+    use meshtax_model::experiment::{EqualWork, OwnProgram, Regime, Service, Workload};
+
+    use super::*;
+    use crate::protocol::PROTOCOL_VERSION;
+
+    fn setup(sizes: impl Iterator<Item = u32>, program: Option<u16>) -> Setup {
+        let point = |bytes| LoadPoint {
+            response_bytes: Some(bytes),
+            ..LoadPoint::new(&bytes.to_string(), Regime::Saturated)
+        };
+        let tcp = LoadPoint {
+            protocol: Protocol::Tcp,
+            ..point(7)
+        };
+        Setup {
+            version: PROTOCOL_VERSION,
+            service: Service {
+                program: program.map(|port| OwnProgram {
+                    command: vec!["server".into()],
+                    port,
+                    path: "/".into(),
+                }),
+                ..Service::default()
+            },
+            workload: Workload {
+                response_bytes: 1024,
+                connections: 1,
+            },
+            load_points: sizes.map(point).chain([tcp.clone(), tcp]).collect(),
+            equal_work: EqualWork { workers: 1 },
+            warmup_ns: 0,
+            trial_ns: 1,
+            variants: Vec::new(),
+            layout: CpuLayout {
+                generator: vec![0],
+                client_node: vec![0],
+                server_node: vec![0],
+            },
+            programs: Vec::new(),
+            sabotage: BTreeMap::new(),
+        }
+    }
+
+    /// As many sizes as an experiment may have load points: their ports run past 8086.
+    #[test]
+    fn every_size_has_a_port_that_no_proxy_takes() {
+        let setup = setup(0..14, Some(8080));
+        let ports = own_ports(&setup);
+        assert_eq!(ports.len(), 16, "the usual size, 14 others, and TCP once");
+        let numbers: std::collections::BTreeSet<u16> = ports.iter().map(|p| p.number).collect();
+        assert_eq!(numbers.len(), ports.len());
+        let taken = |port: &u16| *port == 8080 || PROXY_PORTS.contains(port);
+        assert!(!numbers.iter().any(taken), "{numbers:?}");
+    }
 }

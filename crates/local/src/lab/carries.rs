@@ -1,16 +1,17 @@
 //! Probes that put a little load on the whole path: further ports and protocols, and what is balanced
 //! over a service's replicas.
 
-use std::net::Ipv4Addr;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use meshtax_app::{AppStats, CANARY_HEADER, STATS_PATH};
-use meshtax_dataplane::{ALLOWED_CALL, ALLOWED_PATH, AppPort, ECHO_PATH, Speaks};
-use meshtax_load::{LoadSpec, Protocol, Request};
+use meshtax_app::{AppStats, CANARY_HEADER};
+use meshtax_dataplane::{ALLOWED_PATH, AppPort, ECHO_PATH, Speaks};
+use meshtax_load::LoadSpec;
 use meshtax_model::evidence::{Balances, ProbeResult, probe as names};
+use meshtax_model::experiment::Protocol;
 use meshtax_model::trial::LoadResult;
 
+use super::apps;
 use super::component::Component;
 use super::http::{Ask, Heard, ask, connect};
 use super::probes::{READY_WITHIN, Subject, canaries, one_request, result};
@@ -37,20 +38,17 @@ pub(crate) fn carries(subject: &mut Subject<'_>, port: &AppPort) -> ProbeResult 
 
 fn try_carries(subject: &Subject<'_>, port: &AppPort) -> ProbeResult {
     let mut failures = Vec::new();
-    let protocols: &[(&str, Protocol)] = match port.speaks {
-        Speaks::Http1 => &[("HTTP/1.1", Protocol::Http1)],
-        Speaks::Http2 => &[
-            ("HTTP/2", Protocol::Http2 { streams: 1 }),
-            ("gRPC", Protocol::Grpc { streams: 1 }),
-        ],
-        Speaks::Tcp => &[("TCP", Protocol::Tcp)],
+    let protocols: &[Protocol] = match port.speaks {
+        Speaks::Http1 => &[Protocol::Http1],
+        Speaks::Http2 => &[Protocol::Http2, Protocol::Grpc],
+        Speaks::Tcp => &[Protocol::Tcp],
     };
-    for (name, protocol) in protocols {
+    for protocol in protocols {
         if let Err(why) = exchange(subject, port, *protocol) {
-            failures.push(format!("{name}: {why}"));
+            failures.push(format!("{protocol}: {why}"));
         }
     }
-    let spoken: Vec<&str> = protocols.iter().map(|(name, _)| *name).collect();
+    let spoken: Vec<String> = protocols.iter().map(ToString::to_string).collect();
     let spoken = spoken.join(" and ");
     match failures.is_empty() {
         true => result(
@@ -73,28 +71,19 @@ fn try_carries(subject: &Subject<'_>, port: &AppPort) -> ProbeResult {
 
 fn exchange(subject: &Subject<'_>, port: &AppPort, protocol: Protocol) -> Result<(), String> {
     let requests = canaries(port.response_bytes);
-    let target = (subject.site.called, port.number).into();
-    let mut request = Request {
-        path: port.path.clone().unwrap_or_else(|| ALLOWED_PATH.into()),
-        headers: vec![(CANARY_HEADER.into(), subject.canary.into())],
-        ..Request::get(format!("server:{}", port.number))
-    };
-    if matches!(protocol, Protocol::Grpc { .. } | Protocol::Tcp) {
-        request.body = subject.canary.as_bytes().to_vec();
-    }
-    if matches!(protocol, Protocol::Grpc { .. }) {
-        request.path = ALLOWED_CALL.into();
-        request.method = "POST".into();
-    }
-    let spec = LoadSpec {
-        protocol,
-        requests: vec![request],
+    let to = (subject.site.called, port.number);
+    let canary = subject.canary.as_bytes().to_vec();
+    let mut spec = LoadSpec {
         max_requests: Some(requests),
         window_ns: 3_000_000_000,
         timeout_ns: Some(2_000_000_000),
         connect_timeout_ns: 1_000_000_000,
-        ..LoadSpec::new(target)
+        ..apps::request(to, protocol, port.path.as_deref(), canary)
     };
+    for request in &mut spec.requests {
+        let header = (CANARY_HEADER.into(), subject.canary.into());
+        request.headers.push(header);
+    }
     let load = subject
         .client
         .run(|| meshtax_load::run(&spec, &mut |_| {}).map_err(std::io::Error::other))
@@ -175,16 +164,9 @@ fn asked(subject: &Subject<'_>) -> Option<Vec<u64>> {
     Some(told(subject)?.iter().map(|stats| stats.requests).collect())
 }
 
-/// What each replica says it did, asked past any proxy.
+/// What each replica says it did.
 fn told(subject: &Subject<'_>) -> Option<Vec<AppStats>> {
-    let service = (Ipv4Addr::LOCALHOST, subject.site.app_port);
-    let of = |heard: Heard| match heard {
-        Heard::Answer {
-            status: 200, body, ..
-        } => serde_json::from_slice::<AppStats>(&body).ok(),
-        _ => None,
-    };
+    let port = subject.site.app_port;
     let pods = subject.servers.iter();
-    pods.map(|pod| of(one_request(pod, service, &Ask::get(STATS_PATH))))
-        .collect()
+    pods.map(|pod| apps::stats(pod, port).ok()).collect()
 }

@@ -2,18 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write as _};
-use std::net::Ipv4Addr;
 use std::os::unix::process::CommandExt as _;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
 use std::time::Duration;
 
-use meshtax_app::{AppStats, STATS_PATH};
-use meshtax_dataplane::{ALLOWED_CALL, ALLOWED_PATH};
-use meshtax_load::{
-    LoadModel, LoadSpec, Protocol as Spoken, Request, Window, WorkerMessage, WorkerRequest,
-};
+use meshtax_app::AppStats;
+use meshtax_load::{LoadModel, LoadSpec, Window, WorkerMessage, WorkerRequest};
 use meshtax_model::experiment::{LoadPoint, Protocol, Regime, Variant, VariantId};
 use meshtax_model::plan::PlannedTrial;
 use meshtax_model::trial::{
@@ -27,7 +23,6 @@ use nix::unistd::Pid;
 
 use super::apps;
 use super::component::{Component, ending, spawn_in};
-use super::http::{Ask, Heard, ask, connect};
 use super::network::PodNet;
 use super::round::{Instance, Round};
 use super::setup::{Lab, Pods};
@@ -366,7 +361,6 @@ fn read_messages(output: ChildStdout) -> Receiver<Result<WorkerMessage, String>>
 }
 
 fn load_spec(lab: &Lab, instance: &Instance, trial: &PlannedTrial, point: &LoadPoint) -> LoadSpec {
-    let (port, path) = apps::target(&lab.setup, point);
     LoadSpec {
         connections: lab.setup.workload.connections,
         requests_per_connection: point.requests_per_connection,
@@ -381,42 +375,7 @@ fn load_spec(lab: &Lab, instance: &Instance, trial: &PlannedTrial, point: &LoadP
         warmup_ns: lab.setup.warmup_ns,
         window_ns: lab.setup.trial_ns,
         drain_ns: DRAIN_NS,
-        ..request_spec(lab, instance.site.called, port, point, path)
-    }
-}
-
-/// What is asked at a load point, and how. Over TCP as much is sent as an answer would hold.
-fn request_spec(
-    lab: &Lab,
-    called: Ipv4Addr,
-    port: u16,
-    point: &LoadPoint,
-    path: Option<String>,
-) -> LoadSpec {
-    let mut request = Request {
-        path: path.unwrap_or_else(|| ALLOWED_PATH.into()),
-        ..Request::get(format!("server:{port}"))
-    };
-    let bytes = point
-        .response_bytes
-        .unwrap_or(lab.setup.workload.response_bytes);
-    let protocol = match point.protocol {
-        Protocol::Http1 => Spoken::Http1,
-        Protocol::Http2 => Spoken::Http2 { streams: 1 },
-        Protocol::Grpc => {
-            request.method = "POST".into();
-            request.path = ALLOWED_CALL.into();
-            Spoken::Grpc { streams: 1 }
-        }
-        Protocol::Tcp => {
-            request.body = vec![b'x'; bytes.max(1) as usize];
-            Spoken::Tcp
-        }
-    };
-    LoadSpec {
-        protocol,
-        requests: vec![request],
-        ..LoadSpec::new((called, port).into())
+        ..apps::load(&lab.setup, instance.site.called, point)
     }
 }
 
@@ -431,7 +390,7 @@ fn asked(lab: &Lab, pods: &Pods, point: &LoadPoint) -> Option<Vec<u64>> {
         return None;
     }
     pods.servers()
-        .map(|pod| Some(app_stats(pod, port).ok()?.requests))
+        .map(|pod| Some(apps::stats(&pod.namespace, port).ok()?.requests))
         .collect()
 }
 
@@ -459,28 +418,12 @@ fn delay_stats(
     let (port, _) = apps::target(&lab.setup, point);
     let mut sum = AppStats::default();
     for pod in pods.servers() {
-        let stats = app_stats(pod, port)?;
+        let stats = apps::stats(&pod.namespace, port)?;
         sum.delay_asked_ns = stats.delay_asked_ns;
         sum.delayed += stats.delayed;
         sum.delay_sum_ns += stats.delay_sum_ns;
     }
     Ok(Some(sum))
-}
-
-fn app_stats(pod: &PodNet, port: u16) -> Result<AppStats, String> {
-    let request = Ask::get(STATS_PATH);
-    let heard = connect(&pod.namespace, (Ipv4Addr::LOCALHOST, port))
-        .map_or_else(|heard| heard, |mut stream| ask(&mut stream, &request));
-    let Heard::Answer {
-        status: 200, body, ..
-    } = &heard
-    else {
-        return Err(format!(
-            "the test application does not say what it did: {}",
-            heard.describe()
-        ));
-    };
-    serde_json::from_slice(body).map_err(|e| e.to_string())
 }
 
 fn injected(before: Option<AppStats>, after: Option<AppStats>) -> Option<InjectedDelay> {
