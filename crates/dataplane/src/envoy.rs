@@ -229,6 +229,33 @@ pub(crate) fn cluster(name: &str, kind: &str, source: &str, speaks: Speaks) -> V
     })
 }
 
+/// The same without a socket of its own to bind, or to keep from being redirected.
+pub(crate) fn unbound_cluster(name: &str, kind: &str, speaks: Speaks) -> Value {
+    let mut cluster = cluster(name, kind, "0.0.0.0", speaks);
+    if let Some(fields) = cluster.as_object_mut() {
+        fields.remove("upstream_bind_config");
+    }
+    cluster
+}
+
+/// What a cluster's requests are spread over, as Istio does.
+pub(crate) fn set_endpoints(cluster: &mut Value, endpoints: &[Value]) {
+    cluster["load_assignment"] = json!({
+        "cluster_name": cluster["name"],
+        "endpoints": [{"lb_endpoints": endpoints}],
+    });
+    if endpoints.len() > 1 {
+        cluster["lb_policy"] = json!("LEAST_REQUEST");
+    }
+}
+
+/// One port of all the service's pods.
+pub(crate) fn pod_endpoints(site: &Site, port: u16) -> Vec<Value> {
+    let endpoint =
+        |pod: &Pod| json!({"endpoint": {"address": address(&pod.address.to_string(), port)}});
+    site.servers().map(endpoint).collect()
+}
+
 pub(crate) fn cluster_passthrough(name: &str, source: &str, speaks: Speaks) -> Value {
     cluster(name, "ORIGINAL_DST", source, speaks)
 }

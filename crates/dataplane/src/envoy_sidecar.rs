@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use crate::envoy::{
     DIRECT, OUTBOUND, address, bootstrap, cluster, cluster_passthrough, common_tls,
     connection_manager, connection_policy, http_metrics, http_policy, peer_log,
-    permitted_principal, side, tcp_proxy, typed,
+    permitted_principal, pod_endpoints, set_endpoints, side, tcp_proxy, typed,
 };
 use crate::{
     AppPort, Blueprint, ClientIdentityFrom, DataPlane, DirectTls, Looks, PORT_INBOUND,
@@ -148,17 +148,7 @@ fn outbound(site: &Site, level: PolicyLevel, mode: Mode) -> Value {
 /// The cluster of a port of the service.
 fn to_service(site: &Site, level: PolicyLevel, name: &str, port: u16, speaks: Speaks) -> Value {
     let mut cluster = cluster(name, "STATIC", "0.0.0.0", speaks);
-    let endpoint =
-        |pod: &Pod| json!({"endpoint": {"address": address(&pod.address.to_string(), port)}});
-    let endpoints: Vec<Value> = site.servers().map(endpoint).collect();
-    cluster["load_assignment"] = json!({
-        "cluster_name": name,
-        "endpoints": [{"lb_endpoints": endpoints}],
-    });
-    if !site.more_servers.is_empty() {
-        // Istio's own choice.
-        cluster["lb_policy"] = json!("LEAST_REQUEST");
-    }
+    set_endpoints(&mut cluster, &pod_endpoints(site, port));
     if level >= PolicyLevel::Mtls {
         cluster["transport_socket"] = upstream_tls(site, port, speaks);
     }

@@ -768,6 +768,8 @@ fn certificate_files(identity: &str) -> Vec<PodFile> {
 
 #[cfg(test)]
 mod tests {
+    use meshtax_model::experiment::PROXY_PORTS;
+
     use super::*;
 
     pub(crate) fn site() -> Site {
@@ -798,6 +800,62 @@ mod tests {
             for level in plane.levels {
                 let blueprint = plane.blueprint(&site(), Some(*level), None);
                 insta::assert_json_snapshot!(format!("{}-{level}", plane.name), blueprint);
+            }
+        }
+    }
+
+    /// Two replicas behind an address of their own, with a port of each kind.
+    #[test]
+    fn golden_blueprints_of_a_service() {
+        let port = |number, speaks, path: Option<&str>| AppPort {
+            number,
+            speaks,
+            response_bytes: 0,
+            path: path.map(String::from),
+        };
+        let mut site = site();
+        site.more_servers.push(Pod {
+            name: "server-2".into(),
+            address: Ipv4Addr::new(10, 0, 2, 11),
+            service_account: "server".into(),
+            directory: "/lab/server-2".into(),
+        });
+        site.called = Ipv4Addr::new(10, 0, 8, 1);
+        site.more_ports = vec![
+            port(8081, Speaks::Http2, None),
+            port(8082, Speaks::Tcp, None),
+            port(9000, Speaks::Http1, Some("/own?a=b")),
+        ];
+        for plane in DATA_PLANES {
+            let blueprint = plane.blueprint(&site, plane.levels.last().copied(), None);
+            assert_eq!(blueprint.servers(&site).len(), 2, "{}", plane.name);
+            insta::assert_json_snapshot!(format!("service-{}", plane.name), blueprint);
+        }
+    }
+
+    /// Otherwise an application's port could meet them.
+    #[test]
+    fn the_ports_of_all_proxies_are_known() {
+        for plane in DATA_PLANES {
+            let blueprint = plane.blueprint(&site(), plane.levels.last().copied(), None);
+            let pods = [&blueprint.client, &blueprint.server].into_iter();
+            for pod in pods.chain(&blueprint.waypoint) {
+                let redirect = &pod.redirect;
+                let control = pod.control.iter().filter_map(|service| match service {
+                    ControlService::IstioCa { port, .. } | ControlService::Linkerd { port, .. } => {
+                        Some(*port)
+                    }
+                    ControlService::WorkloadSocket { .. } => None,
+                });
+                let metrics = blueprint.http_metrics.iter().map(|metrics| metrics.port);
+                let ports = [
+                    redirect.outbound_to,
+                    redirect.inbound_to,
+                    redirect.inbound_except,
+                ];
+                for port in ports.into_iter().flatten().chain(control).chain(metrics) {
+                    assert!(PROXY_PORTS.contains(&port), "{}: {port}", plane.name);
+                }
             }
         }
     }

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use crate::envoy::{
     DIRECT, address, bootstrap, cluster, common_tls, connection_manager, http_metrics, http_policy,
-    peer_log, side, tcp_proxy, typed,
+    peer_log, pod_endpoints, set_endpoints, side, tcp_proxy, typed, unbound_cluster,
 };
 use crate::ztunnel::{Mesh, Node, PORT_HBONE, Waypoint, captured, node};
 use crate::{
@@ -283,18 +283,8 @@ fn internal_cluster(name: &str, listener: &str, speaks: Speaks, endpoints: &[Val
     } else {
         endpoints
     };
-    let mut cluster = cluster(name, "STATIC", "0.0.0.0", speaks);
-    // There is no socket to bind or to mark.
-    if let Some(fields) = cluster.as_object_mut() {
-        fields.remove("upstream_bind_config");
-    }
-    cluster["load_assignment"] = json!({
-        "cluster_name": name,
-        "endpoints": [{"lb_endpoints": endpoints}],
-    });
-    if endpoints.len() > 1 {
-        cluster["lb_policy"] = json!("LEAST_REQUEST");
-    }
+    let mut cluster = unbound_cluster(name, "STATIC", speaks);
+    set_endpoints(&mut cluster, endpoints);
     let mut transport =
         typed("envoy.extensions.transport_sockets.internal_upstream.v3.InternalUpstreamTransport");
     transport["passthrough_metadata"] = json!([{"kind": {"host": {}}, "name": ORIGINAL_DST}]);
@@ -375,23 +365,9 @@ fn sandwiched(site: &Site, level: PolicyLevel, port: u16) -> Value {
         .ports()
         .iter()
         .map(|port| {
-            let name = to_port(port.number);
-            let endpoint = |pod: &crate::Pod| {
-                json!({"endpoint": {"address": address(&pod.address.to_string(), port.number)}})
-            };
-            let endpoints: Vec<Value> = site.servers().map(endpoint).collect();
-            let mut cluster = cluster(&name, "STATIC", "0.0.0.0", port.speaks);
             // Its connections must be captured.
-            if let Some(fields) = cluster.as_object_mut() {
-                fields.remove("upstream_bind_config");
-            }
-            cluster["load_assignment"] = json!({
-                "cluster_name": name,
-                "endpoints": [{"lb_endpoints": endpoints}],
-            });
-            if endpoints.len() > 1 {
-                cluster["lb_policy"] = json!("LEAST_REQUEST");
-            }
+            let mut cluster = unbound_cluster(&to_port(port.number), "STATIC", port.speaks);
+            set_endpoints(&mut cluster, &pod_endpoints(site, port.number));
             cluster
         })
         .collect();

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 use meshtax_model::experiment::PolicyLevel;
 use meshtax_model::trial::ComponentRole;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::{
     Blueprint, ClientIdentityFrom, Content, ControlService, DataPlane, DirectTls, HttpMetrics,
@@ -365,19 +365,8 @@ fn state(site: &Site, mesh: &Mesh) -> String {
             Some(_) if is_server => format!("{{\"default/{SERVICE_NAME}\": {ports}}}"),
             _ => "{}".to_owned(),
         };
-        let mut fields = json!({
-            "uid": uid(pod),
-            "name": pod.name,
-            "namespace": "default",
-            "trustDomain": TRUST_DOMAIN,
-            "serviceAccount": pod.service_account,
-            "workloadIps": [pod.address],
-            "protocol": protocol,
-            "node": node.name(),
-            "network": "",
-            "clusterId": "Kubernetes",
-            "authorizationPolicies": if is_server { names.as_slice() } else { &[] },
-        });
+        let mut fields = entry(pod, node, protocol);
+        fields["authorizationPolicies"] = json!(if is_server { names.as_slice() } else { &[] });
         // A service that is called by an address of its own has the waypoint; otherwise its pods.
         if is_server && site.virtual_address().is_none() && mesh.waypoint.is_some() {
             fields["waypoint"] = gateway.clone();
@@ -420,22 +409,26 @@ fn state(site: &Site, mesh: &Mesh) -> String {
 }
 
 fn waypoint_workload(site: &Site, waypoint: Waypoint) -> String {
-    let pod = &site.waypoint;
-    let mut fields = json!({
+    let mut fields = entry(&site.waypoint, Node::Server, "HBONE");
+    fields["services"] = json!({});
+    if let Waypoint::Sandwiched { port } = waypoint {
+        fields["applicationTunnel"] = json!({"protocol": "PROXY", "port": port});
+    }
+    format!("- {fields}\n")
+}
+
+/// What every pod has in the local configuration.
+fn entry(pod: &Pod, node: Node, protocol: &str) -> Value {
+    json!({
         "uid": uid(pod),
         "name": pod.name,
         "namespace": "default",
         "trustDomain": TRUST_DOMAIN,
         "serviceAccount": pod.service_account,
         "workloadIps": [pod.address],
-        "protocol": "HBONE",
-        "node": Node::Server.name(),
+        "protocol": protocol,
+        "node": node.name(),
         "network": "",
         "clusterId": "Kubernetes",
-        "services": {},
-    });
-    if let Waypoint::Sandwiched { port } = waypoint {
-        fields["applicationTunnel"] = json!({"protocol": "PROXY", "port": port});
-    }
-    format!("- {fields}\n")
+    })
 }
