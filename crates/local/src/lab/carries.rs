@@ -1,24 +1,18 @@
-//! Probes that put a little load on the whole path: further ports and protocols, and what is balanced
-//! over a service's replicas.
+//! The probe of a further port: a few requests of its protocol through the whole path.
 
 use std::thread;
 use std::time::{Duration, Instant};
 
-use meshtax_app::{AppStats, CANARY_HEADER};
-use meshtax_dataplane::{ALLOWED_PATH, AppPort, ECHO_PATH, Speaks};
+use meshtax_app::CANARY_HEADER;
+use meshtax_dataplane::{AppPort, Speaks};
 use meshtax_load::LoadSpec;
-use meshtax_model::evidence::{Balances, ProbeResult, probe as names};
+use meshtax_model::evidence::{ProbeResult, probe as names};
 use meshtax_model::experiment::Protocol;
 use meshtax_model::trial::LoadResult;
 
 use super::apps;
 use super::component::Component;
-use super::http::{Ask, Heard, ask, connect};
-use super::probes::{READY_WITHIN, Subject, canaries, one_request, result};
-
-/// Requests on one connection that show what is balanced. With them all on one of two replicas by
-/// chance, which happens once in 2^23, requests would be taken for connections.
-const BALANCED: u32 = 24;
+use super::probes::{READY_WITHIN, Subject, canaries, result};
 
 /// A few requests of the port's protocol through the whole path, the canary in each. A program that is
 /// not meshtax's may take its time to listen.
@@ -117,56 +111,4 @@ fn judge(load: &LoadResult, requests: u64) -> Result<(), String> {
     Err(format!(
         "{got} of {requests} answered as they should be: {seen}"
     ))
-}
-
-/// Whether requests of one connection go to several replicas; `None` with one replica.
-pub(crate) fn balances(subject: &Subject<'_>) -> Option<Balances> {
-    if subject.servers.len() < 2 {
-        return None;
-    }
-    let before = asked(subject)?;
-    let service = (subject.site.called, subject.site.app_port);
-    let mut stream = connect(subject.client, service).ok()?;
-    for _ in 0..BALANCED {
-        if !ask(&mut stream, &Ask::get(ALLOWED_PATH)).is_ok() {
-            return None;
-        }
-    }
-    let after = asked(subject)?;
-    let hit = after.iter().zip(&before).filter(|(a, b)| a > b).count();
-    match hit {
-        0 => None,
-        1 => Some(Balances::Connections),
-        _ => Some(Balances::Requests),
-    }
-}
-
-/// Whether a request that is answered with 503 reaches the application more than once.
-pub(crate) fn tries_again(subject: &Subject<'_>) -> Option<bool> {
-    let failed = |stats: &AppStats| stats.failed_as_asked;
-    let before: u64 = told(subject)?.iter().map(failed).sum();
-    let request = Ask {
-        fails: true,
-        ..Ask::get(ECHO_PATH)
-    };
-    let service = (subject.site.called, subject.site.app_port);
-    let heard = one_request(subject.client, service, &request);
-    let after: u64 = told(subject)?.iter().map(failed).sum();
-    match (heard, after - before) {
-        (Heard::Answer { status: 503, .. }, 1) => Some(false),
-        (_, 2..) => Some(true),
-        _ => None,
-    }
-}
-
-/// Requests that each replica has answered.
-fn asked(subject: &Subject<'_>) -> Option<Vec<u64>> {
-    Some(told(subject)?.iter().map(|stats| stats.requests).collect())
-}
-
-/// What each replica says it did.
-fn told(subject: &Subject<'_>) -> Option<Vec<AppStats>> {
-    let port = subject.site.app_port;
-    let pods = subject.servers.iter();
-    pods.map(|pod| apps::stats(pod, port).ok()).collect()
 }

@@ -2,27 +2,27 @@
 //! was seen is kept in words.
 
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::Ipv4Addr;
 use std::sync::PoisonError;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use meshtax_app::Echo;
 use meshtax_control_plane::SharedAuthority;
-use meshtax_dataplane::{ALLOWED_PATH, Blueprint, DirectTls, ECHO_PATH, Place, Probe, Site};
-use meshtax_model::evidence::{Evidence, Features, ProbeResult, WireEvidence, probe as names};
+use meshtax_dataplane::{ALLOWED_PATH, Blueprint, ECHO_PATH, Probe, Site};
+use meshtax_model::evidence::{Evidence, Features, ProbeResult, probe as names};
 use meshtax_model::experiment::VariantId;
 use meshtax_model::trial::ComponentRole;
-use meshtax_tls::Credentials;
 
 use super::capture::Captured;
 use super::carries;
 use super::client_identity::client_identity;
 use super::component::Component;
-use super::hbone::{Refused, Tunnel};
-use super::http::{Ask, Heard, ask, connect, failed, handshake};
+use super::features::features;
+use super::http::{Ask, Heard, ask, connect};
 use super::netns::NetNs;
-use crate::tls::{Expect, client_config, workload_identity};
+use super::past_the_proxy::{around_the_waypoint, direct, server_identity};
+use super::wire_probes::{Hops, wire_probe};
 
 /// Until when a variant must answer its first permitted request.
 pub(crate) const READY_WITHIN: Duration = Duration::from_secs(10);
@@ -76,57 +76,6 @@ pub(crate) fn run_active(subject: &mut Subject<'_>, identities: &Identities<'_>)
         .collect();
     let features = features(subject);
     Active { results, features }
-}
-
-/// What the application received that nobody had sent, and from where; `None` if it cannot be asked.
-fn features(subject: &Subject<'_>) -> Option<Features> {
-    const SENT: [&str; 2] = ["host", "content-length"];
-    let echo = echo(subject).ok()?;
-    let mut added_headers: Vec<String> = echo
-        .headers
-        .iter()
-        .map(|(name, _)| name.to_ascii_lowercase())
-        .filter(|name| !SENT.contains(&name.as_str()))
-        .collect();
-    added_headers.sort();
-    added_headers.dedup();
-    let peer: Option<SocketAddr> = echo.peer.parse().ok();
-    let client = IpAddr::V4(subject.site.client.address);
-    Some(Features {
-        added_headers,
-        keeps_client_address: peer.is_some_and(|peer| peer.ip() == client),
-        counts_requests: counts_requests(subject),
-        tries_again: carries::tries_again(subject),
-        balances: carries::balances(subject),
-    })
-}
-
-/// Whether the proxy that judges requests counts them by status. All that were answered have gone
-/// through it, so one that counts has counted by now.
-fn counts_requests(subject: &Subject<'_>) -> Option<bool> {
-    let metrics = subject.blueprint.http_metrics.as_ref()?;
-    let namespaces = match (metrics.role, metrics.place) {
-        (ComponentRole::Waypoint, _) => vec![subject.waypoint],
-        (_, Place::Node) => vec![subject.server_node],
-        (_, Place::Pod) => subject.servers.clone(),
-    };
-    let counted = |line: &str| {
-        let number = line.rsplit(' ').next().and_then(|n| n.parse::<f64>().ok());
-        line.starts_with(&metrics.series) && number.is_some_and(|n| n > 0.0)
-    };
-    let mut any = false;
-    for namespace in namespaces {
-        let request = Ask::get(&metrics.path);
-        let heard = one_request(namespace, (Ipv4Addr::LOCALHOST, metrics.port), &request);
-        let Heard::Answer {
-            status: 200, body, ..
-        } = &heard
-        else {
-            return None;
-        };
-        any |= String::from_utf8_lossy(body).lines().any(counted);
-    }
-    Some(any)
 }
 
 /// A request through the whole path, as the application received it.
@@ -255,18 +204,18 @@ fn active_probe(
 
 impl Subject<'_> {
     /// What clients call.
-    fn service(&self) -> (Ipv4Addr, u16) {
+    pub(crate) fn service(&self) -> (Ipv4Addr, u16) {
         (self.site.called, self.site.app_port)
     }
 
     /// The application in the first replica's pod, for who goes past the client's proxy.
-    fn server_pod(&self) -> (Ipv4Addr, u16) {
+    pub(crate) fn server_pod(&self) -> (Ipv4Addr, u16) {
         (self.site.server.address, self.site.app_port)
     }
 }
 
 impl Identities<'_> {
-    fn authority_root(&self) -> String {
+    pub(crate) fn authority_root(&self) -> String {
         self.authority
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
@@ -275,7 +224,7 @@ impl Identities<'_> {
 }
 
 /// Refusal must be heard: silence proves nothing.
-fn refused(name: &str, who: &str, heard: &Heard) -> ProbeResult {
+pub(crate) fn refused(name: &str, who: &str, heard: &Heard) -> ProbeResult {
     let (passed, seen) = match heard {
         Heard::Answer {
             status: 401 | 403, ..
@@ -451,249 +400,4 @@ fn send_canaries(subject: &Subject<'_>) -> ProbeResult {
         true,
         format!("HTTP 200, {count} of {count}"),
     )
-}
-
-/// A TLS connection past the client's proxy, as somebody; what a GET gets, and the server's identity.
-fn direct(
-    subject: &Subject<'_>,
-    issuer: &SharedAuthority,
-    root_pem: String,
-    identity: &str,
-) -> (Heard, Option<String>) {
-    let how = &subject.blueprint.direct_tls;
-    direct_by(subject, how, issuer, root_pem, identity)
-}
-
-fn direct_by(
-    subject: &Subject<'_>,
-    how: &DirectTls,
-    issuer: &SharedAuthority,
-    root_pem: String,
-    identity: &str,
-) -> (Heard, Option<String>) {
-    let leaf = issuer
-        .lock()
-        .unwrap_or_else(PoisonError::into_inner)
-        .leaf(identity);
-    let leaf = match leaf {
-        Ok(leaf) => leaf,
-        Err(e) => return (Heard::Silence(e.to_string()), None),
-    };
-    let credentials = Credentials {
-        chain_pem: leaf.chain_pem,
-        key_pem: leaf.key_pem,
-        root_pem,
-    };
-    let names_server = how.server_name.is_some();
-    let config = match client_config(&credentials, Expect::Anyone, &how.alpn, names_server) {
-        Ok(config) => config,
-        Err(e) => return (Heard::Silence(format!("cannot speak TLS: {e}")), None),
-    };
-    // A waypoint is asked for the service as clients call it; a server for itself.
-    let (address, wanted) = match how.at_waypoint {
-        true => (subject.site.waypoint.address, subject.service()),
-        false => (subject.site.server.address, subject.server_pod()),
-    };
-    let connected = connect(subject.outsider, (address, how.port.unwrap_or(wanted.1)))
-        .and_then(|stream| handshake(stream, config, how.server_name.as_deref()));
-    let (mut tls, certificate) = match connected {
-        Ok(connected) => connected,
-        Err(heard) => return (heard, None),
-    };
-    let shown = certificate.as_ref().and_then(workload_identity);
-    let request = Ask::get(ALLOWED_PATH);
-    if !how.hbone {
-        return (ask(&mut tls, &request), shown);
-    }
-    let heard = match Tunnel::open(tls, wanted) {
-        Ok(mut tunnel) => ask(&mut tunnel, &request),
-        Err(Refused::Status(status)) => Heard::Answer {
-            status,
-            body: Vec::new(),
-            echoed_canary: None,
-        },
-        Err(Refused::Broken(e)) => failed("opening a tunnel", &e),
-    };
-    (heard, shown)
-}
-
-/// The permitted identity gets an answer past the client's proxy (without which a refusal of others
-/// would prove nothing), and the server shows who it is.
-fn server_identity(
-    subject: &Subject<'_>,
-    identities: &Identities<'_>,
-    expected: &str,
-    client: &str,
-) -> ProbeResult {
-    let root = identities.authority_root();
-    let (heard, shown) = direct(subject, identities.authority, root, client);
-    match shown {
-        Some(shown) if shown != expected => result(
-            names::SERVER_IDENTITY,
-            false,
-            format!("the server is {shown}, expected {expected}"),
-        ),
-        Some(shown) if heard.is_ok() => result(names::SERVER_IDENTITY, true, shown),
-        _ => {
-            let seen = format!(
-                "a direct mutual-TLS request as {client}: {}",
-                heard.describe()
-            );
-            result(names::SERVER_IDENTITY, false, seen)
-        }
-    }
-}
-
-/// What was captured, by hop.
-struct Hops<'a> {
-    /// Between the client and whom its proxy talks to.
-    wire: &'a WireEvidence,
-    /// Of a variant with a waypoint: between the client and the servers, past it.
-    around: Option<WireEvidence>,
-    /// Between the waypoint and the servers.
-    behind: Option<WireEvidence>,
-}
-
-/// Past the waypoint, straight to the server: refused by whoever is the right one.
-fn around_the_waypoint(
-    subject: &Subject<'_>,
-    identities: &Identities<'_>,
-    identity: &str,
-    server: &str,
-) -> ProbeResult {
-    let root = identities.authority_root();
-    let at_server = DirectTls {
-        at_waypoint: false,
-        ..subject.blueprint.direct_tls.clone()
-    };
-    let (heard, shown) = direct_by(subject, &at_server, identities.authority, root, identity);
-    let name = names::AROUND_THE_WAYPOINT;
-    match shown {
-        Some(shown) if shown != server => result(
-            name,
-            false,
-            format!("the server is {shown}, expected {server}"),
-        ),
-        _ => refused(name, &format!("{identity}, straight to the server"), &heard),
-    }
-}
-
-fn wire_probe(subject: &Subject<'_>, probe: &Probe, hops: &Hops<'_>) -> Option<ProbeResult> {
-    let wire = hops.wire;
-    match probe {
-        Probe::OnTheWire { ports } => Some(match &hops.around {
-            Some(around) if around.connections > 0 => result(
-                names::ON_THE_WIRE,
-                false,
-                format!(
-                    "{} connections went around the waypoint",
-                    around.connections
-                ),
-            ),
-            _ => on_the_wire(subject, ports, wire),
-        }),
-        Probe::BehindTheWaypoint { port } => Some(behind_the_waypoint(*port, hops.behind.as_ref())),
-        Probe::Canary { readable } => Some(canary(*readable, wire)),
-        Probe::Handshake => Some(tls_on_the_wire(wire)),
-        _ => None,
-    }
-}
-
-/// The other hop, which does not leave the waypoint's node.
-fn behind_the_waypoint(port: u16, wire: Option<&WireEvidence>) -> ProbeResult {
-    let name = names::BEHIND_THE_WAYPOINT;
-    let Some(wire) = wire else {
-        return result(name, false, "no packets could be captured at the waypoint");
-    };
-    let parts = [canary(false, wire), tls_on_the_wire(wire)];
-    if let Some(failed) = parts.iter().find(|part| !part.passed) {
-        return result(name, false, failed.seen.clone());
-    }
-    let only_expected = wire.ports == [port] && wire.dropped == 0;
-    let seen = format!(
-        "{} + {} bytes, ports {:?}, {}",
-        wire.bytes_to_server, wire.bytes_to_client, wire.ports, parts[1].seen
-    );
-    result(name, only_expected, seen)
-}
-
-/// Not vacuous: at least the application's own bytes must have passed, both ways.
-fn on_the_wire(subject: &Subject<'_>, ports: &[u16], wire: &WireEvidence) -> ProbeResult {
-    let seen = format!(
-        "{} + {} frames, {} + {} bytes to server and client, ports {:?}",
-        wire.frames_to_server,
-        wire.frames_to_client,
-        wire.bytes_to_server,
-        wire.bytes_to_client,
-        wire.ports
-    );
-    let count = canaries(subject.response_bytes);
-    let least_to_client = count * u64::from(subject.response_bytes);
-    let least_to_server = count * subject.canary.len() as u64;
-    let enough = wire.frames_to_server >= count
-        && wire.frames_to_client >= count
-        && wire.bytes_to_server >= least_to_server
-        && wire.bytes_to_client >= least_to_client;
-    let only_expected = wire.ports.iter().all(|port| ports.contains(port));
-    result(
-        names::ON_THE_WIRE,
-        enough && only_expected && wire.dropped == 0,
-        match wire.dropped {
-            0 if !enough => format!("too little to prove anything: {seen}"),
-            0 if !only_expected => {
-                let expected: Vec<String> = ports.iter().map(u16::to_string).collect();
-                format!("expected port {} only: {seen}", expected.join(", "))
-            }
-            0 => seen,
-            dropped => format!("the kernel dropped {dropped} packets of the capture: {seen}"),
-        },
-    )
-}
-
-fn canary(expected_readable: bool, wire: &WireEvidence) -> ProbeResult {
-    let readable = match (wire.canary_to_server, wire.canary_to_client) {
-        (false, false) => "not readable on the wire",
-        (true, false) => "request readable on the wire",
-        (false, true) => "answer readable on the wire",
-        (true, true) => "request and answer readable on the wire",
-    };
-    if expected_readable {
-        let passed = wire.canary_to_server && wire.canary_to_client;
-        return result(names::CANARY, passed, readable);
-    }
-    let around = match (wire.http_to_server, wire.http_to_client) {
-        (false, false) => "",
-        (true, false) => "; plain HTTP left the client's pod: its traffic goes around its proxy",
-        (false, true) => "; plain HTTP left the server's pod: traffic to it goes around its proxy",
-        (true, true) => {
-            "; plain HTTP both ways: the traffic is not encrypted, or goes around both proxies"
-        }
-    };
-    // Absence of a canary from an empty capture proves nothing.
-    let something = wire.bytes_to_server > 0 && wire.bytes_to_client > 0;
-    if !something && around.is_empty() {
-        return result(
-            names::CANARY,
-            false,
-            "nothing passed the link, which proves nothing",
-        );
-    }
-    let hidden = !wire.canary_to_server && !wire.canary_to_client && around.is_empty();
-    result(names::CANARY, hidden, format!("{readable}{around}"))
-}
-
-fn tls_on_the_wire(wire: &WireEvidence) -> ProbeResult {
-    let seen: Vec<String> = wire
-        .handshakes
-        .iter()
-        .map(|h| format!("{}, {}, {}", h.version, h.cipher, h.key_exchange_group))
-        .collect();
-    let passed =
-        !wire.handshakes.is_empty() && wire.handshakes.iter().all(|h| h.version == "TLS 1.3");
-    let seen = if seen.is_empty() {
-        "no ServerHello between the pods".into()
-    } else {
-        seen.join("; ")
-    };
-    result(names::HANDSHAKE, passed, seen)
 }

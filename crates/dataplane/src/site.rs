@@ -1,0 +1,140 @@
+//! Where the pods of one variant stand, and what their application speaks.
+
+use std::net::Ipv4Addr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{ALLOWED_CALL, ALLOWED_PATH, ECHO_PATH, spiffe_id};
+
+/// Where the two ends of one variant stand, and what they are given.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Site {
+    /// The client's pod.
+    pub client: Pod,
+    /// The server's pod; of several replicas the first.
+    pub server: Pod,
+    /// The service's other replicas, of the same identity and on the same node.
+    pub more_servers: Vec<Pod>,
+    /// Where a mesh's proxy for the whole service stands, on the servers' node, if it has one.
+    pub waypoint: Pod,
+    /// The address that clients call: the service's own, or the server's pod's.
+    pub called: Ipv4Addr,
+    /// The application's port in the server's pod, where it speaks HTTP/1.1.
+    pub app_port: u16,
+    /// Its further ports.
+    pub more_ports: Vec<AppPort>,
+    /// Worker threads of each proxy.
+    pub workers: u32,
+}
+
+impl Site {
+    /// All replicas of the service.
+    pub fn servers(&self) -> impl Iterator<Item = &Pod> {
+        std::iter::once(&self.server).chain(&self.more_servers)
+    }
+
+    /// All ports of the application.
+    #[must_use]
+    pub fn ports(&self) -> Vec<AppPort> {
+        let first = AppPort {
+            number: self.app_port,
+            speaks: Speaks::Http1,
+            response_bytes: 0,
+            path: None,
+        };
+        std::iter::once(first)
+            .chain(self.more_ports.iter().cloned())
+            .collect()
+    }
+
+    /// What an `l7` policy allows the client.
+    #[must_use]
+    pub fn http_rules(&self) -> Vec<HttpRule> {
+        let without_query = |path: &String| path.split('?').next().map(str::to_owned);
+        let own = self.more_ports.iter().filter_map(|port| port.path.as_ref());
+        let mut rules = vec![HttpRule {
+            method: "GET".into(),
+            prefixes: [ALLOWED_PATH, ECHO_PATH].map(String::from).to_vec(),
+            exact: own.filter_map(without_query).collect(),
+        }];
+        if self.more_ports.iter().any(|p| p.speaks == Speaks::Http2) {
+            rules.push(HttpRule {
+                method: "POST".into(),
+                prefixes: vec![ALLOWED_CALL.into()],
+                exact: Vec::new(),
+            });
+        }
+        rules
+    }
+
+    /// The service's virtual address, if clients call that.
+    #[must_use]
+    pub fn virtual_address(&self) -> Option<Ipv4Addr> {
+        Some(self.called).filter(|called| *called != self.server.address)
+    }
+}
+
+/// One pod.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Pod {
+    /// Its name, unique among the variant's pods.
+    pub name: String,
+    /// Its address.
+    pub address: Ipv4Addr,
+    /// Its service account: the last part of its identity.
+    pub service_account: String,
+    /// Where its files are put: a directory of the lab's own.
+    pub directory: String,
+}
+
+impl Pod {
+    /// The pod's SPIFFE identity.
+    #[must_use]
+    pub fn identity(&self) -> String {
+        spiffe_id(&self.service_account)
+    }
+
+    /// The absolute path of one of the pod's files.
+    #[must_use]
+    pub fn path(&self, file: &str) -> String {
+        format!("{}/{file}", self.directory)
+    }
+}
+
+/// What is spoken on a port of the application, as it is declared to the mesh.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Speaks {
+    /// HTTP/1.1.
+    Http1,
+    /// HTTP/2, gRPC included.
+    Http2,
+    /// Bytes that no proxy is to look at.
+    Tcp,
+}
+
+/// A port of the application.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AppPort {
+    /// Its number.
+    pub number: u16,
+    /// What is spoken there.
+    pub speaks: Speaks,
+    /// Size of its answers in bytes, as far as that is known.
+    pub response_bytes: u32,
+    /// A path that is asked for there and that policies allow besides the usual ones.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path: Option<String>,
+}
+
+/// Requests that an `l7` policy allows.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HttpRule {
+    /// The HTTP method.
+    pub method: String,
+    /// How the paths begin.
+    pub prefixes: Vec<String>,
+    /// Whole paths, which are allowed besides.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub exact: Vec<String>,
+}
