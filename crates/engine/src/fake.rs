@@ -15,7 +15,7 @@ use meshtax_model::experiment::{
 };
 use meshtax_model::plan::{PlannedTrial, TrialId};
 use meshtax_model::trial::{
-    ComponentRole, ComponentUsage, GeneratorAudit, InjectedDelay, LoadResult, MachineUsage, Memory,
+    ComponentRole, ComponentUsage, GeneratorAudit, InjectedTime, LoadResult, MachineUsage, Memory,
     ResourceSample, TrialOutcome,
 };
 use rand_pcg::Pcg64;
@@ -288,9 +288,9 @@ fn delay_ns(variant: &Variant) -> u64 {
     }
 }
 
-fn injected(variant: &Variant, load: &LoadResult) -> Option<InjectedDelay> {
+fn injected(variant: &Variant, load: &LoadResult) -> Option<InjectedTime> {
     let asked_ns = variant.inject.map(|_| delay_ns(variant))?;
-    Some(InjectedDelay {
+    Some(InjectedTime {
         asked_ns,
         count: load.completed,
         mean_ns: asked_ns as f64,

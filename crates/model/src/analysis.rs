@@ -58,6 +58,10 @@ pub enum Metric {
     Throughput,
     /// CPU of the test application and of the proxies in the path, ns per request.
     CpuPerRequest,
+    /// Mean response latency, ns: what adds up over the steps of an [`Attribution`].
+    ResponseMean,
+    /// Anonymous memory of the test application and of the proxies in the path, bytes.
+    AnonymousMemory,
 }
 
 impl Metric {
@@ -69,7 +73,10 @@ impl Metric {
             Self::ResponseP90 => Some(0.9),
             Self::ResponseP99 => Some(0.99),
             Self::ResponseP999 => Some(0.999),
-            Self::Throughput | Self::CpuPerRequest => None,
+            Self::Throughput
+            | Self::CpuPerRequest
+            | Self::ResponseMean
+            | Self::AnonymousMemory => None,
         }
     }
 
@@ -130,6 +137,145 @@ pub struct Effect {
     pub blocks: u32,
 }
 
+/// The paired difference between two candidates: how they are ranked. That the intervals of their
+/// effects overlap, or do not, proves nothing either way.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Comparison {
+    /// The one that comes first in the experiment.
+    pub first: VariantId,
+    /// Compared with it.
+    pub second: VariantId,
+    /// At which load point.
+    pub load_point: LoadPointId,
+    /// Of what.
+    pub metric: Metric,
+    /// The second relative to the first: 0.15 is 15 % more.
+    pub relative: Option<Estimate>,
+    /// Adjusted over all comparisons of the run; `None` without an interval.
+    pub p_adjusted: Option<f64>,
+    /// [`Verdict::Different`]: the adjusted p-value is below 0.05, and the difference exceeds the noise
+    /// floor.
+    pub verdict: Verdict,
+    /// As [`Effect::longer_to_tell`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub longer_to_tell: Option<f64>,
+}
+
+/// What a step of an [`Attribution`] adds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Part {
+    /// Two more sockets and processes on the way, whatever they do: `limit-l4` minus `none`.
+    Hop,
+    /// What the proxy does with the bytes besides: parsing, routing, counting.
+    Proxying,
+    /// Mutual TLS.
+    Encryption,
+    /// A policy on the peer's identity.
+    IdentityPolicy,
+    /// A policy on the request.
+    RequestPolicy,
+}
+
+/// One step: a paired difference between two variants.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Step {
+    /// What it adds; several where this run cannot take them apart.
+    pub parts: Vec<Part>,
+    /// The variant without it.
+    pub from: VariantId,
+    /// The variant with it.
+    pub to: VariantId,
+    /// In the metric's unit; `None` if not estimable.
+    pub difference: Option<Estimate>,
+}
+
+/// Where what a data plane adds comes from: its steps, from no mesh to its highest level. Estimates of
+/// means add up to the whole up to what noise leaves, since each step has its own pairs.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Attribution {
+    /// Which data plane.
+    pub data_plane: String,
+    /// At which load point.
+    pub load_point: LoadPointId,
+    /// [`Metric::ResponseMean`] or [`Metric::CpuPerRequest`].
+    pub metric: Metric,
+    /// In their order.
+    pub steps: Vec<Step>,
+}
+
+/// A known cost, as it is and as the run found it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct GroundTruth {
+    /// The variant that it was added to.
+    pub variant: VariantId,
+    /// At which load point.
+    pub load_point: LoadPointId,
+    /// In which metric it shows.
+    pub metric: Metric,
+    /// What it is, in the metric's unit.
+    pub truth: f64,
+    /// What was found: the difference from the baselines, or the level itself ([`Self::of_level`]).
+    pub found: Estimate,
+    /// The truth is a level (a cap on the throughput), not a difference.
+    #[serde(default)]
+    pub of_level: bool,
+}
+
+impl GroundTruth {
+    /// Whether the interval holds the truth; `None` without an interval.
+    #[must_use]
+    pub fn is_covered(&self) -> Option<bool> {
+        let interval = self.found.interval?;
+        Some(interval.low <= self.truth && self.truth <= interval.high)
+    }
+}
+
+/// How fast the machine was, by the speed probes around all trials.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Speed {
+    /// Median of the probes, in nanoseconds.
+    pub median_ns: f64,
+    /// From the 5th to the 95th percentile of the probes, relative to the median (0.1 is 10 %).
+    pub spread: f64,
+    /// Median of the last third of the run against the first: 0.05 is 5 % slower.
+    pub drift: f64,
+}
+
+/// How much instances differ, by the logarithm of a metric of the baseline and its control.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct InstanceSpread {
+    /// At which load point.
+    pub load_point: LoadPointId,
+    /// Of what.
+    pub metric: Metric,
+    /// Standard deviation between rounds, beyond what blocks of one round explain, relative; 0: none
+    /// is seen.
+    pub between: f64,
+    /// Standard deviation between blocks of one round, relative; `None`: no round has two blocks.
+    pub within: Option<f64>,
+}
+
+/// What else happened on the machine.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct NoiseFacts {
+    /// Time that the hypervisor gave to others, as a share of the machine's.
+    pub steal_share: Option<f64>,
+    /// Time for which a limit on CPU kept our processes waiting, as a share of the trials' time.
+    pub throttled_share: Option<f64>,
+    /// Time in which something waited for memory, as a share of the windows.
+    pub memory_pressure_share: Option<f64>,
+    /// Processes that had no part in the run, with what they used as a share of one core over the
+    /// trials; the busiest first, at most five. `None`: they could not be seen.
+    pub others: Option<Vec<(String, f64)>>,
+    /// How fast the machine was.
+    pub speed: Option<Speed>,
+    /// The lowest and the highest frequency seen, in kHz.
+    pub frequency_khz: Option<[u64; 2]>,
+    /// How much instances differ.
+    pub instances: Vec<InstanceSpread>,
+}
+
 /// The level of one metric, not a difference.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Level {
@@ -148,6 +294,12 @@ pub struct ComponentCpu {
     pub role: ComponentRole,
     /// In nanoseconds per completed request.
     pub cpu_per_request_ns: f64,
+    /// The kernel's part of it, in nanoseconds per completed request: *sampled* on many kernels.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub system_per_request_ns: Option<f64>,
+    /// Times per completed request that its threads left a core.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub switches_per_request: Option<f64>,
     /// As a share of the machine's busy time.
     pub share_of_busy: Option<f64>,
 }
@@ -166,10 +318,45 @@ pub struct CpuAccount {
     pub resolution_ns: u64,
     /// Time that the hypervisor gave to others, in nanoseconds.
     pub steal_ns: u64,
+    /// Interrupts, hard and soft, of the whole machine: *sampled* by the clock tick on many kernels, and
+    /// there also in the account of whom they interrupted.
+    #[serde(default)]
+    pub interrupts_ns: u64,
+    /// What the kernel's own threads used; `None` where they cannot be seen. Part of `unattributed_ns`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kernel_threads_ns: Option<u64>,
+    /// Time in eBPF programs; `None` where the kernel does not tell. In the account of whoever ran them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bpf_ns: Option<u64>,
+    /// What passed the pods' links, per completed request.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub links: Vec<LinkPerRequest>,
     /// Completed requests.
     pub requests: u64,
     /// By component, generator and meshtax itself included.
     pub components: Vec<ComponentCpu>,
+}
+
+/// Bytes per completed request on the links of one side's pods.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LinkPerRequest {
+    /// Whose pods.
+    pub role: ComponentRole,
+    /// Came in.
+    pub received_bytes: f64,
+    /// Went out.
+    pub sent_bytes: f64,
+}
+
+/// CPU and memory of one role over the window, over all valid trials of a load point.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RoleSeries {
+    /// Whose.
+    pub role: ComponentRole,
+    /// Mean CPU in each step, as a share of one core.
+    pub cores: Vec<f64>,
+    /// Median anonymous memory at the end of each step, in bytes; empty where it was not read.
+    pub anonymous_bytes: Vec<u64>,
 }
 
 /// Memory of one component: the median over the valid trials of all load points, in bytes.
@@ -183,6 +370,36 @@ pub struct ComponentMemory {
     pub file_bytes: u64,
     /// Proportional set size.
     pub pss_bytes: u64,
+    /// The most that was ever resident, file pages included.
+    #[serde(default)]
+    pub peak_bytes: u64,
+    /// Anonymous pages once settled: the median over the second half of each round's trials.
+    #[serde(default)]
+    pub settled_bytes: u64,
+    /// How fast anonymous pages grew within the windows, in bytes per second: median over the trials.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub growth_bytes_per_s: Option<f64>,
+}
+
+/// Memory of a node: anonymous pages of all that stands on it, and one copy of each program's file pages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeMemory {
+    /// The client's node, with the proxies only, or the servers', with the application.
+    pub node: Node,
+    /// Anonymous pages, in bytes.
+    pub anonymous_bytes: u64,
+    /// One copy of each program, in bytes.
+    pub file_bytes: u64,
+}
+
+/// One of the two nodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Node {
+    /// Where the client stands.
+    Client,
+    /// Where the service and the waypoint stand.
+    Server,
 }
 
 /// How the requests of a trial were spread over a service's replicas.
@@ -227,6 +444,12 @@ pub struct Point {
     pub injected_ns: Option<f64>,
     /// Where the machine's time went.
     pub cpu: Option<CpuAccount>,
+    /// The ends of the window's steps, in nanoseconds; empty where there are no series.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub series_ends_ns: Vec<u64>,
+    /// CPU and memory over the window.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub series: Vec<RoleSeries>,
 }
 
 /// All about one variant.
@@ -246,6 +469,9 @@ pub struct VariantAnalysis {
     pub points: Vec<Point>,
     /// By component.
     pub memory: Vec<ComponentMemory>,
+    /// By node.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub nodes: Vec<NodeMemory>,
 }
 
 /// The largest absolute end of the A/A pair's interval: the margin for "no relevant difference".
@@ -301,6 +527,18 @@ pub struct Analysis {
     pub effects: Vec<Effect>,
     /// One per load point and metric.
     pub noise_floor: Vec<NoiseFloor>,
+    /// Every pair of candidates, of the primary metrics.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub comparisons: Vec<Comparison>,
+    /// Where what each data plane adds comes from.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub attribution: Vec<Attribution>,
+    /// Known costs that were injected, and what was found of them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ground_truth: Vec<GroundTruth>,
+    /// What else happened on the machine.
+    #[serde(default)]
+    pub noise: NoiseFacts,
     /// What a reader must know: "these processes only", unexpected orderings, noise.
     pub caveats: Vec<String>,
 }

@@ -17,6 +17,22 @@ pub struct Host {
     pub clock_source: String,
     /// Whether a hypervisor was seen.
     pub virtual_machine: bool,
+    /// How the kernel tells user from system time.
+    #[serde(default)]
+    pub cpu_split: CpuSplit,
+}
+
+/// How the kernel tells a process's user time from its system time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum CpuSplit {
+    /// At every entry and exit (`CONFIG_VIRT_CPU_ACCOUNTING_GEN`, in use).
+    Exact,
+    /// By what runs at each clock tick; the sum of the two is exact all the same.
+    Sampled,
+    /// The kernel does not show its configuration.
+    #[default]
+    Unknown,
 }
 
 /// Which core does what.

@@ -72,6 +72,37 @@ pub enum Inject {
     /// As [`Inject::DelayNs`], as a share of the baseline's p50 response latency at the
     /// first steady load point, measured before the first round (0.15 is 15 %).
     DelayShareOfP50(f64),
+    /// The server spins this long for some requests, at random; the others are as they were.
+    DelaySome {
+        /// For how long, in nanoseconds.
+        delay_ns: u64,
+        /// For which share of the requests, 0 to 1.
+        share: f64,
+    },
+    /// The server does this many steps of work for each request: a multiplication and an addition
+    /// each, every one waiting for the one before. Its thread's CPU clock counts what they took.
+    BurnSteps(u64),
+    /// The server holds this much more memory, in bytes, every page of it written.
+    HoldBytes(u64),
+    /// The server answers no more than this many requests per second.
+    CapPerS(f64),
+    /// The server keeps this much more memory for each request, in bytes, and never gives it back: a
+    /// fault that the checks of validity must see.
+    LeakBytes(u64),
+}
+
+impl Inject {
+    /// What the cost is called: `delay`, `burn`, `memory`, `cap`, `leak`.
+    #[must_use]
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::DelayNs(_) | Self::DelayShareOfP50(_) | Self::DelaySome { .. } => "delay",
+            Self::BurnSteps(_) => "burn",
+            Self::HoldBytes(_) => "memory",
+            Self::CapPerS(_) => "cap",
+            Self::LeakBytes(_) => "leak",
+        }
+    }
 }
 
 /// One mesh configuration: a data plane, its policy level and options.

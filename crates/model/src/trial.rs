@@ -309,6 +309,13 @@ pub struct ComponentUsage {
     pub role: ComponentRole,
     /// CPU in the window, user and system together, in nanoseconds.
     pub cpu_ns: u64,
+    /// The kernel's part of it, in nanoseconds: *sampled* by the clock tick on many kernels
+    /// ([`crate::environment::Host::cpu_split`]); `None` where it was not read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub system_ns: Option<u64>,
+    /// Times that its threads left a core, of their own will or not; `None` where it was not read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub context_switches: Option<u64>,
     /// Memory just after the load, its connections still open; `None` where the kernel would not say.
     pub memory: Option<Memory>,
 }
@@ -323,6 +330,9 @@ pub struct Memory {
     /// Proportional set size: shared pages divided by the number of sharers. Secondary,
     /// since on one machine "nodes" share a page cache that in life they do not share.
     pub pss_bytes: u64,
+    /// The most that was ever resident since the process began, file pages included.
+    #[serde(default)]
+    pub peak_bytes: u64,
 }
 
 /// The whole machine in a trial's window, from `/proc/stat`.
@@ -341,6 +351,30 @@ pub struct MachineUsage {
     /// The kernel's step for each of these three: one tick of `/proc/stat`, whose line of all cores
     /// is rounded down once.
     pub resolution_ns: u64,
+    /// Interrupts, hard and soft, of all cores: *sampled* by the clock tick on many kernels. On those
+    /// they are in the account of whom they interrupted as well.
+    #[serde(default)]
+    pub interrupts_ns: u64,
+    /// Time that the kernel's own threads used (soft interrupts put off, encryption between nodes,
+    /// timers), warm-up and drain included; `None` where they cannot be seen.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kernel_threads_ns: Option<u64>,
+    /// Time spent in eBPF programs, warm-up and drain included; `None` where the kernel does not tell
+    /// us. It is in the account of whoever ran them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bpf_ns: Option<u64>,
+    /// Time for which a limit on CPU kept our processes waiting (cgroup), warm-up and drain included;
+    /// `None`: no such limit can be seen.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub throttled_ns: Option<u64>,
+    /// Time in which something on the machine waited for memory (`/proc/pressure/memory`); `None`
+    /// where the kernel does not tell.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory_pressure_ns: Option<u64>,
+    /// Frequency of the core of the system under test just after the window, in kHz; `None` where it
+    /// does not show, as in most virtual machines.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub frequency_khz: Option<u64>,
 }
 
 impl MachineUsage {
@@ -355,6 +389,47 @@ impl MachineUsage {
     }
 }
 
+/// A process that has no part in the run, and used the cores that the run measures on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OtherProcess {
+    /// As the kernel calls it, at most 15 bytes.
+    pub name: String,
+    /// CPU from just before the trial to just after it, in nanoseconds.
+    pub cpu_ns: u64,
+}
+
+/// What passed a pod's link in the window.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LinkUsage {
+    /// Whose: all pods of this side together.
+    pub role: ComponentRole,
+    /// Bytes that came in.
+    pub received_bytes: u64,
+    /// Bytes that went out.
+    pub sent_bytes: u64,
+}
+
+/// A component's CPU and memory over the window, in equal steps.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ComponentSeries {
+    /// What it is to the traffic; all processes of a role are one.
+    pub role: ComponentRole,
+    /// CPU in each step, in nanoseconds.
+    pub cpu_ns: Vec<u64>,
+    /// Resident memory of its own (not of files) at the end of each step, in bytes; empty where it was
+    /// not read.
+    pub anonymous_bytes: Vec<u64>,
+}
+
+/// How CPU and memory went over the window.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Series {
+    /// The ends of the steps, counted from the window's begin, in nanoseconds.
+    pub ends_ns: Vec<u64>,
+    /// By role.
+    pub components: Vec<ComponentSeries>,
+}
+
 /// One line of `samples.jsonl`: what a trial cost the machine.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ResourceSample {
@@ -367,16 +442,26 @@ pub struct ResourceSample {
     /// Fixed work of a few milliseconds, timed just before and just after the trial on the
     /// core of the system under test, in nanoseconds: how fast the machine was.
     pub speed_probe_ns: Option<[u64; 2]>,
+    /// Processes that have no part in the run and used its cores, the busiest first; `None` where they
+    /// cannot be seen.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub others: Option<Vec<OtherProcess>>,
+    /// What passed the pods' links.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub links: Vec<LinkUsage>,
+    /// How it went over the window.
+    #[serde(default)]
+    pub series: Series,
 }
 
-/// A known delay as the server's own clock saw it in the window.
+/// A known delay, or known work, as the server's own clocks saw it in the window.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct InjectedDelay {
-    /// What was asked for, in nanoseconds.
+pub struct InjectedTime {
+    /// What was asked for, in nanoseconds; 0 for work, which is asked for in steps.
     pub asked_ns: u64,
-    /// Requests that were delayed.
+    /// Requests that had it.
     pub count: u64,
-    /// Mean of what was spun, in nanoseconds.
+    /// Mean of what was spun (a delay) or of the CPU that was used (work), over these, in nanoseconds.
     pub mean_ns: f64,
 }
 
@@ -391,14 +476,17 @@ pub enum TrialOutcome {
         /// Established connections between the two proxies just after the window; `None`
         /// where there are no proxies.
         proxy_connections: Option<u32>,
-        /// Of a variant with an injected delay.
-        injected: Option<InjectedDelay>,
+        /// Of a variant with an injected delay or injected work.
+        injected: Option<InjectedTime>,
         /// Requests, or connections over TCP, that each replica of the service got in the trial,
         /// warm-up included; empty where there is one only.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         replicas: Vec<u64>,
         /// Components that died or were restarted, with the cause; empty is good.
         component_failures: Vec<String>,
+        /// What was no longer as the probes had seen it when the trial was over; empty is good.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        lost_evidence: Vec<String>,
     },
     /// There is no figure.
     Failed {
@@ -433,6 +521,7 @@ mod tests {
             injected: None,
             replicas: Vec::new(),
             component_failures: Vec::new(),
+            lost_evidence: Vec::new(),
         };
         let text = serde_json::to_string(&outcome).unwrap();
         let back: TrialOutcome = serde_json::from_str(&text).unwrap();

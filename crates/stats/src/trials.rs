@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use meshtax_model::experiment::{LoadPoint, LoadPointId, Role, Variant, VariantId};
-use meshtax_model::trial::{InjectedDelay, LoadResult, ResourceSample, TrialOutcome, TrialRecord};
+use meshtax_model::trial::{InjectedTime, LoadResult, ResourceSample, TrialOutcome, TrialRecord};
 use meshtax_model::{evidence::Evidence, plan::TrialId};
 
 use crate::pairing::BlockKey;
@@ -18,7 +18,7 @@ pub(crate) struct Trial<'a> {
     pub(crate) response: Counts,
     pub(crate) sample: Option<&'a ResourceSample>,
     pub(crate) proxy_connections: Option<u32>,
-    pub(crate) injected: Option<InjectedDelay>,
+    pub(crate) injected: Option<InjectedTime>,
     pub(crate) replicas: &'a [u64],
 }
 

@@ -13,7 +13,7 @@ use meshtax_load::{LoadModel, LoadSpec, Window, WorkerMessage, WorkerRequest};
 use meshtax_model::experiment::{LoadPoint, Protocol, Regime, Variant, VariantId};
 use meshtax_model::plan::PlannedTrial;
 use meshtax_model::trial::{
-    ComponentRole, ComponentUsage, InjectedDelay, LoadResult, Memory, ResourceSample, TrialOutcome,
+    ComponentRole, ComponentUsage, InjectedTime, LoadResult, Memory, ResourceSample, TrialOutcome,
 };
 use meshtax_observe::{
     MachineReading, cpu_ns, established_connections, memory, sleep_until_ns, speed_probe,
@@ -426,13 +426,13 @@ fn delay_stats(
     Ok(Some(sum))
 }
 
-fn injected(before: Option<AppStats>, after: Option<AppStats>) -> Option<InjectedDelay> {
+fn injected(before: Option<AppStats>, after: Option<AppStats>) -> Option<InjectedTime> {
     let (before, after) = (before?, after?);
     let count = after
         .delayed
         .checked_sub(before.delayed)
         .filter(|count| *count > 0)?;
-    Some(InjectedDelay {
+    Some(InjectedTime {
         asked_ns: after.delay_asked_ns,
         count,
         mean_ns: (after.delay_sum_ns.saturating_sub(before.delay_sum_ns)) as f64 / count as f64,

@@ -4,7 +4,7 @@ use crate::common::{Cost, Run, run};
 use meshtax_model::LatencyHistogram;
 use meshtax_model::analysis::Analysis;
 use meshtax_model::experiment::{PolicyLevel, Role, VariantId};
-use meshtax_model::trial::{InjectedDelay, TrialOutcome, TrialRecord};
+use meshtax_model::trial::{InjectedTime, TrialOutcome, TrialRecord};
 use meshtax_stats::VariantFailure;
 use proptest::prelude::*;
 
@@ -111,7 +111,7 @@ fn spoil(record: &mut TrialRecord, harm: &Harm) {
         }
         _ => {
             load.audit.busy_share = f64::NAN;
-            *injected = Some(InjectedDelay {
+            *injected = Some(InjectedTime {
                 asked_ns: 1,
                 count: 3,
                 mean_ns: f64::NAN,
