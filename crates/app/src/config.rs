@@ -14,6 +14,9 @@ pub(crate) const MAX_WAIT_NS: u64 = 60_000_000_000;
 /// The most work per request, in steps: about ten seconds of it.
 const MAX_BURN: u64 = 10_000_000_000;
 
+/// The most memory that is held or leaked on purpose, in bytes: 16 GiB.
+const MAX_HELD: u64 = 16 << 30;
+
 /// How the application runs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -31,11 +34,19 @@ pub struct AppConfig {
     pub grpc_echo: bool,
     /// Spin this long before each answer, from when the request was read, in nanoseconds.
     pub delay_ns: u64,
+    /// For this share of the requests, 0 to 1.
+    pub delay_share: f64,
     /// Wait before each answer, for a time of its own; other requests go on meanwhile.
     pub wait: Option<Wait>,
     /// Steps of work before each answer: a multiplication and an addition each, one after the
     /// other.
     pub burn: u64,
+    /// Hold this much more memory, every page of it written.
+    pub hold_bytes: u64,
+    /// Keep this much more memory for each request, and never give it back.
+    pub leak_bytes: u64,
+    /// Answer no more than this many requests per second, each thread its part.
+    pub cap_per_s: Option<f64>,
     /// The share of requests that are answered with an error, 0 to 1: 503, or UNAVAILABLE.
     pub error_share: f64,
     /// Decides which requests fail and how long each waits.
@@ -134,8 +145,12 @@ impl AppConfig {
             response_bytes: 1024,
             grpc_echo: false,
             delay_ns: 0,
+            delay_share: 1.0,
             wait: None,
             burn: 0,
+            hold_bytes: 0,
+            leak_bytes: 0,
+            cap_per_s: None,
             error_share: 0.0,
             seed: 1,
             cores: None,
@@ -156,8 +171,26 @@ impl AppConfig {
         if self.burn > MAX_BURN {
             return invalid("burn", self.burn, "use at most 10,000,000,000");
         }
-        if !(0.0..=1.0).contains(&self.error_share) {
-            return invalid("error_share", self.error_share, "use 0 to 1");
+        for (field, share) in [
+            ("error_share", self.error_share),
+            ("delay_share", self.delay_share),
+        ] {
+            if !(0.0..=1.0).contains(&share) {
+                return invalid(field, share, "use 0 to 1");
+            }
+        }
+        for (field, bytes) in [
+            ("hold_bytes", self.hold_bytes),
+            ("leak_bytes", self.leak_bytes),
+        ] {
+            if bytes > MAX_HELD {
+                return invalid(field, bytes, "use at most 16 GiB");
+            }
+        }
+        if let Some(cap) = self.cap_per_s
+            && !(0.01..=1e9).contains(&cap)
+        {
+            return invalid("cap_per_s", cap, "use 0.01 to 1,000,000,000");
         }
         if let Some(wait) = self.wait {
             wait.validate()?;

@@ -122,6 +122,7 @@ pub fn serve_all(
         pin(Some(*core))?;
     }
     let tls = Sessions::new(config)?;
+    let held = crate::work::written(config.hold_bytes);
     let (listeners, sockets) = listen_all(config)?;
     let content = Content::new(Vec::new(), u64::from(config.response_bytes));
     let server = Server {
@@ -150,7 +151,7 @@ pub fn serve_all(
         outcome
     };
     ready(&listeners);
-    std::thread::scope(|scope| {
+    let outcome = std::thread::scope(|scope| {
         let mut sockets = sockets.into_iter().enumerate();
         let first = sockets.next();
         let others: Vec<_> = sockets
@@ -165,7 +166,10 @@ pub fn serve_all(
             }
         }
         outcome
-    })
+    });
+    // Until here: it is not to be given back before the end.
+    drop(held);
+    outcome
 }
 
 /// How TLS is spoken, by what is spoken within it.

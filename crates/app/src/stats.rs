@@ -17,6 +17,12 @@ pub struct AppStats {
     pub delay_asked_ns: u64,
     /// The delays that there were, by the application's own clock, in nanoseconds.
     pub delay_sum_ns: u64,
+    /// Requests that were worked for.
+    #[serde(default)]
+    pub burned: u64,
+    /// The CPU that this work took, by the threads' own CPU clocks, in nanoseconds.
+    #[serde(default)]
+    pub burned_ns: u64,
     /// Connections that are open now.
     pub connections: u64,
     /// Requests that asked for an error (see [`crate::FAIL_HEADER`]) and got it. Not among the others.
@@ -46,6 +52,8 @@ pub(crate) struct Counters {
     errors: AtomicU64,
     delayed: AtomicU64,
     delay_sum_ns: AtomicU64,
+    burned: AtomicU64,
+    burned_ns: AtomicU64,
     connections: AtomicU64,
     failed_as_asked: AtomicU64,
 }
@@ -75,6 +83,11 @@ impl Counters {
         add(&self.delay_sum_ns, delayed_ns);
     }
 
+    pub(crate) fn burn(&self, cpu_ns: u64) {
+        add(&self.burned, 1);
+        add(&self.burned_ns, cpu_ns);
+    }
+
     pub(crate) fn opened(&self) {
         add(&self.connections, 1);
     }
@@ -94,6 +107,8 @@ impl Counters {
             delayed: total(|c| &c.delayed),
             delay_asked_ns,
             delay_sum_ns: total(|c| &c.delay_sum_ns),
+            burned: total(|c| &c.burned),
+            burned_ns: total(|c| &c.burned_ns),
             connections: total(|c| &c.connections),
             failed_as_asked: total(|c| &c.failed_as_asked),
         }

@@ -14,8 +14,12 @@ use crate::stats::Counters;
 #[derive(Debug)]
 pub(crate) struct Work {
     delay_ns: u64,
+    delay_share: f64,
     wait: Option<Wait>,
     burn: u64,
+    leak_bytes: u64,
+    leaked: Vec<Vec<u8>>,
+    cap: Option<Cap>,
     error_share: f64,
     random: Pcg64,
     /// There is anything to be done at all.
@@ -35,13 +39,21 @@ impl Work {
     pub(crate) fn new(config: &AppConfig, thread: usize) -> Self {
         Self {
             delay_ns: config.delay_ns,
+            delay_share: config.delay_share,
             wait: config.wait,
             burn: config.burn,
+            leak_bytes: config.leak_bytes,
+            leaked: Vec::new(),
+            cap: config
+                .cap_per_s
+                .map(|per_s| Cap::new(per_s / f64::from(config.threads.max(1)))),
             error_share: config.error_share,
             random: Pcg64::seed_from_u64(config.seed.wrapping_add(thread as u64)),
             any: config.delay_ns > 0
                 || config.wait.is_some()
                 || config.burn > 0
+                || config.leak_bytes > 0
+                || config.cap_per_s.is_some()
                 || config.error_share > 0.0,
         }
     }
@@ -53,7 +65,7 @@ impl Work {
 
     /// Whether answers may wait.
     pub(crate) fn waits(&self) -> bool {
-        self.wait.is_some()
+        self.wait.is_some() || self.cap.is_some()
     }
 
     /// When requests were read: now, if anything goes by it.
@@ -68,17 +80,24 @@ impl Work {
         if !self.any {
             return Verdict::default();
         }
-        let not_before_ns = self
+        let waited = self
             .wait
             .map(|wait| *read_ns + draw(wait, &mut self.random));
+        let capped = self.cap.as_mut().map(|cap| cap.next(*read_ns));
+        let not_before_ns = waited.max(capped);
         let fails = self.error_share > 0.0 && uniform(&mut self.random) < self.error_share;
         if fails {
             counters.failure();
         }
-        if self.burn > 0 {
-            burn(self.burn);
+        if self.leak_bytes > 0 {
+            self.leaked.push(written(self.leak_bytes));
         }
-        if self.delay_ns > 0 {
+        if self.burn > 0 {
+            let before_ns = thread_cpu_ns();
+            burn(self.burn);
+            counters.burn(thread_cpu_ns().saturating_sub(before_ns));
+        }
+        if self.delay_ns > 0 && self.is_delayed() {
             let end_ns = spin_until(*read_ns + self.delay_ns);
             counters.delay(end_ns - *read_ns);
             *read_ns = end_ns;
@@ -88,6 +107,47 @@ impl Work {
             not_before_ns,
         }
     }
+}
+
+impl Work {
+    fn is_delayed(&mut self) -> bool {
+        self.delay_share >= 1.0 || uniform(&mut self.random) < self.delay_share
+    }
+}
+
+/// Lets requests through at even gaps. What was not used is not saved up.
+#[derive(Debug)]
+struct Cap {
+    gap_ns: f64,
+    /// When the next request may be answered.
+    next_ns: f64,
+}
+
+impl Cap {
+    fn new(per_s: f64) -> Self {
+        Self {
+            gap_ns: 1e9 / per_s,
+            next_ns: 0.0,
+        }
+    }
+
+    /// When a request that was read now may be answered.
+    fn next(&mut self, now_ns: u64) -> u64 {
+        // A little is made up for: timers wake late, and the rate is to be the one asked for.
+        const CATCH_UP_NS: f64 = 20e6;
+        let mine_ns = self.next_ns.max(now_ns as f64 - CATCH_UP_NS);
+        self.next_ns = mine_ns + self.gap_ns;
+        mine_ns as u64
+    }
+}
+
+/// Memory with something else on every page, so that it is there.
+pub(crate) fn written(bytes: u64) -> Vec<u8> {
+    let mut held = vec![0_u8; usize::try_from(bytes).unwrap_or(usize::MAX)];
+    for (number, page) in held.chunks_mut(4096).enumerate() {
+        page[0] = number as u8 | 1;
+    }
+    held
 }
 
 /// Any number from 0 to 1, without 1: the 53 bits that a fraction has.
@@ -132,6 +192,12 @@ fn burn(steps: u64) {
 pub(crate) fn now_ns() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
+/// CPU that this thread has used, in nanoseconds.
+fn thread_cpu_ns() -> u64 {
+    let used = clock_gettime(ClockId::ThreadCPUTime);
+    used.tv_sec as u64 * 1_000_000_000 + used.tv_nsec as u64
 }
 
 /// Burns the core until then; returns when it was over.
@@ -222,6 +288,70 @@ mod tests {
         assert_eq!(idle.read_ns(), 0);
         let verdict = idle.request(&Counters::default(), &mut 0);
         assert_eq!(verdict, Verdict::default());
+    }
+
+    #[test]
+    fn some_are_delayed_and_the_others_are_not() {
+        let counters = Counters::default();
+        let mut work = work(|config| {
+            config.delay_ns = 1_000;
+            config.delay_share = 0.01;
+        });
+        for _ in 0..20_000 {
+            let mut read_ns = now_ns();
+            work.request(&counters, &mut read_ns);
+        }
+        let said = Counters::sum(&[counters], 1_000);
+        assert!((120..280).contains(&said.delayed), "{said:?}");
+        assert!(said.delay_sum_ns >= said.delayed * 1_000);
+    }
+
+    #[test]
+    fn work_is_counted_by_the_threads_own_clock() {
+        let counters = Counters::default();
+        let mut work = work(|config| config.burn = 100_000);
+        let before = thread_cpu_ns();
+        for _ in 0..50 {
+            work.request(&counters, &mut 0);
+        }
+        let all = thread_cpu_ns() - before;
+        let said = Counters::sum(&[counters], 0);
+        assert_eq!(said.burned, 50);
+        assert!(
+            said.burned_ns <= all && said.burned_ns > all / 2,
+            "{said:?}"
+        );
+    }
+
+    #[test]
+    fn a_cap_lets_requests_through_at_its_rate() {
+        let mut cap = Cap::new(1_000.0);
+        let mut now_ns = 5_000_000_000_u64;
+        let first = cap.next(now_ns);
+        assert!(first <= now_ns);
+        // A server that has always a request: each is answered when it may be, a little late.
+        for _ in 0..1_000 {
+            now_ns = now_ns.max(cap.next(now_ns)) + 50_000;
+        }
+        let took_ns = now_ns - 5_000_000_000;
+        assert!(
+            (960_000_000..=1_010_000_000).contains(&took_ns),
+            "{took_ns}"
+        );
+        // A pause is not made up for by a burst.
+        now_ns += 10_000_000_000;
+        let after: Vec<u64> = (0..40).map(|_| cap.next(now_ns)).collect();
+        assert!(after.iter().filter(|at| **at <= now_ns).count() <= 21);
+    }
+
+    #[test]
+    fn what_leaks_stays() {
+        let mut leaky = work(|config| config.leak_bytes = 10_000);
+        for _ in 0..7 {
+            leaky.request(&Counters::default(), &mut 0);
+        }
+        assert_eq!(leaky.leaked.iter().map(Vec::len).sum::<usize>(), 70_000);
+        assert!(leaky.leaked.iter().all(|part| part[4096] != 0));
     }
 
     #[test]

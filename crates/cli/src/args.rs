@@ -71,9 +71,11 @@ pub(crate) struct RunArgs {
     /// Seed of the order and of the arrivals [default: random]
     #[arg(long)]
     pub(crate) seed: Option<u64>,
-    /// Add the baseline with a known cost, to check the measuring: delay=15% (of its p50) or delay=12us
-    #[arg(long, value_parser = |t: &str| value(meshtax_spec::inject(t)))]
-    pub(crate) inject: Option<Inject>,
+    /// Add the baseline with a known cost, to check the measuring: delay=15% (of its p50), delay=12us,
+    /// delay=1ms@1% (of the requests), burn=100k (steps), memory=64MiB, cap=5000/s, leak=4KiB (for each request);
+    /// again for another
+    #[arg(long, value_name = "COST", value_parser = |t: &str| value(meshtax_spec::inject(t)))]
+    pub(crate) inject: Vec<Inject>,
     #[command(flatten)]
     pub(crate) programs: ProgramArgs,
     /// Print the analysis as JSON (docs/schema/report-v1.json) instead of the table

@@ -8,7 +8,7 @@ use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use meshtax_model::environment::{Artifact, CpuLayout, Environment, Host};
+use meshtax_model::environment::{Artifact, CpuLayout, CpuSplit, Environment, Host};
 use meshtax_model::evidence::{Evidence, ProbeResult, WireEvidence, probe};
 use meshtax_model::experiment::{
     Experiment, Inject, LoadPoint, PolicyLevel, Regime, Variant, VariantId,
@@ -237,6 +237,7 @@ impl Engine for FakeEngine {
                     .then(|| format!("{}/server-proxy: scripted exit 139", variant.id))
                     .into_iter()
                     .collect(),
+                lost_evidence: Vec::new(),
                 load: Box::new(load),
             },
             sample: Some(sample),
@@ -284,7 +285,7 @@ impl Noise {
 fn delay_ns(variant: &Variant) -> u64 {
     match variant.inject {
         Some(Inject::DelayNs(ns)) => ns,
-        Some(Inject::DelayShareOfP50(_)) | None => 0,
+        _ => 0,
     }
 }
 
@@ -355,14 +356,16 @@ fn sample(
     mean_ns: f64,
 ) -> ResourceSample {
     let component = |name: &str, role, cpu_ns| ComponentUsage {
-        name: format!("{}/{name}", variant.id),
-        role,
         cpu_ns,
+        system_ns: Some(cpu_ns / 3),
+        context_switches: Some(load.completed / 2),
         memory: Some(Memory {
             anonymous_bytes: 8 << 20,
             file_bytes: 4 << 20,
             pss_bytes: 10 << 20,
+            peak_bytes: 13 << 20,
         }),
+        ..ComponentUsage::new(format!("{}/{name}", variant.id), role)
     };
     let app_ns = load.completed * (20_000 + delay_ns(variant));
     let proxy_ns = load.completed * (mean_ns / 8.0) as u64;
@@ -387,17 +390,17 @@ fn sample(
     let busy_ns = components.iter().map(|c| c.cpu_ns).sum::<u64>() * 11 / 10;
     let wall_ns = load.window_ns;
     ResourceSample {
-        trial: trial.id.clone(),
         components,
         machine: MachineUsage {
             wall_ns,
             cores: CORES,
             idle_ns: (wall_ns * u64::from(CORES)).saturating_sub(busy_ns),
-            iowait_ns: 0,
-            steal_ns: 0,
             resolution_ns: 10_000_000,
+            ..MachineUsage::default()
         },
         speed_probe_ns: Some([3_000_000, 3_000_000]),
+        others: Some(Vec::new()),
+        ..ResourceSample::new(trial.id.clone())
     }
 }
 
@@ -442,6 +445,7 @@ fn environment() -> Environment {
             memory_bytes: 1 << 30,
             clock_source: "fake".to_owned(),
             virtual_machine: true,
+            cpu_split: CpuSplit::Sampled,
         },
         layout: CpuLayout {
             generator: vec![0],

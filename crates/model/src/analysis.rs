@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::environment::Environment;
 use crate::event::Ending;
 use crate::evidence::Evidence;
-use crate::experiment::{Experiment, LoadPointId, VariantId};
+use crate::experiment::{Experiment, LoadPoint, LoadPointId, VariantId};
 use crate::trial::ComponentRole;
 
 /// A confidence interval.
@@ -73,10 +73,43 @@ impl Metric {
             Self::ResponseP90 => Some(0.9),
             Self::ResponseP99 => Some(0.99),
             Self::ResponseP999 => Some(0.999),
-            Self::Throughput
-            | Self::CpuPerRequest
-            | Self::ResponseMean
-            | Self::AnonymousMemory => None,
+            Self::Throughput | Self::CpuPerRequest | Self::ResponseMean | Self::AnonymousMemory => {
+                None
+            }
+        }
+    }
+
+    /// What is compared at a load point. The rate of an open loop is given, so its throughput is no
+    /// effect; the latency of a closed loop is connections / throughput by identity.
+    #[must_use]
+    pub fn of(point: &LoadPoint) -> &'static [Self] {
+        if point.is_steady() {
+            &[
+                Self::ResponseP50,
+                Self::ResponseP90,
+                Self::ResponseP99,
+                Self::ResponseP999,
+                Self::CpuPerRequest,
+                Self::ResponseMean,
+                Self::AnonymousMemory,
+            ]
+        } else {
+            &[Self::Throughput, Self::CpuPerRequest, Self::AnonymousMemory]
+        }
+    }
+
+    /// In words, for sentences: `p50`, `CPU per request`.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::ResponseP50 => "p50",
+            Self::ResponseP90 => "p90",
+            Self::ResponseP99 => "p99",
+            Self::ResponseP999 => "p99.9",
+            Self::Throughput => "throughput",
+            Self::CpuPerRequest => "CPU per request",
+            Self::ResponseMean => "mean latency",
+            Self::AnonymousMemory => "memory",
         }
     }
 
@@ -229,6 +262,36 @@ impl GroundTruth {
         let interval = self.found.interval?;
         Some(interval.low <= self.truth && self.truth <= interval.high)
     }
+}
+
+/// The smallest effect that a run of some length finds.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Resolvable {
+    /// At which load point.
+    pub load_point: LoadPointId,
+    /// In what.
+    pub metric: Metric,
+    /// How long such a run takes, in nanoseconds.
+    pub time_ns: u64,
+    /// Rounds that it has.
+    pub rounds: u32,
+    /// Relative: 0.03 is 3 %.
+    pub effect: f64,
+}
+
+/// What `meshtax calibrate` found.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Calibration {
+    /// [`crate::FORMAT_VERSION`].
+    pub format_version: u32,
+    /// Known costs, and what was found of them.
+    pub ground_truth: Vec<GroundTruth>,
+    /// How often an effect of [`Self::resolvable`]'s size is found (0.9).
+    pub power: f64,
+    /// The smallest effects that runs of one candidate find on this machine.
+    pub resolvable: Vec<Resolvable>,
+    /// The run that it comes from.
+    pub analysis: Analysis,
 }
 
 /// How fast the machine was, by the speed probes around all trials.

@@ -345,7 +345,7 @@ impl Experiment {
             return None;
         }
         if variant.inject.is_some() {
-            return Some("over TCP bytes come back at once, whatever delay is asked for");
+            return Some("over TCP bytes come back at once, whatever cost is asked for");
         }
         let judges_requests = variant.level == Some(PolicyLevel::L7);
         judges_requests.then_some("an l7 policy judges requests, and TCP has none")

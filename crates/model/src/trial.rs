@@ -320,6 +320,21 @@ pub struct ComponentUsage {
     pub memory: Option<Memory>,
 }
 
+impl ComponentUsage {
+    /// One that used nothing, and of which nothing else is known; fields are public.
+    #[must_use]
+    pub fn new(name: impl Into<String>, role: ComponentRole) -> Self {
+        Self {
+            name: name.into(),
+            role,
+            cpu_ns: 0,
+            system_ns: None,
+            context_switches: None,
+            memory: None,
+        }
+    }
+}
+
 /// A process's memory, from `/proc/PID/smaps_rollup`, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Memory {
@@ -452,6 +467,22 @@ pub struct ResourceSample {
     /// How it went over the window.
     #[serde(default)]
     pub series: Series,
+}
+
+impl ResourceSample {
+    /// One in which nothing was seen; fields are public.
+    #[must_use]
+    pub fn new(trial: TrialId) -> Self {
+        Self {
+            trial,
+            components: Vec::new(),
+            machine: MachineUsage::default(),
+            speed_probe_ns: None,
+            others: None,
+            links: Vec::new(),
+            series: Series::default(),
+        }
+    }
 }
 
 /// A known delay, or known work, as the server's own clocks saw it in the window.

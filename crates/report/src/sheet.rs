@@ -36,7 +36,7 @@ pub(crate) fn render(analysis: &Analysis) -> String {
         };
         for point in &analysis.experiment.load_points {
             let measured = found.points.iter().find(|p| p.load_point == point.id);
-            for metric in metrics(point) {
+            for metric in Metric::of(point) {
                 if let Some(row) = row(analysis, asked, point, measured, *metric) {
                     let _ = writer.write_record(&row);
                 }
@@ -45,22 +45,6 @@ pub(crate) fn render(analysis: &Analysis) -> String {
     }
     let bytes = writer.into_inner().unwrap_or_default();
     String::from_utf8_lossy(&bytes).into_owned()
-}
-
-/// In a closed loop latency is connections / throughput, which would be read as a finding.
-fn metrics(point: &LoadPoint) -> &'static [Metric] {
-    if point.is_steady() {
-        &[
-            Metric::ResponseP50,
-            Metric::ResponseP90,
-            Metric::ResponseP99,
-            Metric::ResponseP999,
-            Metric::Throughput,
-            Metric::CpuPerRequest,
-        ]
-    } else {
-        &[Metric::Throughput, Metric::CpuPerRequest]
-    }
 }
 
 fn row(
@@ -114,6 +98,8 @@ fn name_and_unit(metric: Metric) -> (&'static str, &'static str) {
         Metric::ResponseP999 => ("response_p999", "ns"),
         Metric::Throughput => ("throughput", "1/s"),
         Metric::CpuPerRequest => ("cpu_per_request", "ns"),
+        Metric::ResponseMean => ("response_mean", "ns"),
+        Metric::AnonymousMemory => ("anonymous_memory", "bytes"),
     }
 }
 

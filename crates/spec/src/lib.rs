@@ -19,7 +19,7 @@ pub use error::SpecError;
 pub use plan::{arrival_seed, block};
 pub use presets::{Preset, preset, presets};
 pub use value::{
-    ValueError, count, delay, duration_ns, inject, percentage, precision, rate_per_s, size_bytes,
+    ValueError, count, duration_ns, inject, percentage, precision, rate_per_s, size_bytes,
     time_limit_ns, trial_ns, warmup_ns,
 };
 pub use variants::add_injected;

@@ -252,43 +252,108 @@ pub fn count(text: &str, what: &str, least: u32, most: u32) -> Result<u32, Value
     }
 }
 
-/// An injected delay: a time (`12us`) or a share of the baseline's median latency (`15%`).
+/// What `inject` knows, with an example of each.
+pub(crate) const INJECTABLE: [(&str, &str); 5] = [
+    ("delay", "15%, 12us or 1ms@1%"),
+    ("burn", "100k"),
+    ("memory", "64MiB"),
+    ("cap", "5000/s"),
+    ("leak", "4KiB"),
+];
+
+/// A known cost of this kind and size: `delay` of `12us` (a time), `15%` (of the baseline's median
+/// latency) or `1ms@1%` (for one request in a hundred), `burn` of `100k` (steps for each request),
+/// `memory` of `64MiB`, `cap` of `5000/s`, `leak` of `4KiB` (for each request).
 ///
 /// # Errors
-/// If it is neither, or out of range.
-pub fn delay(text: &str) -> Result<Inject, ValueError> {
+/// If the kind is unknown, or the size is none, or out of range.
+pub(crate) fn known_cost(kind: &str, size: &str) -> Result<Inject, ValueError> {
+    match kind.trim() {
+        "delay" => delay(size),
+        "burn" => burn(size),
+        "memory" => {
+            const RANGE: &str = "1MiB to 8GiB";
+            let bytes = within(size, size_bytes(size)?, (1 << 20, 8 << 30), RANGE)?;
+            Ok(Inject::HoldBytes(bytes))
+        }
+        "cap" => Ok(Inject::CapPerS(rate_per_s(size)?)),
+        "leak" => {
+            let bytes = within(size, size_bytes(size)?, (1, 1 << 20), "1B to 1MiB")?;
+            Ok(Inject::LeakBytes(bytes))
+        }
+        other => Err(ValueError::new(
+            format!("`{}` is not a cost that can be injected", shown(other)),
+            match nearest(other, INJECTABLE.map(|(kind, _)| kind)) {
+                Some(meant) => format!("did you mean `{meant}`?"),
+                None => format!("known: {}", one_of(INJECTABLE.map(|(kind, _)| kind))),
+            },
+        )),
+    }
+}
+
+fn delay(text: &str) -> Result<Inject, ValueError> {
     const RANGE: &str = "1us to 1s, or 0.1% to 1000% of the baseline's median latency";
+    let time = |text: &str| {
+        let ns = duration_ns(text)
+            .map_err(|e| ValueError::new(e.problem, format!("allowed: {RANGE}")))?;
+        within(text, ns, (1_000, SECOND), RANGE)
+    };
+    if let Some((time_text, share)) = text.split_once('@') {
+        let share = within(
+            text,
+            percentage(share)?,
+            (0.000_1, 1.0),
+            "0.01% to 100% of the requests, as in 1ms@1%",
+        )?;
+        let delay_ns = time(time_text)?;
+        return Ok(Inject::DelaySome { delay_ns, share });
+    }
     if text.trim_end().ends_with('%') {
         let share = within(text, percentage(text)?, (0.001, 10.0), RANGE)?;
         return Ok(Inject::DelayShareOfP50(share));
     }
-    let ns =
-        duration_ns(text).map_err(|e| ValueError::new(e.problem, format!("allowed: {RANGE}")))?;
-    Ok(Inject::DelayNs(within(text, ns, (1_000, SECOND), RANGE)?))
+    Ok(Inject::DelayNs(time(text)?))
 }
 
-/// A known cost as the command line writes it: `delay=15%`, `delay=12us`.
+/// Steps of work: `100000`, `100k`, `2M`.
+fn burn(text: &str) -> Result<Inject, ValueError> {
+    const RANGE: &str = "100 to 100M steps for each request, about a nanosecond each, as in 100k";
+    let bare = text.trim().replace('_', "");
+    let (digits, unit) = match bare.strip_suffix(['k', 'K']) {
+        Some(digits) => (digits, 1_000),
+        None => match bare.strip_suffix('M') {
+            Some(digits) => (digits, 1_000_000),
+            None => (bare.as_str(), 1),
+        },
+    };
+    let steps = digits
+        .parse::<u64>()
+        .ok()
+        .and_then(|number| number.checked_mul(unit))
+        .ok_or_else(|| {
+            let problem = format!("`{}` is not a number of steps", shown(text));
+            ValueError::new(problem, format!("allowed: {RANGE}"))
+        })?;
+    Ok(Inject::BurnSteps(within(
+        text,
+        steps,
+        (100, 100_000_000),
+        RANGE,
+    )?))
+}
+
+/// A known cost as the command line writes it: `delay=15%`, `memory=64MiB`.
 ///
 /// # Errors
 /// If the kind of cost is unknown or its size cannot be used.
 pub fn inject(text: &str) -> Result<Inject, ValueError> {
-    const KINDS: [&str; 1] = ["delay"];
     let Some((kind, size)) = text.split_once('=') else {
         return Err(ValueError::new(
             format!("`{}` does not say how much", shown(text)),
-            "write the cost and its size, as in delay=15% or delay=12us",
+            "write the cost and its size, as in delay=15% or memory=64MiB",
         ));
     };
-    match kind.trim() {
-        "delay" => delay(size),
-        other => Err(ValueError::new(
-            format!("`{}` is not a cost that can be injected", shown(other)),
-            match nearest(other, KINDS) {
-                Some(meant) => format!("did you mean `{meant}`?"),
-                None => format!("known: {}", one_of(KINDS)),
-            },
-        )),
-    }
+    known_cost(kind, size)
 }
 
 #[cfg(test)]
@@ -315,6 +380,15 @@ mod tests {
         assert_eq!(rate_per_s("10_000"), Ok(10_000.0));
         assert_eq!(inject("delay=15%"), Ok(Inject::DelayShareOfP50(0.15)));
         assert_eq!(inject("delay=12us"), Ok(Inject::DelayNs(12_000)));
+        let some = Inject::DelaySome {
+            delay_ns: 1_000_000,
+            share: 0.01,
+        };
+        assert_eq!(inject("delay=1ms@1%"), Ok(some));
+        assert_eq!(inject("burn=100k"), Ok(Inject::BurnSteps(100_000)));
+        assert_eq!(inject("memory=64MiB"), Ok(Inject::HoldBytes(64 << 20)));
+        assert_eq!(inject("cap=5000/s"), Ok(Inject::CapPerS(5000.0)));
+        assert_eq!(inject("leak=4KiB"), Ok(Inject::LeakBytes(4096)));
     }
 
     #[test]
@@ -340,6 +414,14 @@ mod tests {
             inject("delay").map(drop),
             inject("dealy=3us").map(drop),
             inject("memory=3").map(drop),
+            inject("memory=64").map(drop),
+            inject("burn=12us").map(drop),
+            inject("burn=1").map(drop),
+            inject("cap=0").map(drop),
+            inject("leak=2MiB").map(drop),
+            inject("delay=1ms@").map(drop),
+            inject("delay=1ms@200%").map(drop),
+            inject("delay=@1%").map(drop),
             delay("3").map(drop),
             delay("0%").map(drop),
             delay("1h").map(drop),

@@ -109,8 +109,9 @@ fn generated_id(data_plane: &str, level: Option<PolicyLevel>, inject: Option<Inj
             id.push_str(&ending);
         }
     }
-    if inject.is_some() {
-        id.push_str("+delay");
+    if let Some(inject) = inject {
+        id.push('+');
+        id.push_str(inject.kind());
     }
     id
 }
@@ -216,14 +217,31 @@ fn level_names(levels: &[PolicyLevel]) -> String {
 }
 
 fn inject(node: &Node) -> Result<Inject, Problem> {
-    const EXAMPLE: &str = "`inject: {delay: 15%}` or `inject: {delay: 12us}`";
-    let fields = Fields::of(node, "`inject`", &["delay"], EXAMPLE)?;
-    scalar(fields.need("delay", EXAMPLE)?, "delay", value::delay)
+    const EXAMPLE: &str = "`inject: {delay: 15%}` or `inject: {memory: 64MiB}`";
+    let kinds = value::INJECTABLE.map(|(kind, _)| kind);
+    let fields = Fields::of(node, "`inject`", &kinds, EXAMPLE)?;
+    let mut given = kinds
+        .into_iter()
+        .filter_map(|kind| Some((kind, fields.get(kind)?)));
+    let (Some((kind, size)), second) = (given.next(), given.next()) else {
+        let problem = "`inject` names no cost".to_owned();
+        return Err(Problem::new(
+            node.at,
+            problem,
+            format!("write it as in {EXAMPLE}"),
+        ));
+    };
+    if let Some((_, second)) = second {
+        let problem = "`inject` names two costs".to_owned();
+        let help = "give each a variant of its own: then it is known which of them is found";
+        return Err(Problem::new(second.at, problem, help));
+    }
+    scalar(size, kind, |text| value::known_cost(kind, text))
 }
 
 /// Adds the baseline with a known cost as one more candidate, as `--inject` does.
 ///
-/// Its id is `none+delay`, or `none+delay-2` and so on if that is taken.
+/// Its id is `none+delay` (or `none+burn`, ...), or `none+delay-2` and so on if that is taken.
 ///
 /// # Errors
 /// If the experiment has as many variants as are allowed.
@@ -236,7 +254,7 @@ pub fn add_injected(experiment: &mut Experiment, inject: Inject) -> Result<Varia
     }
     if experiment.service.program.is_some() {
         return Err(ValueError {
-            problem: "the service's own program knows of no delay".to_owned(),
+            problem: "the service's own program knows of no cost that is injected".to_owned(),
             fix: "leave `server` out of the service".to_owned(),
         });
     }

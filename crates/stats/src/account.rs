@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use meshtax_model::analysis::{ComponentCpu, ComponentMemory, CpuAccount};
-use meshtax_model::trial::{ComponentRole, MachineUsage, Memory, ResourceSample};
+use meshtax_model::analysis::{ComponentCpu, CpuAccount, LinkPerRequest};
+use meshtax_model::trial::{ComponentRole, MachineUsage, ResourceSample};
 
 /// The roles whose CPU is the cost of a request: what stands in its path, without the
 /// generator, and without what only the measuring needs.
@@ -71,6 +71,10 @@ pub fn account(trials: &[(&ResourceSample, u64)]) -> Option<Account> {
             unattributed_ns: u64::try_from(rest).ok().filter(|_| resolved),
             resolution_ns,
             steal_ns: sum(&|sample| sample.machine.steal_ns),
+            interrupts_ns: sum(&|sample| sample.machine.interrupts_ns),
+            kernel_threads_ns: known(trials, |machine| machine.kernel_threads_ns),
+            bpf_ns: known(trials, |machine| machine.bpf_ns),
+            links: links(trials, requests),
             requests,
             components: components(trials, busy_ns, requests),
         },
@@ -82,8 +86,35 @@ pub fn account(trials: &[(&ResourceSample, u64)]) -> Option<Account> {
     })
 }
 
+/// A sum over the trials; `None` if one of them does not know.
+fn known(
+    trials: &[(&ResourceSample, u64)],
+    figure: impl Fn(&MachineUsage) -> Option<u64>,
+) -> Option<u64> {
+    let figures = trials.iter().map(|(sample, _)| figure(&sample.machine));
+    figures.sum()
+}
+
+fn links(trials: &[(&ResourceSample, u64)], requests: u64) -> Vec<LinkPerRequest> {
+    if requests == 0 {
+        return Vec::new();
+    }
+    let mut sums: BTreeMap<ComponentRole, [f64; 2]> = BTreeMap::new();
+    for link in trials.iter().flat_map(|(sample, _)| &sample.links) {
+        let sum = sums.entry(link.role).or_default();
+        sum[0] += link.received_bytes as f64;
+        sum[1] += link.sent_bytes as f64;
+    }
+    let of_role = |(role, sum): (ComponentRole, [f64; 2])| LinkPerRequest {
+        role,
+        received_bytes: sum[0] / requests as f64,
+        sent_bytes: sum[1] / requests as f64,
+    };
+    sums.into_iter().map(of_role).collect()
+}
+
 /// [`MachineUsage::busy_ns`], for readings that make no sense too.
-fn busy_ns(machine: &MachineUsage) -> i64 {
+pub(crate) fn busy_ns(machine: &MachineUsage) -> i64 {
     let total = i128::from(machine.wall_ns) * i128::from(machine.cores);
     let free = [machine.idle_ns, machine.iowait_ns, machine.steal_ns];
     let busy = total - free.iter().map(|ns| i128::from(*ns)).sum::<i128>();
@@ -110,56 +141,39 @@ fn resolution_ns<'a>(machines: impl Iterator<Item = &'a MachineUsage>) -> u64 {
     (2.0 * variance.sqrt()).round() as u64
 }
 
+/// What a role used, over processes and trials. What is `None` of one is of all.
+struct RoleSum {
+    cpu_ns: u64,
+    system_ns: Option<u64>,
+    switches: Option<u64>,
+}
+
 fn components(trials: &[(&ResourceSample, u64)], busy_ns: i64, requests: u64) -> Vec<ComponentCpu> {
     if requests == 0 {
         return Vec::new();
     }
-    let mut by_role: BTreeMap<ComponentRole, u64> = BTreeMap::new();
+    let mut by_role: BTreeMap<ComponentRole, RoleSum> = BTreeMap::new();
     for component in trials.iter().flat_map(|(sample, _)| &sample.components) {
-        let sum = by_role.entry(component.role).or_default();
-        *sum = sum.saturating_add(component.cpu_ns);
+        let sum = by_role.entry(component.role).or_insert(RoleSum {
+            cpu_ns: 0,
+            system_ns: Some(0),
+            switches: Some(0),
+        });
+        let plus = |sum: Option<u64>, more: Option<u64>| Some(sum?.saturating_add(more?));
+        sum.cpu_ns = sum.cpu_ns.saturating_add(component.cpu_ns);
+        sum.system_ns = plus(sum.system_ns, component.system_ns);
+        sum.switches = plus(sum.switches, component.context_switches);
     }
-    by_role
-        .into_iter()
-        .map(|(role, cpu_ns)| ComponentCpu {
-            role,
-            cpu_per_request_ns: cpu_ns as f64 / requests as f64,
-            share_of_busy: (busy_ns > 0).then(|| cpu_ns as f64 / busy_ns as f64),
-        })
-        .collect()
-}
-
-/// The median over the trials of what each role in the path holds, several processes of one
-/// role added up.
-#[must_use]
-pub fn memory(samples: &[&ResourceSample]) -> Vec<ComponentMemory> {
-    IN_PATH
-        .iter()
-        .filter_map(|role| {
-            let held: Vec<Memory> = samples.iter().filter_map(|s| held(s, *role)).collect();
-            let middle = |field: fn(&Memory) -> u64| median(held.iter().map(field).collect());
-            Some(ComponentMemory {
-                role: *role,
-                anonymous_bytes: middle(|memory| memory.anonymous_bytes)?,
-                file_bytes: middle(|memory| memory.file_bytes)?,
-                pss_bytes: middle(|memory| memory.pss_bytes)?,
-            })
-        })
-        .collect()
-}
-
-fn held(sample: &ResourceSample, role: ComponentRole) -> Option<Memory> {
-    let mut of_role = sample.components.iter().filter(|c| c.role == role);
-    // A role with a process whose memory is not known has no sum.
-    let first = of_role.next()?.memory?;
-    of_role.try_fold(first, |sum, component| {
-        let more = component.memory?;
-        Some(Memory {
-            anonymous_bytes: sum.anonymous_bytes.saturating_add(more.anonymous_bytes),
-            file_bytes: sum.file_bytes.saturating_add(more.file_bytes),
-            pss_bytes: sum.pss_bytes.saturating_add(more.pss_bytes),
-        })
-    })
+    let each = |count: u64| count as f64 / requests as f64;
+    let of_role = |(role, sum): (ComponentRole, RoleSum)| ComponentCpu {
+        role,
+        cpu_per_request_ns: each(sum.cpu_ns),
+        // Sampled by another clock, it may come out above the whole.
+        system_per_request_ns: sum.system_ns.map(|ns| each(ns.min(sum.cpu_ns))),
+        switches_per_request: sum.switches.map(each),
+        share_of_busy: (busy_ns > 0).then(|| sum.cpu_ns as f64 / busy_ns as f64),
+    };
+    by_role.into_iter().map(of_role).collect()
 }
 
 /// The lower median; `None` if there is nothing.
@@ -173,38 +187,31 @@ pub fn median<T: Ord + Copy>(mut values: Vec<T>) -> Option<T> {
 #[cfg(test)]
 mod tests {
     use meshtax_model::plan::TrialId;
-    use meshtax_model::trial::ComponentUsage;
+    use meshtax_model::trial::{ComponentUsage, LinkUsage};
 
     use super::*;
 
     const MS: u64 = 1_000_000;
 
-    fn component(role: ComponentRole, cpu_ms: u64, anonymous: u64) -> ComponentUsage {
+    fn component(role: ComponentRole, cpu_ms: u64) -> ComponentUsage {
         ComponentUsage {
-            name: String::new(),
-            role,
             cpu_ns: cpu_ms * MS,
-            memory: (anonymous > 0).then_some(Memory {
-                anonymous_bytes: anonymous,
-                file_bytes: 10,
-                pss_bytes: 20,
-            }),
+            system_ns: Some(cpu_ms * MS / 4),
+            ..ComponentUsage::new("", role)
         }
     }
 
     fn sample(idle_ms: u64, components: Vec<ComponentUsage>) -> ResourceSample {
         ResourceSample {
-            trial: TrialId::new(1, 1, 1),
             components,
             machine: MachineUsage {
                 wall_ns: 500 * MS,
                 cores: 2,
                 idle_ns: idle_ms * MS,
-                iowait_ns: 0,
-                steal_ns: 0,
                 resolution_ns: 10 * MS,
+                ..MachineUsage::default()
             },
-            speed_probe_ns: None,
+            ..ResourceSample::new(TrialId::new(1, 1, 1))
         }
     }
 
@@ -213,12 +220,12 @@ mod tests {
         let s = sample(
             0,
             vec![
-                component(ComponentRole::Generator, 400, 0),
-                component(ComponentRole::App, 100, 0),
-                component(ComponentRole::ClientProxy, 20, 0),
-                component(ComponentRole::ServerProxy, 30, 0),
-                component(ComponentRole::Idle, 7, 0),
-                component(ComponentRole::Harness, 3, 0),
+                component(ComponentRole::Generator, 400),
+                component(ComponentRole::App, 100),
+                component(ComponentRole::ClientProxy, 20),
+                component(ComponentRole::ServerProxy, 30),
+                component(ComponentRole::Idle, 7),
+                component(ComponentRole::Harness, 3),
             ],
         );
         assert_eq!(cpu_per_request_ns(&s, 1000), Some(150_000.0));
@@ -228,7 +235,7 @@ mod tests {
 
     #[test]
     fn the_rest_is_shown_where_the_clock_can_tell() {
-        let parts = || vec![component(ComponentRole::App, 600, 0)];
+        let parts = || vec![component(ComponentRole::App, 600)];
         // 1000 ms of capacity, 300 idle: 700 busy, 100 not attributed. Two readings:
         // 2 sqrt(2 x 100 / 12) = 8.2 ms.
         let s = sample(300, parts());
@@ -253,6 +260,30 @@ mod tests {
     }
 
     #[test]
+    fn what_one_trial_does_not_know_no_sum_knows() {
+        let mut known = sample(300, vec![component(ComponentRole::App, 100)]);
+        known.machine.bpf_ns = Some(5);
+        known.components[0].context_switches = Some(50);
+        known.links.push(LinkUsage {
+            role: ComponentRole::App,
+            received_bytes: 1_000,
+            sent_bytes: 20_000,
+        });
+        let shown = account(&[(&known, 10), (&known, 10)]).unwrap().shown;
+        assert_eq!(shown.bpf_ns, Some(10));
+        let app = &shown.components[0];
+        assert_eq!(app.system_per_request_ns, Some(2_500_000.0));
+        assert_eq!(app.switches_per_request, Some(5.0));
+        assert_eq!(shown.links[0].sent_bytes, 2_000.0);
+        let unknown = sample(300, vec![component(ComponentRole::App, 100)]);
+        let shown = account(&[(&known, 10), (&unknown, 10)]).unwrap().shown;
+        assert_eq!(
+            (shown.bpf_ns, shown.components[0].switches_per_request),
+            (None, None)
+        );
+    }
+
+    #[test]
     fn the_resolution_grows_with_the_root_of_the_trials() {
         let s = sample(300, Vec::new());
         let one = account(&[(&s, 1)]).unwrap().shown.resolution_ns as f64;
@@ -262,7 +293,7 @@ mod tests {
 
     #[test]
     fn nonsense_saturates() {
-        let mut s = sample(0, vec![component(ComponentRole::App, 1, 1)]);
+        let mut s = sample(0, vec![component(ComponentRole::App, 1)]);
         s.machine.wall_ns = u64::MAX;
         s.machine.cores = u32::MAX;
         s.machine.resolution_ns = u64::MAX;
@@ -270,27 +301,5 @@ mod tests {
         let account = account(&[(&s, u64::MAX), (&s, u64::MAX)]).unwrap();
         assert_eq!(account.shown.busy_ns, i64::MAX);
         assert_eq!(super::account(&[]), None);
-    }
-
-    #[test]
-    fn memory_is_a_median_of_sums_by_role() {
-        let proxies = |a, b| {
-            sample(
-                0,
-                vec![
-                    component(ComponentRole::ServerProxy, 0, a),
-                    component(ComponentRole::ServerProxy, 0, b),
-                    component(ComponentRole::Idle, 0, 999),
-                ],
-            )
-        };
-        let samples = [proxies(1, 2), proxies(100, 1), proxies(5, 5)];
-        let memory = memory(&samples.iter().collect::<Vec<_>>());
-        assert_eq!(memory.len(), 1);
-        assert_eq!(memory[0].anonymous_bytes, 10);
-        assert_eq!(memory[0].file_bytes, 20);
-        // One process whose memory is not known: no sum from that trial.
-        let unknown = proxies(1, 0);
-        assert!(super::memory(&[&unknown]).is_empty());
     }
 }

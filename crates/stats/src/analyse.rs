@@ -4,12 +4,15 @@ use meshtax_model::FORMAT_VERSION;
 use meshtax_model::analysis::{Analysis, Effect};
 
 use crate::RunData;
+use crate::attribution::attributions;
 use crate::caveats::caveats;
 use crate::effects::effects;
+use crate::ground_truth::ground_truth;
 use crate::interval::{CONFIDENCE, UNITS_MIN};
 use crate::pairing::count_rounds;
-use crate::points;
+use crate::ranking::comparisons;
 use crate::trials::Trials;
+use crate::{noise, points};
 
 /// Measuring may stop on precision only after this many blocks.
 pub(crate) const BLOCKS_BEFORE_STOPPING: u32 = 10;
@@ -32,9 +35,14 @@ pub(crate) fn analyse(data: &RunData<'_>) -> Analysis {
             .map(|variant| points::variant(&trials, variant))
             .collect(),
         effects,
+        comparisons: comparisons(&trials, &noise_floor),
+        attribution: attributions(&trials),
+        noise: noise::facts(&trials),
         noise_floor,
+        ground_truth: Vec::new(),
         caveats: Vec::new(),
     };
+    analysis.ground_truth = ground_truth(&trials, &analysis);
     analysis.caveats = caveats(&trials, &analysis);
     analysis
 }

@@ -10,6 +10,7 @@ use crate::account::{IN_PATH, account};
 use crate::effects::{compare_cells, few_rounds};
 use crate::family::{ALPHA, holm};
 use crate::interval::UNITS_MIN;
+use crate::noise;
 use crate::points::sampled;
 use crate::tails::TRIALS_ABOVE_MIN;
 use crate::trials::Trials;
@@ -26,7 +27,7 @@ const STEADY_BUSY_SHARE_MAX: f64 = 0.40;
 
 /// All of them, the most general first.
 pub(crate) fn caveats(trials: &Trials<'_>, analysis: &Analysis) -> Vec<String> {
-    let rules: [fn(&Trials<'_>, &Analysis) -> Vec<String>; 13] = [
+    let rules: [fn(&Trials<'_>, &Analysis) -> Vec<String>; 14] = [
         ending,
         amount,
         failures,
@@ -39,6 +40,7 @@ pub(crate) fn caveats(trials: &Trials<'_>, analysis: &Analysis) -> Vec<String> {
         generator_bound,
         steady_too_busy,
         steal,
+        noise,
         unattributed,
     ];
     rules
@@ -196,7 +198,7 @@ fn aa_different(trials: &Trials<'_>, analysis: &Analysis) -> Vec<String> {
             format!(
                 "The baseline differs from itself in {} at {} ({}): differences of that size \
                  are noise here.",
-                name(effect.metric),
+                effect.metric.name(),
                 effect.load_point,
                 percent(effect)
             )
@@ -224,7 +226,7 @@ fn unexpected_orderings(trials: &Trials<'_>, analysis: &Analysis) -> Vec<String>
                  nothing was left out because of it.",
                 effect.variant,
                 effect.load_point,
-                name(effect.metric),
+                effect.metric.name(),
                 percent(effect)
             )
         })
@@ -264,7 +266,7 @@ fn levels_out_of_order(trials: &Trials<'_>, analysis: &Analysis) -> Vec<String> 
                     higher.id,
                     lower.id,
                     floor.load_point,
-                    name(floor.metric),
+                    floor.metric.name(),
                     change * 100.0
                 ),
             ));
@@ -396,6 +398,10 @@ fn steal(trials: &Trials<'_>, _: &Analysis) -> Vec<String> {
     )]
 }
 
+fn noise(_: &Trials<'_>, analysis: &Analysis) -> Vec<String> {
+    noise::caveats(&analysis.noise, &analysis.environment.host.clock_source)
+}
+
 fn unattributed(trials: &Trials<'_>, _: &Analysis) -> Vec<String> {
     let mut said = Vec::new();
     for variant in trials.variants() {
@@ -426,17 +432,6 @@ fn unattributed(trials: &Trials<'_>, _: &Analysis) -> Vec<String> {
         }
     }
     said
-}
-
-fn name(metric: Metric) -> &'static str {
-    match metric {
-        Metric::ResponseP50 => "p50",
-        Metric::ResponseP90 => "p90",
-        Metric::ResponseP99 => "p99",
-        Metric::ResponseP999 => "p99.9",
-        Metric::Throughput => "throughput",
-        Metric::CpuPerRequest => "CPU per request",
-    }
 }
 
 fn percent(effect: &Effect) -> String {

@@ -6,28 +6,13 @@ use meshtax_model::experiment::{LoadPoint, Role, Variant};
 use crate::account::cpu_per_request_ns;
 use crate::family::{ALPHA, holm};
 use crate::interval::{CONFIDENCE, CONFIDENCE_TOST, Inference, UNITS_MIN, relative};
+use crate::memory::anonymous_bytes;
 use crate::pairing::{BlockKey, ByBlock, Paired, infer, pairs};
 use crate::tails::{Counts, compare, resolved};
 use crate::trials::{Cell, Trial, Trials, too_many_invalid};
 
-/// What is compared at a load point. The rate of an open loop is given, so its throughput is
-/// no effect; the latency of a closed loop is connections / throughput by identity.
-pub(crate) fn metrics(point: &LoadPoint) -> &'static [Metric] {
-    if point.is_steady() {
-        &[
-            Metric::ResponseP50,
-            Metric::ResponseP90,
-            Metric::ResponseP99,
-            Metric::ResponseP999,
-            Metric::CpuPerRequest,
-        ]
-    } else {
-        &[Metric::Throughput, Metric::CpuPerRequest]
-    }
-}
-
 /// The primary family: what is adjusted for being looked at together.
-fn is_primary(point: &LoadPoint, metric: Metric) -> bool {
+pub(crate) fn is_primary(point: &LoadPoint, metric: Metric) -> bool {
     if point.is_steady() {
         matches!(metric, Metric::ResponseP50 | Metric::ResponseP99)
     } else {
@@ -51,6 +36,8 @@ pub(crate) fn figure(metric: Metric, trial: &Trial<'_>) -> Option<f64> {
         Metric::ResponseP99 | Metric::ResponseP999 => None,
         Metric::Throughput => Some(trial.load.goodput_per_s()),
         Metric::CpuPerRequest => cpu_per_request_ns(trial.sample?, trial.load.completed),
+        Metric::ResponseMean => trial.response.mean(),
+        Metric::AnonymousMemory => anonymous_bytes(trial.sample?),
     }
 }
 
@@ -73,7 +60,7 @@ pub(crate) fn effects(trials: &Trials<'_>) -> (Vec<Effect>, Vec<NoiseFloor>) {
                 move |point: &&LoadPoint| trials.data.experiment.gap(variant, point).is_none();
             trials.points().iter().filter(has).flat_map(move |point| {
                 let of = move |metric| draft(trials, variant, point, metric);
-                metrics(point).iter().copied().filter_map(of)
+                Metric::of(point).iter().copied().filter_map(of)
             })
         })
         .collect();
@@ -188,9 +175,26 @@ fn estimate(
         None => compare_cells(metric, cell, references),
     };
     paired.ok_or_else(|| match metric {
-        Metric::CpuPerRequest => "no block with resource samples of both".to_owned(),
+        Metric::CpuPerRequest | Metric::AnonymousMemory => {
+            "no block with resource samples of both".to_owned()
+        }
         _ => "no block with a valid trial of both".to_owned(),
     })
+}
+
+/// One variant against others, as an effect is found against the baselines.
+pub(crate) fn compare_variants(
+    trials: &Trials<'_>,
+    variant: &Variant,
+    references: &[&Variant],
+    point: &LoadPoint,
+    metric: Metric,
+) -> Result<Paired, String> {
+    let cells: Vec<&Cell<'_>> = references
+        .iter()
+        .map(|reference| trials.cell(&reference.id, &point.id))
+        .collect();
+    estimate(trials, variant, point, metric, &cells)
 }
 
 /// Paired by block; for metrics that a trial has by itself.
@@ -264,7 +268,7 @@ fn noise_floors(trials: &Trials<'_>, drafts: &[Draft]) -> Vec<NoiseFloor> {
     let largest = |interval: Option<Interval>| interval.map(|i| i.largest_absolute_end());
     let mut floors = Vec::new();
     for point in trials.points() {
-        for metric in metrics(point) {
+        for metric in Metric::of(point) {
             let effect = control(point, *metric).map(|(_, effect)| effect);
             if effect.is_none() && *metric == Metric::ResponseP999 {
                 continue;
@@ -317,7 +321,7 @@ fn judge(draft: &mut Draft, floors: &[NoiseFloor]) {
 
 /// What a run must be longer by, so that the interval leaves zero out and the noise floor is below the
 /// effect. Both shrink with the root of the time.
-fn longer_to_tell(effect: f64, interval: Option<Interval>, floor: f64) -> Option<f64> {
+pub(crate) fn longer_to_tell(effect: f64, interval: Option<Interval>, floor: f64) -> Option<f64> {
     /// Nobody waits longer, and so small an effect may as well be none.
     const MOST: f64 = 100.0;
     let interval = interval?;

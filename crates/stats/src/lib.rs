@@ -32,13 +32,19 @@
 
 pub mod account;
 mod analyse;
+mod attribution;
 mod caveats;
 mod effects;
 pub mod family;
+mod ground_truth;
 pub mod interval;
 pub mod knee;
+mod memory;
+mod noise;
 pub mod pairing;
 mod points;
+pub mod power;
+mod ranking;
 pub mod saturation;
 pub mod signed_rank;
 pub mod tails;

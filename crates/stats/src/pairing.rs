@@ -124,12 +124,20 @@ pub fn count_rounds<'a>(blocks: impl IntoIterator<Item = &'a BlockKey>) -> u32 {
 }
 
 fn unit_means(pairs: &[Pair], unit: Unit, figure: impl Fn(&Pair) -> f64) -> Vec<f64> {
+    means_by(unit, pairs.iter().map(|pair| (pair.key, figure(pair))))
+}
+
+/// The means of figures over their rounds, or over their blocks where there are fewer than six rounds.
+pub(crate) fn unit_means_of(figures: impl Iterator<Item = (BlockKey, f64)>) -> Vec<f64> {
+    let figures: Vec<(BlockKey, f64)> = figures.collect();
+    let unit = Unit::for_blocks(figures.iter().map(|(key, _)| key));
+    means_by(unit, figures.into_iter())
+}
+
+fn means_by(unit: Unit, figures: impl Iterator<Item = (BlockKey, f64)>) -> Vec<f64> {
     let mut units: BTreeMap<BlockKey, Vec<f64>> = BTreeMap::new();
-    for pair in pairs {
-        units
-            .entry(unit.of(pair.key))
-            .or_default()
-            .push(figure(pair));
+    for (key, figure) in figures {
+        units.entry(unit.of(key)).or_default().push(figure);
     }
     units.values().filter_map(|values| mean(values)).collect()
 }

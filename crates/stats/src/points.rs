@@ -5,8 +5,9 @@ use meshtax_model::analysis::{Level, Metric, Point, Spread, VariantAnalysis};
 use meshtax_model::experiment::{LoadPoint, Variant};
 use meshtax_model::trial::ResourceSample;
 
-use crate::account::{IN_PATH, account, median, memory};
-use crate::effects::{arm, metrics, tail_name};
+use crate::account::{IN_PATH, account, median};
+use crate::effects::{arm, tail_name};
+use crate::memory::{self, anonymous_bytes};
 use crate::tails::{Counts, resolved};
 use crate::trials::{Cell, Trials};
 
@@ -23,10 +24,6 @@ pub(crate) fn variant(trials: &Trials<'_>, variant: &Variant) -> VariantAnalysis
         let points = trials.points().iter();
         points.map(|point| (point, trials.cell(&variant.id, &point.id)))
     };
-    let samples: Vec<&ResourceSample> = cells()
-        .flat_map(|(_, cell)| &cell.valid)
-        .filter_map(|trial| trial.sample)
-        .collect();
     VariantAnalysis {
         variant: variant.id.clone(),
         left_out: trials.left_out(&variant.id),
@@ -37,7 +34,8 @@ pub(crate) fn variant(trials: &Trials<'_>, variant: &Variant) -> VariantAnalysis
             .filter(|(at, _)| trials.data.experiment.gap(variant, at).is_none())
             .map(|(at, cell)| point(at, cell))
             .collect(),
-        memory: memory(&samples),
+        memory: memory::by_role(trials, &variant.id),
+        nodes: memory::by_node(trials, &variant.id),
     }
 }
 
@@ -58,6 +56,8 @@ fn point(point: &LoadPoint, cell: &Cell<'_>) -> Point {
         achieved_per_s
     };
     let connections = cell.valid.iter().filter_map(|t| t.proxy_connections);
+    let samples: Vec<&ResourceSample> = cell.valid.iter().filter_map(|t| t.sample).collect();
+    let (series_ends_ns, series) = memory::series(&samples);
     Point {
         load_point: point.id.clone(),
         valid: cell.valid_count(),
@@ -65,7 +65,7 @@ fn point(point: &LoadPoint, cell: &Cell<'_>) -> Point {
         requests: merged.total(),
         offered_per_s,
         achieved_per_s,
-        levels: metrics(point)
+        levels: Metric::of(point)
             .iter()
             .map(|metric| level(*metric, cell, &merged))
             .collect(),
@@ -74,6 +74,8 @@ fn point(point: &LoadPoint, cell: &Cell<'_>) -> Point {
         spread: spread(cell),
         injected_ns: injected_ns(cell),
         cpu: account(&sampled(cell)).map(|account| account.shown),
+        series_ends_ns,
+        series,
     }
 }
 
@@ -96,7 +98,7 @@ fn spread(cell: &Cell<'_>) -> Option<Spread> {
     })
 }
 
-fn median_of(mut shares: Vec<f64>) -> Option<f64> {
+pub(crate) fn median_of(mut shares: Vec<f64>) -> Option<f64> {
     shares.sort_by(f64::total_cmp);
     let (low, high) = (shares.len().checked_sub(1)? / 2, shares.len() / 2);
     Some(f64::midpoint(shares[low], shares[high]))
@@ -117,7 +119,13 @@ fn level(metric: Metric, cell: &Cell<'_>, merged: &Counts) -> Level {
         Metric::CpuPerRequest => {
             cpu_per_request(cell).ok_or_else(|| "no resource sample".to_owned())
         }
-        _ => percentile(metric, cell, merged),
+        Metric::ResponseMean => merged.mean().ok_or_else(|| "no requests".to_owned()),
+        Metric::AnonymousMemory => {
+            memory_level(cell).ok_or_else(|| "memory was not read".to_owned())
+        }
+        Metric::ResponseP50 | Metric::ResponseP90 | Metric::ResponseP99 | Metric::ResponseP999 => {
+            percentile(metric, cell, merged)
+        }
     };
     Level {
         metric,
@@ -140,6 +148,14 @@ fn goodput_per_s(cell: &Cell<'_>) -> f64 {
     let succeeded: f64 = cell.valid.iter().map(|t| t.load.succeeded as f64).sum();
     // A window without a length is no valid trial.
     succeeded * 1e9 / window_ns.max(1.0)
+}
+
+fn memory_level(cell: &Cell<'_>) -> Option<f64> {
+    let held = cell.valid.iter();
+    median_of(
+        held.filter_map(|trial| anonymous_bytes(trial.sample?))
+            .collect(),
+    )
 }
 
 fn cpu_per_request(cell: &Cell<'_>) -> Option<f64> {

@@ -75,6 +75,16 @@ impl Counts {
         self.total
     }
 
+    /// The mean, each latency at the middle of its bucket; `None` if empty.
+    #[must_use]
+    pub fn mean(&self) -> Option<f64> {
+        let sum = self.buckets.iter().map(|(value, count)| {
+            let middle = f64::midpoint(lowest_equivalent(*value) as f64, *value as f64 + 1.0);
+            middle * *count as f64
+        });
+        (self.total > 0).then(|| sum.sum::<f64>() / self.total as f64)
+    }
+
     /// The quantile, its position inside the bucket interpolated; `None` if empty.
     #[must_use]
     pub fn quantile(&self, quantile: f64) -> Option<f64> {

@@ -14,6 +14,8 @@ use crate::{RunData, VariantFailure};
 /// A valid trial.
 pub(crate) struct Trial<'a> {
     pub(crate) key: BlockKey,
+    /// Its place among the records.
+    pub(crate) order: usize,
     pub(crate) load: &'a LoadResult,
     pub(crate) response: Counts,
     pub(crate) sample: Option<&'a ResourceSample>,
@@ -85,14 +87,15 @@ impl<'a> Trials<'a> {
             .map(|sample| (&sample.trial, sample))
             .collect();
         let mut taken = BTreeSet::new();
-        for record in data.trials {
-            trials.add(record, &samples, &mut taken);
+        for (order, record) in data.trials.iter().enumerate() {
+            trials.add(order, record, &samples, &mut taken);
         }
         trials
     }
 
     fn add(
         &mut self,
+        order: usize,
         record: &'a TrialRecord,
         samples: &BTreeMap<&TrialId, &'a ResourceSample>,
         taken: &mut BTreeSet<(&'a VariantId, &'a LoadPointId, BlockKey)>,
@@ -119,7 +122,8 @@ impl<'a> Trials<'a> {
         } else if failed_probe {
             Some(reason::NOT_PROVEN)
         } else {
-            validity::check(record, point)
+            let sample = samples.get(&planned.id).copied();
+            validity::check(record, point).or_else(|| validity::disturbed(sample?))
         };
         let cell = self
             .cells
@@ -139,6 +143,7 @@ impl<'a> Trials<'a> {
                 },
             ) => cell.valid.push(Trial {
                 key,
+                order,
                 load,
                 response: Counts::from(&load.response),
                 sample: samples.get(&planned.id).copied(),
@@ -214,6 +219,16 @@ impl<'a> Trials<'a> {
     /// Blocks with at least one valid trial.
     pub(crate) fn blocks(&self) -> BTreeSet<BlockKey> {
         self.all_valid().map(|trial| trial.key).collect()
+    }
+
+    /// Every valid trial of a variant, at whatever load.
+    pub(crate) fn valid_of<'s>(
+        &'s self,
+        variant: &VariantId,
+    ) -> impl Iterator<Item = &'s Trial<'a>> {
+        let cells = self.cells.get(variant);
+        let cells = cells.into_iter().flat_map(BTreeMap::values);
+        cells.flat_map(|cell| &cell.valid)
     }
 
     /// Every valid trial of the run.

@@ -4,7 +4,10 @@
 //! A reason is a short fixed sentence, so that trials can be counted by it.
 
 use meshtax_model::experiment::LoadPoint;
-use meshtax_model::trial::{LoadResult, TrialOutcome, TrialRecord};
+use meshtax_model::trial::{LoadResult, ResourceSample, TrialOutcome, TrialRecord};
+
+use crate::account::{IN_PATH, busy_ns};
+use crate::memory::Growth;
 
 /// Open loop: with fewer answers in the window than this share of the requests, the load was
 /// not the one that was planned.
@@ -20,6 +23,25 @@ pub const FAULTY_SHARE_MAX: f64 = 0.001;
 
 /// With a larger share of invalid trials, what is left may not stand for the variant.
 pub const INVALID_SHARE_MAX: f64 = 0.10;
+
+/// Time for which a limit on CPU kept processes waiting, as a share of the window.
+pub const THROTTLED_SHARE_MAX: f64 = 0.01;
+
+/// Time that the hypervisor gave to others, as a share of the machine's.
+pub const STEAL_SHARE_MAX: f64 = 0.10;
+
+/// What programs that have no part in the run used, as a share of one core. They are read just before
+/// the trial and just after it, so that a trial of half a second may see a little more than its own.
+pub const OTHERS_SHARE_MAX: f64 = 0.25;
+
+/// Growth of a component's own memory within the window, as a share of what it had...
+pub const GROWTH_SHARE_MAX: f64 = 0.01;
+
+/// ... and at least so many bytes, so that no buffer counts...
+pub const GROWTH_BYTES_MIN: f64 = 1_048_576.0;
+
+/// ... in at least this share of the window's steps: what is allocated once is no leak.
+pub const GROWING_STEPS_MIN: f64 = 0.6;
 
 /// The reasons, as they are counted and shown.
 pub mod reason {
@@ -41,6 +63,16 @@ pub mod reason {
     pub const UNANSWERED: &str = "unanswered above 0.1 %";
     /// Fewer answers than [`super::COMPLETED_SHARE_MIN`].
     pub const ACHIEVED: &str = "achieved below 98 % of offered";
+    /// At its end the variant was not what the probes had seen.
+    pub const EVIDENCE_LOST: &str = "no longer what was proven";
+    /// More than [`super::THROTTLED_SHARE_MAX`].
+    pub const THROTTLED: &str = "a limit on CPU held it back";
+    /// More than [`super::STEAL_SHARE_MAX`].
+    pub const STEAL: &str = "the hypervisor took above 10 % of the machine";
+    /// More than [`super::OTHERS_SHARE_MAX`].
+    pub const OTHERS: &str = "another program used its cores";
+    /// More than [`super::GROWTH_SHARE_MAX`], all through the window.
+    pub const GROWING: &str = "memory grew through the trial";
     /// Open loop only. In a closed loop it makes throughput a lower bound, which is a caveat:
     /// were it a reason, a fast baseline on a small machine would have no trials left, and the
     /// slow variants would be all that remains.
@@ -56,6 +88,7 @@ pub fn check(record: &TrialRecord, point: &LoadPoint) -> Option<&'static str> {
     let TrialOutcome::Measured {
         load,
         component_failures,
+        lost_evidence,
         ..
     } = &record.outcome
     else {
@@ -63,6 +96,9 @@ pub fn check(record: &TrialRecord, point: &LoadPoint) -> Option<&'static str> {
     };
     if !component_failures.is_empty() {
         return Some(reason::COMPONENT);
+    }
+    if !lost_evidence.is_empty() {
+        return Some(reason::EVIDENCE_LOST);
     }
     let both = [no_requests, errors, status];
     let open_loop = [unanswered, achieved, generator_bound];
@@ -75,6 +111,61 @@ pub fn check(record: &TrialRecord, point: &LoadPoint) -> Option<&'static str> {
             .then(|| open_loop.iter().find_map(fired))
             .flatten()
     })
+}
+
+/// What the machine did to a trial; `None`: nothing that is seen.
+#[must_use]
+pub fn disturbed(sample: &ResourceSample) -> Option<&'static str> {
+    let rules: [(fn(&ResourceSample) -> bool, &'static str); 4] = [
+        (throttled, reason::THROTTLED),
+        (stolen, reason::STEAL),
+        (used_by_others, reason::OTHERS),
+        (growing, reason::GROWING),
+    ];
+    let fired = rules.iter().find(|(rule, _)| rule(sample));
+    fired.map(|(_, reason)| *reason)
+}
+
+fn throttled(sample: &ResourceSample) -> bool {
+    let machine = &sample.machine;
+    let throttled_ns = machine.throttled_ns.unwrap_or(0);
+    exceeds(throttled_ns, machine.wall_ns, THROTTLED_SHARE_MAX)
+}
+
+fn stolen(sample: &ResourceSample) -> bool {
+    let machine = &sample.machine;
+    let all = machine.wall_ns.saturating_mul(u64::from(machine.cores));
+    let surely = machine.steal_ns.saturating_sub(machine.resolution_ns);
+    exceeds(surely, all, STEAL_SHARE_MAX)
+}
+
+/// Where other programs cannot be seen, what no component accounts for tells of them.
+fn used_by_others(sample: &ResourceSample) -> bool {
+    let machine = &sample.machine;
+    let Some(others) = &sample.others else {
+        let used: u64 = sample.components.iter().map(|c| c.cpu_ns).sum();
+        let step = i128::from(machine.resolution_ns) * 2;
+        let rest = i128::from(busy_ns(machine)) - i128::from(used) - step;
+        // Interrupts of a busy core are part of it.
+        let limit = 2.0 * OTHERS_SHARE_MAX * machine.wall_ns as f64;
+        return rest as f64 > limit * f64::from(machine.cores.max(2)) / 2.0;
+    };
+    let used = others.iter().map(|other| other.cpu_ns);
+    let used = used.fold(0, u64::saturating_add);
+    exceeds(used, machine.wall_ns, OTHERS_SHARE_MAX)
+}
+
+fn growing(sample: &ResourceSample) -> bool {
+    let series = &sample.series;
+    let in_path = series.components.iter();
+    let in_path = in_path.filter(|component| IN_PATH.contains(&component.role));
+    in_path
+        .filter_map(|component| Growth::of(series, component))
+        .any(|growth| {
+            growth.bytes >= GROWTH_BYTES_MIN
+                && growth.bytes > growth.from_bytes * GROWTH_SHARE_MAX
+                && growth.growing_share >= GROWING_STEPS_MIN
+        })
 }
 
 fn no_requests(load: &LoadResult) -> Option<&'static str> {
@@ -177,6 +268,7 @@ mod tests {
                 injected: None,
                 replicas: Vec::new(),
                 component_failures: Vec::new(),
+                lost_evidence: Vec::new(),
             },
         }
     }

@@ -73,8 +73,8 @@ fn experiment(args: &RunArgs) -> Result<Experiment, Failure> {
     if args.precision.is_some() {
         experiment.design.precision = args.precision;
     }
-    if let Some(inject) = args.inject {
-        meshtax_spec::add_injected(&mut experiment, inject)
+    for inject in &args.inject {
+        meshtax_spec::add_injected(&mut experiment, *inject)
             .map_err(|e| Failure::with_fix(USAGE, format!("--inject: {}", e.problem), &e.fix))?;
     }
     for (variant, _) in &args.sabotage {

@@ -233,27 +233,40 @@ fn start_app(
     response_bytes: u32,
     listeners: Vec<Listener>,
 ) -> Result<Component, String> {
-    let delay_ns = match variant.inject {
-        Some(Inject::DelayNs(delay_ns)) => delay_ns,
-        Some(Inject::DelayShareOfP50(_)) => {
-            return Err(
-                "a delay relative to the p50 must be resolved before the first round".into(),
-            );
-        }
-        None => 0,
-    };
     let config = AppConfig {
         listeners,
         response_bytes,
-        delay_ns,
         threads: app_threads(lab),
-        ..AppConfig::new((Ipv4Addr::UNSPECIFIED, APP_PORT).into())
+        ..with_cost(variant.inject)?
     };
     let config = serde_json::to_string(&config).map_err(|e| e.to_string())?;
     let command = own_program("app", &[config]);
     let cores = &lab.setup.layout.server_node;
     Component::start(name, ComponentRole::App, command, pod, cores)
         .map_err(|e| format!("cannot start the test application: {e}"))
+}
+
+/// The application with a known cost.
+fn with_cost(inject: Option<Inject>) -> Result<AppConfig, String> {
+    let mut config = AppConfig::new((Ipv4Addr::UNSPECIFIED, APP_PORT).into());
+    match inject {
+        None => {}
+        Some(Inject::DelayNs(delay_ns)) => config.delay_ns = delay_ns,
+        Some(Inject::DelayShareOfP50(_)) => {
+            return Err(
+                "a delay relative to the p50 must be resolved before the first round".into(),
+            );
+        }
+        Some(Inject::DelaySome { delay_ns, share }) => {
+            config.delay_ns = delay_ns;
+            config.delay_share = share;
+        }
+        Some(Inject::BurnSteps(steps)) => config.burn = steps,
+        Some(Inject::HoldBytes(bytes)) => config.hold_bytes = bytes,
+        Some(Inject::CapPerS(per_s)) => config.cap_per_s = Some(per_s),
+        Some(Inject::LeakBytes(bytes)) => config.leak_bytes = bytes,
+    }
+    Ok(config)
 }
 
 /// One thread is as fast as the generator's one; on a node with cores to spare the application must

@@ -63,7 +63,7 @@ impl Round {
             return Err(dead);
         }
         let pods = &lab.pods[id];
-        let delay_before = delay_stats(lab, &instance.variant, pods, point)?;
+        let delay_before = cost_stats(lab, &instance.variant, pods, point)?;
         let asked_before = asked(lab, pods, point);
         let core = lab.setup.layout.server_node.clone();
         let probe_before = speed_on(&core);
@@ -85,7 +85,7 @@ impl Round {
         let load = load.map_err(|reason| with_failures(reason, &component_failures))?;
         let injected = injected(
             delay_before,
-            delay_stats(lab, &instance.variant, pods, point)
+            cost_stats(lab, &instance.variant, pods, point)
                 .ok()
                 .flatten(),
         );
@@ -404,15 +404,15 @@ fn since(before: Option<Vec<u64>>, after: Option<Vec<u64>>) -> Vec<u64> {
         .collect()
 }
 
-/// The application's own account of its delays over all replicas, asked from inside their pods, past
-/// any proxy; `None` if there are none to speak of.
-fn delay_stats(
+/// The application's own account of the time that it was told to take, over all replicas, asked from
+/// inside their pods, past any proxy; `None` if there is none to speak of.
+fn cost_stats(
     lab: &Lab,
     variant: &Variant,
     pods: &Pods,
     point: &LoadPoint,
 ) -> Result<Option<AppStats>, String> {
-    if variant.inject.is_none() {
+    if variant.inject.is_none() || point.protocol == Protocol::Tcp {
         return Ok(None);
     }
     let (port, _) = apps::target(&lab.setup, point);
@@ -422,19 +422,24 @@ fn delay_stats(
         sum.delay_asked_ns = stats.delay_asked_ns;
         sum.delayed += stats.delayed;
         sum.delay_sum_ns += stats.delay_sum_ns;
+        sum.burned += stats.burned;
+        sum.burned_ns += stats.burned_ns;
     }
     Ok(Some(sum))
 }
 
 fn injected(before: Option<AppStats>, after: Option<AppStats>) -> Option<InjectedTime> {
     let (before, after) = (before?, after?);
-    let count = after
-        .delayed
-        .checked_sub(before.delayed)
-        .filter(|count| *count > 0)?;
+    let time = |count: fn(&AppStats) -> u64, sum_ns: fn(&AppStats) -> u64| {
+        let counted = count(&after).checked_sub(count(&before))?;
+        let passed_ns = sum_ns(&after).saturating_sub(sum_ns(&before));
+        (counted > 0).then(|| (counted, passed_ns as f64 / counted as f64))
+    };
+    let spun = time(|s| s.delayed, |s| s.delay_sum_ns);
+    let (count, mean_ns) = spun.or_else(|| time(|s| s.burned, |s| s.burned_ns))?;
     Some(InjectedTime {
         asked_ns: after.delay_asked_ns,
         count,
-        mean_ns: (after.delay_sum_ns.saturating_sub(before.delay_sum_ns)) as f64 / count as f64,
+        mean_ns,
     })
 }

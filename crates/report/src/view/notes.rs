@@ -95,7 +95,7 @@ fn not_told_apart(source: Source<'_>) -> Option<String> {
             let what = format!(
                 "{} {} at {}",
                 effect.variant,
-                metric_name(effect.metric),
+                effect.metric.name(),
                 load_in_words(point)
             );
             Some((effect.longer_to_tell?, what))
@@ -223,7 +223,7 @@ fn floor_text(source: Source<'_>, point: &LoadPoint, metric: Metric) -> Option<S
             let value = floor.absolute?;
             let unit = format::time_unit(value);
             let decimals = format::decimals_by_size(value * unit.factor).min(1);
-            let name = metric_name(latency);
+            let name = latency.name();
             format!(
                 "{name} ±{} {}",
                 grouped(value * unit.factor, decimals),
@@ -231,18 +231,6 @@ fn floor_text(source: Source<'_>, point: &LoadPoint, metric: Metric) -> Option<S
             )
         }
     })
-}
-
-/// A metric in a sentence.
-fn metric_name(metric: Metric) -> &'static str {
-    match metric {
-        Metric::ResponseP50 => "p50",
-        Metric::ResponseP90 => "p90",
-        Metric::ResponseP99 => "p99",
-        Metric::ResponseP999 => "p99.9",
-        Metric::Throughput => "throughput",
-        Metric::CpuPerRequest => "CPU",
-    }
 }
 
 fn injected(source: Source<'_>) -> Vec<String> {

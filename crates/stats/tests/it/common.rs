@@ -176,6 +176,7 @@ fn environment() -> Environment {
             memory_bytes: 1 << 33,
             clock_source: "tsc".into(),
             virtual_machine: true,
+            cpu_split: meshtax_model::environment::CpuSplit::Sampled,
         },
         layout: CpuLayout {
             generator: vec![0],
@@ -268,14 +269,14 @@ fn measure(
         (5e8 / cpu) as u64
     };
     let used = |name: &str, role, cpu_ns: f64| ComponentUsage {
-        name: name.into(),
-        role,
         cpu_ns: cpu_ns as u64,
         memory: Some(Memory {
             anonymous_bytes: 4 << 20,
             file_bytes: 1 << 20,
             pss_bytes: 5 << 20,
+            peak_bytes: 6 << 20,
         }),
+        ..ComponentUsage::new(name, role)
     };
     let path_ns = cpu * completed as f64;
     let mut components = vec![
@@ -289,17 +290,16 @@ fn measure(
     }
     let busy_ns = 1e8 + path_ns + 2e7;
     run.samples.push(ResourceSample {
-        trial: planned.id.clone(),
         components,
         machine: MachineUsage {
             wall_ns: 500_000_000,
             cores: 2,
             idle_ns: (1e9 - busy_ns).max(0.0) as u64,
-            iowait_ns: 0,
-            steal_ns: 0,
             resolution_ns: 10_000_000,
+            ..MachineUsage::default()
         },
-        speed_probe_ns: None,
+        others: Some(Vec::new()),
+        ..ResourceSample::new(planned.id.clone())
     });
     run.trials.push(TrialRecord {
         trial: planned,
@@ -318,6 +318,7 @@ fn measure(
             injected: None,
             replicas: Vec::new(),
             component_failures: Vec::new(),
+            lost_evidence: Vec::new(),
         },
     });
 }

@@ -1,0 +1,125 @@
+//! Where what a data plane adds comes from: paired differences between neighbouring steps.
+
+use meshtax_model::analysis::{Attribution, Metric, Part, Step};
+use meshtax_model::experiment::{LoadPoint, PolicyLevel, Role, Variant};
+
+use crate::effects::compare_variants;
+use crate::trials::Trials;
+
+/// The minimal proxy in clear: what any two more processes on the way cost.
+const HOP: &str = "limit-l4";
+
+/// For every data plane that was measured, at every load point: mean latency where it is meaningful,
+/// and CPU.
+pub(crate) fn attributions(trials: &Trials<'_>) -> Vec<Attribution> {
+    let mut found = Vec::new();
+    for data_plane in data_planes(trials) {
+        let ladder = ladder(trials, data_plane);
+        if ladder.is_empty() {
+            continue;
+        }
+        for point in trials.points() {
+            for metric in metrics(point) {
+                let steps = steps(trials, &ladder, point, *metric);
+                if steps.iter().any(|step| step.difference.is_some()) {
+                    found.push(Attribution {
+                        data_plane: data_plane.to_owned(),
+                        load_point: point.id.clone(),
+                        metric: *metric,
+                        steps,
+                    });
+                }
+            }
+        }
+    }
+    found
+}
+
+fn metrics(point: &LoadPoint) -> &'static [Metric] {
+    if point.is_steady() {
+        &[Metric::ResponseMean, Metric::CpuPerRequest]
+    } else {
+        &[Metric::CpuPerRequest]
+    }
+}
+
+/// Those of the candidates, each once, in the experiment's order.
+fn data_planes<'a>(trials: &Trials<'a>) -> Vec<&'a str> {
+    let mut names: Vec<&str> = Vec::new();
+    for variant in candidates(trials) {
+        if variant.level.is_some() && !names.contains(&variant.data_plane.as_str()) {
+            names.push(&variant.data_plane);
+        }
+    }
+    names
+}
+
+fn candidates<'t, 'a: 't>(trials: &'t Trials<'a>) -> impl Iterator<Item = &'a Variant> + 't {
+    let all = trials.by_role(Role::Candidate);
+    all.filter(|v| v.inject.is_none() && trials.left_out(&v.id).is_none())
+}
+
+/// What a variant adds to the one before it.
+struct Rung<'a> {
+    variant: &'a Variant,
+    parts: Vec<Part>,
+}
+
+/// From no mesh (which is not in it) up. Where a rung is missing, its parts fall to the next: they
+/// cannot be taken apart.
+fn ladder<'a>(trials: &Trials<'a>, data_plane: &str) -> Vec<Rung<'a>> {
+    let of = |name: &str, level: PolicyLevel| {
+        candidates(trials).find(|v| v.data_plane == name && v.level == Some(level))
+    };
+    let hop = of(HOP, PolicyLevel::Plaintext).filter(|hop| hop.data_plane != data_plane);
+    let rungs = [
+        (Part::Hop, hop),
+        (Part::Proxying, of(data_plane, PolicyLevel::Plaintext)),
+        (Part::Encryption, of(data_plane, PolicyLevel::Mtls)),
+        (Part::IdentityPolicy, of(data_plane, PolicyLevel::L4)),
+        (Part::RequestPolicy, of(data_plane, PolicyLevel::L7)),
+    ];
+    let mut open = Vec::new();
+    let mut ladder = Vec::new();
+    for (part, variant) in rungs {
+        open.push(part);
+        if let Some(variant) = variant {
+            let parts = std::mem::take(&mut open);
+            ladder.push(Rung { variant, parts });
+        }
+    }
+    // The hop alone says nothing of this data plane.
+    if ladder
+        .iter()
+        .all(|rung| rung.variant.data_plane != data_plane)
+    {
+        ladder.clear();
+    }
+    ladder
+}
+
+fn steps(trials: &Trials<'_>, ladder: &[Rung<'_>], point: &LoadPoint, metric: Metric) -> Vec<Step> {
+    let baselines: Vec<&Variant> = [Role::Baseline, Role::Control]
+        .into_iter()
+        .flat_map(|role| trials.by_role(role))
+        .collect();
+    let mut below = baselines;
+    let mut steps = Vec::new();
+    for rung in ladder {
+        if trials.data.experiment.gap(rung.variant, point).is_some() {
+            continue;
+        }
+        let Some(from) = below.first() else { continue };
+        let compared = compare_variants(trials, rung.variant, &below, point, metric);
+        steps.push(Step {
+            parts: rung.parts.clone(),
+            from: from.id.clone(),
+            to: rung.variant.id.clone(),
+            difference: compared
+                .ok()
+                .map(|paired| paired.difference.estimate_plain()),
+        });
+        below = vec![rung.variant];
+    }
+    steps
+}

@@ -1,0 +1,277 @@
+//! What the path holds: levels, what they settle at, and how they grow.
+
+use std::collections::BTreeMap;
+
+use meshtax_model::analysis::{ComponentMemory, Node, NodeMemory, RoleSeries};
+use meshtax_model::experiment::VariantId;
+use meshtax_model::trial::{ComponentRole, ComponentSeries, Memory, ResourceSample, Series};
+
+use crate::account::{IN_PATH, median};
+use crate::points::median_of;
+use crate::trials::{Trial, Trials};
+
+/// Anonymous memory of the path in bytes; `None` if that of a process is not known.
+pub(crate) fn anonymous_bytes(sample: &ResourceSample) -> Option<f64> {
+    let mut sum = None;
+    for component in &sample.components {
+        if IN_PATH.contains(&component.role) {
+            let bytes = component.memory?.anonymous_bytes as f64;
+            sum = Some(sum.unwrap_or(0.0) + bytes);
+        }
+    }
+    sum
+}
+
+/// The median over the trials of what each role in the path holds, several processes of one role added
+/// up.
+pub(crate) fn by_role(trials: &Trials<'_>, variant: &VariantId) -> Vec<ComponentMemory> {
+    let mut valid: Vec<&Trial<'_>> = trials.valid_of(variant).collect();
+    valid.sort_by_key(|trial| trial.order);
+    let samples: Vec<&ResourceSample> = valid.iter().filter_map(|t| t.sample).collect();
+    let of_role = |role: &ComponentRole| {
+        let held: Vec<Memory> = samples.iter().filter_map(|s| held(s, *role)).collect();
+        let middle = |field: fn(&Memory) -> u64| median(held.iter().map(field).collect());
+        let anonymous_bytes = middle(|memory| memory.anonymous_bytes)?;
+        Some(ComponentMemory {
+            role: *role,
+            anonymous_bytes,
+            file_bytes: middle(|memory| memory.file_bytes)?,
+            pss_bytes: middle(|memory| memory.pss_bytes)?,
+            peak_bytes: middle(|memory| memory.peak_bytes)?,
+            settled_bytes: settled(&valid, *role).unwrap_or(anonymous_bytes),
+            growth_bytes_per_s: growth(&samples, *role),
+        })
+    };
+    IN_PATH.iter().filter_map(of_role).collect()
+}
+
+/// The median over the later half of each round's trials: by then its processes have what they need.
+fn settled(in_order: &[&Trial<'_>], role: ComponentRole) -> Option<u64> {
+    let mut rounds: BTreeMap<u32, Vec<u64>> = BTreeMap::new();
+    for trial in in_order {
+        if let Some(memory) = trial.sample.and_then(|sample| held(sample, role)) {
+            let round = rounds.entry(trial.key.round).or_default();
+            round.push(memory.anonymous_bytes);
+        }
+    }
+    let later = rounds.into_values().flat_map(|mut round| {
+        let half = round.len() / 2;
+        round.split_off(half)
+    });
+    median(later.collect())
+}
+
+fn growth(samples: &[&ResourceSample], role: ComponentRole) -> Option<f64> {
+    let rates = samples.iter().filter_map(|sample| {
+        let of_role = sample.series.components.iter().find(|c| c.role == role)?;
+        Growth::of(&sample.series, of_role).map(|growth| growth.bytes_per_s)
+    });
+    median_of(rates.collect())
+}
+
+/// How a role's memory went over one window.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Growth {
+    /// From the first reading to the last.
+    pub(crate) bytes_per_s: f64,
+    pub(crate) bytes: f64,
+    /// At the first reading.
+    pub(crate) from_bytes: f64,
+    /// The share of the steps in which it grew.
+    pub(crate) growing_share: f64,
+}
+
+impl Growth {
+    /// `None` with fewer than four readings: growth is more than one step.
+    pub(crate) fn of(series: &Series, component: &ComponentSeries) -> Option<Self> {
+        let read = &component.anonymous_bytes;
+        let (first, last) = (*read.first()?, *read.last()?);
+        if read.len() < 4 || read.len() != series.ends_ns.len() {
+            return None;
+        }
+        let took_ns = series
+            .ends_ns
+            .last()?
+            .checked_sub(*series.ends_ns.first()?)?;
+        let growing = read.windows(2).filter(|pair| pair[1] > pair[0]).count();
+        let bytes = last as f64 - first as f64;
+        (took_ns > 0).then(|| Self {
+            bytes_per_s: bytes * 1e9 / took_ns as f64,
+            bytes,
+            from_bytes: first as f64,
+            growing_share: growing as f64 / (read.len() - 1) as f64,
+        })
+    }
+}
+
+fn held(sample: &ResourceSample, role: ComponentRole) -> Option<Memory> {
+    let mut of_role = sample.components.iter().filter(|c| c.role == role);
+    // A role with a process whose memory is not known has no sum.
+    let first = of_role.next()?.memory?;
+    of_role.try_fold(first, |sum, component| {
+        let more = component.memory?;
+        Some(Memory {
+            anonymous_bytes: sum.anonymous_bytes.saturating_add(more.anonymous_bytes),
+            file_bytes: sum.file_bytes.saturating_add(more.file_bytes),
+            pss_bytes: sum.pss_bytes.saturating_add(more.pss_bytes),
+            peak_bytes: sum.peak_bytes.saturating_add(more.peak_bytes),
+        })
+    })
+}
+
+/// Both nodes, where there is anything of the variant's on them: medians over the trials. In life a node
+/// has one copy of a program's pages, however many pods run it.
+pub(crate) fn by_node(trials: &Trials<'_>, variant: &VariantId) -> Vec<NodeMemory> {
+    let roles: [(Node, &[ComponentRole]); 2] = [
+        (Node::Client, &[ComponentRole::ClientProxy]),
+        (
+            Node::Server,
+            &[
+                ComponentRole::App,
+                ComponentRole::ServerProxy,
+                ComponentRole::Waypoint,
+            ],
+        ),
+    ];
+    let samples: Vec<&ResourceSample> = trials.valid_of(variant).filter_map(|t| t.sample).collect();
+    let of_node = |(node, roles): (Node, &[ComponentRole])| {
+        let sums: Vec<(u64, u64)> = samples.iter().filter_map(|s| on_node(s, roles)).collect();
+        Some(NodeMemory {
+            node,
+            anonymous_bytes: median(sums.iter().map(|sum| sum.0).collect())?,
+            file_bytes: median(sums.iter().map(|sum| sum.1).collect())?,
+        })
+    };
+    roles.into_iter().filter_map(of_node).collect()
+}
+
+/// Anonymous pages of all processes, and file pages of the largest of each role; `None` if there is none,
+/// or one is not known.
+fn on_node(sample: &ResourceSample, roles: &[ComponentRole]) -> Option<(u64, u64)> {
+    let mut anonymous = 0_u64;
+    let mut files: BTreeMap<ComponentRole, u64> = BTreeMap::new();
+    for component in &sample.components {
+        if roles.contains(&component.role) {
+            let memory = component.memory?;
+            anonymous = anonymous.saturating_add(memory.anonymous_bytes);
+            let largest = files.entry(component.role).or_default();
+            *largest = memory.file_bytes.max(*largest);
+        }
+    }
+    (!files.is_empty()).then(|| (anonymous, files.values().sum()))
+}
+
+/// The series of some trials, step by step: mean CPU as a share of a core, median memory. Trials whose
+/// steps are others than the first one's are left out.
+pub(crate) fn series(samples: &[&ResourceSample]) -> (Vec<u64>, Vec<RoleSeries>) {
+    let Some(first) = samples.iter().find(|s| !s.series.ends_ns.is_empty()) else {
+        return Default::default();
+    };
+    let steps = first.series.ends_ns.len();
+    let mut roles: BTreeMap<ComponentRole, Vec<(&Series, &ComponentSeries)>> = BTreeMap::new();
+    for sample in samples.iter().filter(|s| s.series.ends_ns.len() == steps) {
+        for component in &sample.series.components {
+            let of_role = roles.entry(component.role).or_default();
+            of_role.push((&sample.series, component));
+        }
+    }
+    let all = roles.into_iter();
+    let of_role = |(role, seen): (ComponentRole, Vec<(&Series, &ComponentSeries)>)| RoleSeries {
+        role,
+        cores: (0..steps).map(|step| cores_in(&seen, step)).collect(),
+        anonymous_bytes: (0..steps)
+            .map_while(|step| {
+                let held = seen.iter();
+                median(
+                    held.filter_map(|(_, c)| c.anonymous_bytes.get(step).copied())
+                        .collect(),
+                )
+            })
+            .collect(),
+    };
+    (first.series.ends_ns.clone(), all.map(of_role).collect())
+}
+
+fn cores_in(seen: &[(&Series, &ComponentSeries)], step: usize) -> f64 {
+    let (mut cpu_ns, mut wall_ns) = (0.0, 0.0);
+    for (series, component) in seen {
+        let begin = step
+            .checked_sub(1)
+            .and_then(|before| series.ends_ns.get(before));
+        let end = series.ends_ns.get(step).copied().unwrap_or(0);
+        wall_ns += end.saturating_sub(begin.copied().unwrap_or(0)) as f64;
+        cpu_ns += component.cpu_ns.get(step).copied().unwrap_or(0) as f64;
+    }
+    if wall_ns > 0.0 { cpu_ns / wall_ns } else { 0.0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use meshtax_model::plan::TrialId;
+    use meshtax_model::trial::ComponentUsage;
+
+    use super::*;
+
+    fn series(read: &[u64]) -> (Series, ComponentSeries) {
+        let ends_ns = (1..=read.len() as u64).map(|n| n * 100_000_000).collect();
+        let series = Series {
+            ends_ns,
+            components: Vec::new(),
+        };
+        let component = ComponentSeries {
+            role: ComponentRole::App,
+            cpu_ns: Vec::new(),
+            anonymous_bytes: read.to_vec(),
+        };
+        (series, component)
+    }
+
+    #[test]
+    fn growth_is_what_came_between_the_first_and_the_last_reading() {
+        let (steps, app) = series(&[100, 200, 300, 400, 500]);
+        let growth = Growth::of(&steps, &app).unwrap();
+        assert_eq!((growth.bytes, growth.bytes_per_s), (400.0, 1000.0));
+        assert_eq!((growth.from_bytes, growth.growing_share), (100.0, 1.0));
+        let (steps, app) = series(&[100, 200, 200, 200, 200]);
+        assert_eq!(Growth::of(&steps, &app).unwrap().growing_share, 0.25);
+        let (steps, app) = series(&[100, 200, 300]);
+        assert_eq!(Growth::of(&steps, &app), None);
+    }
+
+    fn proxies(each: &[u64]) -> ResourceSample {
+        let proxy = |anonymous_bytes: &u64| ComponentUsage {
+            // Zero stands for a process whose memory is not known.
+            memory: (*anonymous_bytes > 0).then_some(Memory {
+                anonymous_bytes: *anonymous_bytes,
+                file_bytes: 10,
+                ..Memory::default()
+            }),
+            ..ComponentUsage::new("", ComponentRole::ServerProxy)
+        };
+        ResourceSample {
+            components: each.iter().map(proxy).collect(),
+            ..ResourceSample::new(TrialId::new(1, 1, 1))
+        }
+    }
+
+    #[test]
+    fn a_role_is_the_sum_of_its_processes_and_a_node_has_one_copy_of_their_program() {
+        let two = proxies(&[100, 1]);
+        let sum = held(&two, ComponentRole::ServerProxy).unwrap();
+        assert_eq!((sum.anonymous_bytes, sum.file_bytes), (101, 20));
+        assert_eq!(
+            on_node(&two, &[ComponentRole::ServerProxy]),
+            Some((101, 10))
+        );
+        assert_eq!(anonymous_bytes(&two), Some(101.0));
+        assert_eq!(on_node(&two, &[ComponentRole::ClientProxy]), None);
+    }
+
+    #[test]
+    fn what_is_not_known_of_one_process_is_not_known_of_the_sum() {
+        let unknown = proxies(&[1, 0]);
+        assert_eq!(held(&unknown, ComponentRole::ServerProxy), None);
+        assert_eq!(on_node(&unknown, &[ComponentRole::ServerProxy]), None);
+        assert_eq!(anonymous_bytes(&unknown), None);
+    }
+}

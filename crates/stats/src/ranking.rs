@@ -1,0 +1,112 @@
+//! Candidates against each other.
+//!
+//! Two variants are ranked by the interval of *their* paired difference, never by whether the intervals
+//! of their effects overlap: both effects hold the same baselines, whose noise cancels out between them.
+
+use meshtax_model::analysis::{Comparison, Metric, NoiseFloor, Verdict};
+use meshtax_model::experiment::{LoadPoint, Role, Variant};
+
+use crate::effects::{compare_variants, is_primary, longer_to_tell};
+use crate::family::{ALPHA, holm};
+use crate::interval::{CONFIDENCE, CONFIDENCE_TOST, Inference, relative};
+use crate::trials::Trials;
+
+/// Every pair of candidates that both came up, at every load point, in the primary metrics; adjusted
+/// over all of them (Holm). The margin is the noise floor, as for effects.
+pub(crate) fn comparisons(trials: &Trials<'_>, floors: &[NoiseFloor]) -> Vec<Comparison> {
+    let mut drafts: Vec<(Comparison, Option<Inference>)> = Vec::new();
+    for (first, second) in pairs(trials) {
+        for point in trials.points() {
+            let primary = Metric::of(point).iter().copied();
+            for metric in primary.filter(|metric| is_primary(point, *metric)) {
+                drafts.extend(draft(trials, [first, second], point, metric));
+            }
+        }
+    }
+    let p_values: Vec<f64> = drafts
+        .iter()
+        .filter_map(|(_, fit)| fit.as_ref()?.p_value())
+        .collect();
+    let mut adjusted = holm(&p_values).into_iter();
+    for (comparison, fit) in &mut drafts {
+        let Some(fit) = fit.as_ref().filter(|fit| fit.p_value().is_some()) else {
+            continue;
+        };
+        comparison.p_adjusted = adjusted.next();
+        judge(comparison, fit, floors);
+    }
+    drafts
+        .into_iter()
+        .map(|(comparison, _)| comparison)
+        .collect()
+}
+
+fn pairs<'a>(trials: &Trials<'a>) -> Vec<(&'a Variant, &'a Variant)> {
+    let candidates: Vec<&Variant> = trials
+        .by_role(Role::Candidate)
+        .filter(|variant| trials.left_out(&variant.id).is_none())
+        .collect();
+    let later = |at: usize| candidates[at + 1..].iter().copied();
+    let pairs = candidates.iter().enumerate();
+    pairs
+        .flat_map(|(at, first)| later(at).map(|second| (*first, second)))
+        .collect()
+}
+
+/// `None`: one of the two has no answer to this load.
+fn draft(
+    trials: &Trials<'_>,
+    [first, second]: [&Variant; 2],
+    point: &LoadPoint,
+    metric: Metric,
+) -> Option<(Comparison, Option<Inference>)> {
+    let experiment = trials.data.experiment;
+    if [first, second]
+        .iter()
+        .any(|variant| experiment.gap(variant, point).is_some())
+    {
+        return None;
+    }
+    let compared = compare_variants(trials, second, &[first], point, metric);
+    let (fit, reason) = match compared {
+        Ok(paired) => (Some(paired.log_ratio), String::new()),
+        Err(reason) => (None, reason),
+    };
+    let comparison = Comparison {
+        first: first.id.clone(),
+        second: second.id.clone(),
+        load_point: point.id.clone(),
+        metric,
+        relative: fit.as_ref().map(Inference::estimate_relative),
+        p_adjusted: None,
+        verdict: Verdict::NotEstimable { reason },
+        longer_to_tell: None,
+    };
+    Some((comparison, fit))
+}
+
+fn judge(comparison: &mut Comparison, fit: &Inference, floors: &[NoiseFloor]) {
+    let floor = floors
+        .iter()
+        .find(|f| f.load_point == comparison.load_point && f.metric == comparison.metric)
+        .and_then(|f| f.relative);
+    let Some(floor) = floor else {
+        let reason = "no noise floor: the A/A pair has no interval here".to_owned();
+        comparison.verdict = Verdict::NotEstimable { reason };
+        return;
+    };
+    let change = fit.estimate.exp_m1();
+    let excludes_zero = comparison.p_adjusted.is_some_and(|p| p < ALPHA);
+    let inside = fit.interval(CONFIDENCE_TOST).map(relative);
+    comparison.verdict = if excludes_zero && change.abs() > floor {
+        Verdict::Different
+    } else if inside.is_some_and(|interval| interval.largest_absolute_end() < floor) {
+        Verdict::Equivalent
+    } else {
+        Verdict::NotDistinguishable
+    };
+    if comparison.verdict == Verdict::NotDistinguishable {
+        let interval = fit.interval(CONFIDENCE).map(relative);
+        comparison.longer_to_tell = longer_to_tell(change, interval, floor);
+    }
+}
