@@ -138,10 +138,15 @@ pub(crate) fn interval_text(interval: Interval, decimals: usize) -> String {
 pub(crate) fn scale(estimate: Estimate, unit: Unit) -> Estimate {
     Estimate {
         value: estimate.value * unit.factor,
-        interval: estimate.interval.map(|i| Interval {
-            low: i.low * unit.factor,
-            high: i.high * unit.factor,
-        }),
+        interval: estimate.interval.map(|i| scale_interval(i, unit)),
+    }
+}
+
+/// The same interval in another unit.
+pub(crate) fn scale_interval(interval: Interval, unit: Unit) -> Interval {
+    Interval {
+        low: interval.low * unit.factor,
+        high: interval.high * unit.factor,
     }
 }
 

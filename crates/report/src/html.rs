@@ -31,6 +31,9 @@ pub(crate) fn render(view: &View) -> String {
         out.push_str(&table_text(table));
     }
     out.push_str(&evidence(view));
+    for table in &view.details {
+        out.push_str(&table_text(table));
+    }
     out.push_str(&notes(view));
     out.push_str("</main>\n</body>\n</html>\n");
     out

@@ -14,7 +14,7 @@ mod sheet;
 mod terminal;
 mod view;
 
-use meshtax_model::analysis::Analysis;
+use meshtax_model::analysis::{Analysis, Calibration};
 
 /// How a terminal is written to. The caller finds out; this crate never looks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,6 +45,18 @@ pub fn terminal(analysis: &Analysis, options: TerminalOptions) -> String {
     terminal::render(&view::View::of(analysis), options)
 }
 
+/// What a calibration found, on one screen.
+#[must_use]
+pub fn calibration_terminal(calibration: &Calibration, options: TerminalOptions) -> String {
+    terminal::render(&view::View::of_calibration(calibration), options)
+}
+
+/// The whole calibration; its analysis is that of [`json`].
+#[must_use]
+pub fn calibration_json(calibration: &Calibration) -> String {
+    pretty(calibration)
+}
+
 /// A self-contained page: no script, nothing from elsewhere.
 #[must_use]
 pub fn html(analysis: &Analysis) -> String {
@@ -62,7 +74,11 @@ pub fn markdown(analysis: &Analysis) -> String {
 /// Figures that are not finite become `null`, as JSON has no others; the analysis makes none.
 #[must_use]
 pub fn json(analysis: &Analysis) -> String {
-    let mut text = serde_json::to_string_pretty(analysis)
+    pretty(analysis)
+}
+
+fn pretty(what: &impl serde::Serialize) -> String {
+    let mut text = serde_json::to_string_pretty(what)
         .unwrap_or_else(|_| unreachable!("plain data with text keys is always JSON"));
     text.push('\n');
     text

@@ -25,6 +25,13 @@ pub(crate) fn render(view: &View) -> String {
         out.push_str(&table_text(table));
     }
     out.push_str(&evidence(view));
+    if !view.details.is_empty() {
+        out.push_str("<details><summary>All of CPU and memory, and the variants against each other</summary>\n\n");
+        for table in &view.details {
+            out.push_str(&table_text(table));
+        }
+        out.push_str("</details>\n");
+    }
     out.push_str("<details><summary>How to read this</summary>\n\n");
     for note in &view.notes {
         out.push_str(&format!("- {}\n", escaped(note)));

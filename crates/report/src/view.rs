@@ -1,13 +1,16 @@
 //! What a report says, before it is laid out: the one place for wording and digits.
 
+mod attribution;
+mod details;
 mod evidence;
 mod figures;
 mod headline;
+mod known_costs;
 mod notes;
 mod proxies;
 mod replicas;
 
-use meshtax_model::analysis::{Analysis, Effect, Metric, Point, VariantAnalysis};
+use meshtax_model::analysis::{Analysis, Calibration, Effect, Metric, Point, VariantAnalysis};
 use meshtax_model::experiment::{
     LoadPoint, LoadPointId, Protocol, Regime, Role, Variant, VariantId,
 };
@@ -204,6 +207,8 @@ pub(crate) struct View {
     pub(crate) meaning: Vec<String>,
     pub(crate) panels: Vec<Panel>,
     pub(crate) tables: Vec<Table>,
+    /// For the formats that have room.
+    pub(crate) details: Vec<Table>,
     pub(crate) evidence_title: String,
     pub(crate) evidence: Vec<EvidenceLine>,
     pub(crate) notes: Vec<String>,
@@ -220,6 +225,13 @@ impl View {
             .collect();
         tables.extend(proxies::table(source));
         tables.extend(replicas::table(source));
+        tables.extend(known_costs::table(source));
+        let mut details = attribution::tables(source);
+        // A run that takes a hop apart was made for it.
+        if attribution::is_asked_for(source) {
+            tables.append(&mut details);
+        }
+        details.extend(details::tables(source));
         tables.retain(|t| !t.rows.is_empty());
         Self {
             title: notes::title(analysis),
@@ -229,6 +241,7 @@ impl View {
             meaning: notes::meaning(&analysis.environment.layout),
             panels: figures::panels(source),
             tables,
+            details,
             evidence_title: evidence::title(analysis),
             evidence: evidence::lines(source),
             notes: notes::notes(source),
@@ -238,6 +251,36 @@ impl View {
 }
 
 impl View {
+    /// What a calibration says.
+    pub(crate) fn of_calibration(calibration: &Calibration) -> Self {
+        let analysis = &calibration.analysis;
+        let source = Source { analysis };
+        let mut tables: Vec<Table> = known_costs::table(source).into_iter().collect();
+        tables.push(known_costs::resolvable(calibration));
+        tables.retain(|table| !table.rows.is_empty());
+        let mut notes = analysis.caveats.clone();
+        if calibration.resolvable.is_empty() {
+            notes.insert(
+                0,
+                "Too few rounds to say what a run here finds: give it more time.".to_owned(),
+            );
+        }
+        Self {
+            title: "How well this machine measures".to_owned(),
+            partial: notes::partial(analysis),
+            lead: known_costs::lead(calibration),
+            headlines: Vec::new(),
+            meaning: notes::meaning(&analysis.environment.layout),
+            panels: Vec::new(),
+            tables,
+            details: Vec::new(),
+            evidence_title: String::new(),
+            evidence: Vec::new(),
+            notes,
+            facts: notes::facts(analysis),
+        }
+    }
+
     /// What stands before the headlines.
     pub(crate) fn lead_line(&self) -> String {
         let end = if self.headlines.is_empty() { '.' } else { ':' };

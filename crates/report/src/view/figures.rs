@@ -8,6 +8,7 @@ use meshtax_model::analysis::{
 use meshtax_model::experiment::{Arrivals, LoadPoint, Regime, Role, Variant};
 use meshtax_model::trial::ComponentRole;
 
+use super::details::margin;
 use super::{
     Align, Cell, Column, Keep, Mark, Panel, Source, Table, Tone, confidence_in_words,
     load_in_words, manner_in_words, point_of,
@@ -221,7 +222,8 @@ impl<'a> Builder<'a> {
         }
         let mut cells = Vec::new();
         for (role, effect) in found {
-            let mut cell = effect_cell(role, effect, unit, pick, &mut self.notes);
+            let margin = margin(self.source, self.point, metric);
+            let mut cell = effect_cell(role, effect, unit, pick, margin, &mut self.notes);
             if mixed && role == Role::Candidate && effect.is_some_and(|e| !e.primary) {
                 cell = cell.marked(UNADJUSTED);
             }
@@ -382,6 +384,7 @@ fn effect_cell(
     effect: Option<&Effect>,
     unit: Unit,
     pick: fn(&Effect) -> Option<Estimate>,
+    margin: Option<f64>,
     notes: &mut Footnotes,
 ) -> Cell {
     if role == Role::Baseline {
@@ -411,7 +414,21 @@ fn effect_cell(
         (_, Some((cell, _))) if role == Role::Control => cell.toned(Tone::Muted),
         (_, Some((cell, false))) => cell,
         (Verdict::NotDistinguishable, _) => Cell::text("not distinguishable").toned(Tone::Muted),
-        (Verdict::Equivalent, _) => Cell::text("no relevant difference").toned(Tone::Muted),
+        (Verdict::Equivalent, _) => Cell::text(equivalent(margin)).toned(Tone::Muted),
+    }
+}
+
+/// As wide as the margin is, so much may still be there.
+fn equivalent(margin: Option<f64>) -> String {
+    match margin.filter(|margin| margin.is_finite()) {
+        Some(margin) => {
+            let percent = margin.abs() * 100.0;
+            format!(
+                "none beyond ±{} %",
+                grouped(percent, usize::from(percent < 10.0))
+            )
+        }
+        None => "no relevant difference".to_owned(),
     }
 }
 

@@ -6,7 +6,8 @@ use meshtax_model::event::Ending;
 use meshtax_model::experiment::{Experiment, Inject, LoadPoint, Role, ServiceAddress, Variant};
 
 use super::figures::UNADJUSTED;
-use super::{Source, load_in_words, point_of};
+use super::known_costs;
+use super::{Source, load_in_words};
 use crate::format::{self, CPU_MS_PER_1K, PERCENT, grouped, plural};
 
 /// Which experiment, where.
@@ -237,22 +238,20 @@ fn injected(source: Source<'_>) -> Vec<String> {
     let mut texts = Vec::new();
     for (asked, found) in source.measured() {
         let Some(inject) = asked.inject else { continue };
-        let asked_for = match inject {
-            Inject::DelayNs(ns) => format!("{} µs", format::trimmed(ns as f64 / 1e3)),
-            Inject::DelayShareOfP50(share) => {
-                let percent = format::trimmed(share * 100.0);
-                format!("{percent} % of the baseline's p50")
-            }
-        };
-        let steady = source.first_steady().and_then(|p| point_of(found, &p.id));
-        let seen = steady.and_then(|p| p.injected_ns).map_or_else(
-            || "the server's clock has no figure".to_owned(),
-            |ns| format!("{} µs by the server's clock", format::trimmed(ns / 1e3)),
+        let mut text = format!(
+            "{} carries a known cost: {}",
+            asked.id,
+            known_costs::in_words(inject)
         );
-        texts.push(format!(
-            "{} carries a known delay: {asked_for} asked for, {seen}.",
-            asked.id
-        ));
+        let by = match inject {
+            Inject::BurnSteps(_) => "CPU by the server's own clock",
+            _ => "by the server's clock",
+        };
+        let seen = found.points.iter().find_map(|p| p.injected_ns);
+        if let Some(ns) = seen {
+            text.push_str(&format!(", {} µs {by}", format::trimmed(ns / 1e3)));
+        }
+        texts.push(text + ".");
     }
     texts
 }

@@ -4,10 +4,12 @@ use std::collections::BTreeMap;
 
 use meshtax_model::FORMAT_VERSION;
 use meshtax_model::analysis::{
-    Analysis, ComponentCpu, ComponentMemory, CpuAccount, Effect, Estimate, Interval, Level, Metric,
-    NoiseFloor, Point, RunFacts, VariantAnalysis, Verdict,
+    Analysis, Attribution, Comparison, ComponentCpu, ComponentMemory, CpuAccount, Effect, Estimate,
+    GroundTruth, InstanceSpread, Interval, Level, LinkPerRequest, Metric, Node, NodeMemory,
+    NoiseFacts, NoiseFloor, Part, Point, RoleSeries, RunFacts, Speed, Step, VariantAnalysis,
+    Verdict,
 };
-use meshtax_model::environment::{Artifact, CpuLayout, Environment, Host};
+use meshtax_model::environment::{Artifact, CpuLayout, CpuSplit, Environment, Host};
 use meshtax_model::event::Ending;
 use meshtax_model::evidence::{Evidence, Features, Handshake, ProbeResult, WireEvidence, probe};
 use meshtax_model::experiment::{
@@ -132,11 +134,84 @@ pub(crate) fn quick() -> Analysis {
         variants: rows.iter().map(variant).collect(),
         effects: rows.iter().skip(1).flat_map(effects).collect(),
         noise_floor: noise_floor(),
+        comparisons: vec![comparison()],
+        attribution: vec![attribution()],
+        ground_truth: Vec::new(),
+        noise: noise(),
         caveats: vec![
             "envoy-sidecar-l7 and envoy-sidecar-mtls cannot be ranked by p50: the interval of \
              their difference holds zero."
                 .to_owned(),
         ],
+    }
+}
+
+fn estimate(value: f64, low: f64, high: f64) -> Estimate {
+    Estimate {
+        value,
+        interval: Some(Interval { low, high }),
+    }
+}
+
+fn comparison() -> Comparison {
+    Comparison {
+        first: VariantId("envoy-sidecar-mtls".to_owned()),
+        second: VariantId("envoy-sidecar-l7".to_owned()),
+        load_point: steady(),
+        metric: Metric::ResponseP50,
+        relative: Some(estimate(0.03, -0.01, 0.07)),
+        p_adjusted: Some(0.2),
+        verdict: Verdict::NotDistinguishable,
+        longer_to_tell: Some(1.8),
+    }
+}
+
+fn attribution() -> Attribution {
+    let step = |parts: &[Part], from: &str, to: &str, value: f64| Step {
+        parts: parts.to_vec(),
+        from: VariantId(from.to_owned()),
+        to: VariantId(to.to_owned()),
+        difference: Some(estimate(value, value - 4e3, value + 4e3)),
+    };
+    Attribution {
+        data_plane: "envoy-sidecar".to_owned(),
+        load_point: steady(),
+        metric: Metric::ResponseMean,
+        steps: vec![
+            step(
+                &[Part::Hop, Part::Proxying, Part::Encryption],
+                "none",
+                "envoy-sidecar-mtls",
+                480e3,
+            ),
+            step(
+                &[Part::IdentityPolicy, Part::RequestPolicy],
+                "envoy-sidecar-mtls",
+                "envoy-sidecar-l7",
+                22e3,
+            ),
+        ],
+    }
+}
+
+fn noise() -> NoiseFacts {
+    NoiseFacts {
+        steal_share: Some(0.004),
+        throttled_share: None,
+        memory_pressure_share: Some(0.0),
+        others: Some(vec![("backup".to_owned(), 0.03)]),
+        speed: Some(Speed {
+            median_ns: 2.1e6,
+            spread: 0.12,
+            drift: 0.02,
+        }),
+        frequency_khz: None,
+        instances: vec![InstanceSpread {
+            load_point: steady(),
+            metric: Metric::ResponseP50,
+            between: 0.012,
+            within: Some(0.03),
+        }],
     }
 }
 
@@ -191,6 +266,7 @@ fn environment() -> Environment {
             memory_bytes: 8 << 30,
             clock_source: "kvm-clock".to_owned(),
             virtual_machine: true,
+            cpu_split: CpuSplit::Sampled,
         },
         layout: CpuLayout {
             generator: vec![0],
@@ -234,6 +310,9 @@ fn variant(f: &Figures) -> VariantAnalysis {
         anonymous_bytes: f.memory_mib.0 * MIB + MIB / 4,
         file_bytes: f.memory_mib.1 * MIB,
         pss_bytes: f.memory_mib.2 * MIB,
+        peak_bytes: (f.memory_mib.0 + f.memory_mib.1 + 1) * MIB,
+        settled_bytes: f.memory_mib.0 * MIB + MIB / 2,
+        growth_bytes_per_s: Some(2_048.0),
     };
     VariantAnalysis {
         variant: VariantId(f.id.to_owned()),
@@ -250,6 +329,11 @@ fn variant(f: &Figures) -> VariantAnalysis {
         } else {
             Vec::new()
         },
+        nodes: vec![NodeMemory {
+            node: Node::Server,
+            anonymous_bytes: 9 * MIB,
+            file_bytes: 40 * MIB,
+        }],
     }
 }
 
@@ -286,6 +370,12 @@ fn steady_point(f: &Figures) -> Point {
         ],
         send_lag_p99_ns: Some(4_200),
         proxy_connections: (f.role == Role::Candidate).then_some(32),
+        series_ends_ns: vec![100_000_000, 200_000_000],
+        series: vec![RoleSeries {
+            role: ComponentRole::App,
+            cores: vec![0.31, 0.29],
+            anonymous_bytes: vec![3 * MIB, 3 * MIB],
+        }],
         spread: None,
         injected_ns: None,
         cpu: Some(account(f.steady_cpu, 9_000, None)),
@@ -311,6 +401,12 @@ fn saturated_point(f: &Figures) -> Point {
         ],
         send_lag_p99_ns: None,
         proxy_connections: (f.role == Role::Candidate).then_some(32),
+        series_ends_ns: vec![100_000_000, 200_000_000],
+        series: vec![RoleSeries {
+            role: ComponentRole::App,
+            cores: vec![0.31, 0.29],
+            anonymous_bytes: vec![3 * MIB, 3 * MIB],
+        }],
         spread: None,
         injected_ns: None,
         cpu: Some(account(f.saturated_cpu, requests, Some(310_000_000))),
@@ -321,6 +417,8 @@ fn account(proxies: Option<(f64, f64)>, requests: u64, unattributed_ns: Option<u
     let component = |role, ms_per_1k: f64| ComponentCpu {
         role,
         cpu_per_request_ns: ms_per_1k * 1e3,
+        system_per_request_ns: Some(ms_per_1k * 600.0),
+        switches_per_request: Some(0.7),
         share_of_busy: Some(0.2),
     };
     let mut components = vec![
@@ -339,6 +437,14 @@ fn account(proxies: Option<(f64, f64)>, requests: u64, unattributed_ns: Option<u
         unattributed_ns,
         resolution_ns: 120_000_000,
         steal_ns: 0,
+        interrupts_ns: 140_000_000,
+        kernel_threads_ns: Some(30_000_000),
+        bpf_ns: None,
+        links: vec![LinkPerRequest {
+            role: ComponentRole::App,
+            received_bytes: 212.0,
+            sent_bytes: 1_320.0,
+        }],
         requests,
         components,
     }
@@ -572,6 +678,8 @@ pub(crate) fn empty() -> Analysis {
     analysis.variants.clear();
     analysis.effects.clear();
     analysis.noise_floor.clear();
+    analysis.comparisons.clear();
+    analysis.attribution.clear();
     analysis.caveats.clear();
     analysis.environment.artifacts.clear();
     analysis
@@ -716,6 +824,16 @@ pub(crate) fn calibrate() -> Analysis {
         }
     }
     let delay = VariantId("delay-15".to_owned());
+    analysis.comparisons.clear();
+    analysis.attribution.clear();
+    analysis.ground_truth = vec![GroundTruth {
+        variant: delay.clone(),
+        load_point: steady(),
+        metric: Metric::ResponseP50,
+        truth: 7_545.0,
+        found: estimate(8_100.0, 6_900.0, 9_300.0),
+        of_level: false,
+    }];
     for id in analysis
         .experiment
         .variants

@@ -1,0 +1,89 @@
+//! Where what a data plane adds comes from.
+
+use meshtax_model::analysis::{Attribution, Metric, Part};
+
+use super::{Align, Cell, Column, Keep, Source, Table, load_in_words};
+use crate::format::{self, CPU_MS_PER_1K, MICROSECONDS};
+
+fn part_name(part: Part) -> &'static str {
+    match part {
+        Part::Hop => "the hop itself",
+        Part::Proxying => "proxying and parsing",
+        Part::Encryption => "encryption",
+        Part::IdentityPolicy => "policy on the identity",
+        Part::RequestPolicy => "policy on the request",
+    }
+}
+
+fn parts_in_words(parts: &[Part]) -> String {
+    let names: Vec<&str> = parts.iter().copied().map(part_name).collect();
+    match names.as_slice() {
+        [one] => (*one).to_owned(),
+        [most @ .., last] => format!("{} and {last}, not separable", most.join(", ")),
+        [] => String::new(),
+    }
+}
+
+/// Whether the run has what takes the hop itself apart.
+pub(crate) fn is_asked_for(source: Source<'_>) -> bool {
+    let all = source.analysis.attribution.iter();
+    let mut steps = all.flat_map(|attribution| &attribution.steps);
+    steps.any(|step| step.parts == [Part::Hop])
+}
+
+/// One table per load point and metric.
+pub(crate) fn tables(source: Source<'_>) -> Vec<Table> {
+    let mut tables = Vec::new();
+    for point in source.points() {
+        for metric in [Metric::ResponseMean, Metric::CpuPerRequest] {
+            let here: Vec<&Attribution> = source
+                .analysis
+                .attribution
+                .iter()
+                .filter(|a| a.load_point == point.id && a.metric == metric)
+                .collect();
+            if here.is_empty() {
+                continue;
+            }
+            let (what, unit) = match metric {
+                Metric::CpuPerRequest => ("added CPU", CPU_MS_PER_1K),
+                _ => ("added mean latency", MICROSECONDS),
+            };
+            let columns = vec![
+                Column::new("data plane", Align::Left, Keep::Always),
+                Column::new("step", Align::Left, Keep::Always),
+                Column::new(format!("adds {}", unit.name), Align::Left, Keep::Always),
+                Column::new("from", Align::Left, Keep::IfItFits(2)),
+                Column::new("to", Align::Left, Keep::IfItFits(1)),
+            ];
+            let rows = here.iter().flat_map(|attribution| {
+                attribution.steps.iter().enumerate().map(move |(at, step)| {
+                    let name = if at == 0 {
+                        attribution.data_plane.as_str()
+                    } else {
+                        ""
+                    };
+                    let adds = step.difference.map_or_else(Cell::missing, |difference| {
+                        let (value, interval) = format::estimate(difference, unit);
+                        Cell::figure(value, interval.unwrap_or_default())
+                    });
+                    vec![
+                        Cell::text(name),
+                        Cell::text(parts_in_words(&step.parts)),
+                        adds,
+                        Cell::text(step.from.0.clone()),
+                        Cell::text(step.to.0.clone()),
+                    ]
+                })
+            });
+            tables.push(Table {
+                title: format!("Where it comes from: {what}, {}", load_in_words(point)),
+                detail: "each step is a paired difference between two variants".to_owned(),
+                rows: rows.collect(),
+                columns,
+                footnotes: Vec::new(),
+            });
+        }
+    }
+    tables
+}

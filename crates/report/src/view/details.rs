@@ -1,0 +1,268 @@
+//! What only a page has room for: who is ahead of whom, the whole CPU account, memory.
+
+use meshtax_model::analysis::{
+    Comparison, ComponentMemory, Metric, Node, VariantAnalysis, Verdict,
+};
+use meshtax_model::environment::CpuSplit;
+use meshtax_model::experiment::{LoadPoint, Variant};
+use meshtax_model::trial::ComponentRole;
+
+use super::figures::name_cell;
+use super::{Align, Cell, Column, Keep, Source, Table, Tone, load_in_words, point_of};
+use crate::format::{self, CPU_MS_PER_1K, MIB, PERCENT, grouped};
+
+/// All of them.
+pub(crate) fn tables(source: Source<'_>) -> Vec<Table> {
+    let mut tables = vec![comparisons(source)];
+    tables.extend(source.points().map(|point| account(source, point)));
+    tables.push(memory(source));
+    tables.push(nodes(source));
+    tables.retain(|table| !table.rows.is_empty());
+    tables
+}
+
+fn comparisons(source: Source<'_>) -> Table {
+    let row = |c: &Comparison| {
+        let point = source.analysis.experiment.load_point(&c.load_point);
+        let change = c.relative.map_or_else(Cell::missing, |relative| {
+            let (value, interval) = format::estimate(relative, PERCENT);
+            Cell::figure(value, interval.unwrap_or_default())
+        });
+        let verdict = match &c.verdict {
+            Verdict::Different => Cell::text("different").toned(Tone::Strong),
+            Verdict::Equivalent => Cell::text("no relevant difference"),
+            Verdict::NotDistinguishable => Cell::text(match c.longer_to_tell {
+                Some(factor) => format!(
+                    "not distinguishable; a run {} times as long would tell",
+                    grouped(factor.ceil().max(2.0), 0)
+                ),
+                None => "not distinguishable".to_owned(),
+            }),
+            Verdict::NotEstimable { reason } => Cell::text(format!("not estimable: {reason}")),
+        };
+        vec![
+            Cell::text(c.second.0.clone()),
+            Cell::text(c.first.0.clone()),
+            Cell::text(format!(
+                "{}, {}",
+                c.metric.name(),
+                point.map(load_in_words).unwrap_or_default()
+            )),
+            change,
+            verdict,
+        ]
+    };
+    Table {
+        title: "Variants against each other".to_owned(),
+        detail: "by the interval of their own paired difference; verdicts adjusted over all of these (Holm)"
+            .to_owned(),
+        columns: vec![
+            Column::new("variant", Align::Left, Keep::Always),
+            Column::new("against", Align::Left, Keep::Always),
+            Column::new("in", Align::Left, Keep::Always),
+            Column::new("change %", Align::Left, Keep::Always),
+            Column::new("", Align::Left, Keep::Always),
+        ],
+        rows: source.analysis.comparisons.iter().map(row).collect(),
+        footnotes: Vec::new(),
+    }
+}
+
+const ROLES: [(ComponentRole, &str); 7] = [
+    (ComponentRole::App, "app"),
+    (ComponentRole::ClientProxy, "client proxy"),
+    (ComponentRole::ServerProxy, "server proxy"),
+    (ComponentRole::Waypoint, "waypoint"),
+    (ComponentRole::Generator, "generator"),
+    (ComponentRole::Idle, "idle variants"),
+    (ComponentRole::Harness, "meshtax itself"),
+];
+
+/// Where the machine's time went: a row per component, then what belongs to none.
+fn account(source: Source<'_>, point: &LoadPoint) -> Table {
+    let sampled = match source.analysis.environment.host.cpu_split {
+        CpuSplit::Exact => "",
+        CpuSplit::Sampled | CpuSplit::Unknown => " (sampled)",
+    };
+    let mut rows = Vec::new();
+    for (asked, found) in source.measured() {
+        rows.extend(account_rows(asked, found, point));
+    }
+    let columns = vec![
+        Column::new("variant", Align::Left, Keep::Always),
+        Column::new("", Align::Left, Keep::Always),
+        Column::new(CPU_MS_PER_1K.name, Align::Right, Keep::Always),
+        Column::new(
+            format!("kernel's part{sampled}"),
+            Align::Right,
+            Keep::Always,
+        ),
+        Column::new("of busy time", Align::Right, Keep::Always),
+        Column::new("context switches/request", Align::Right, Keep::Always),
+        Column::new("bytes in/request", Align::Right, Keep::Always),
+        Column::new("bytes out/request", Align::Right, Keep::Always),
+    ];
+    Table {
+        title: format!("The whole machine's CPU, {}", load_in_words(point)),
+        detail: "bytes: on the links of that side's pods; below the components, what belongs to none of them"
+            .to_owned(),
+        columns,
+        rows,
+        footnotes: Vec::new(),
+    }
+}
+
+fn account_rows(asked: &Variant, found: &VariantAnalysis, point: &LoadPoint) -> Vec<Vec<Cell>> {
+    let Some(cpu) = point_of(found, &point.id).and_then(|p| p.cpu.as_ref()) else {
+        return Vec::new();
+    };
+    let ms = |ns: f64| grouped(ns * CPU_MS_PER_1K.factor, 1);
+    let percent = |share: f64| format!("{} %", grouped(share * 100.0, 1));
+    let mut rows: Vec<Vec<Cell>> = Vec::new();
+    for (role, name) in ROLES {
+        for component in cpu.components.iter().filter(|c| c.role == role) {
+            let link = cpu.links.iter().find(|link| link.role == role);
+            let or_empty = |text: Option<String>| text.map_or_else(Cell::empty, Cell::text);
+            let bytes = |count: f64| grouped(count, 0);
+            rows.push(vec![
+                Cell::empty(),
+                Cell::text(name),
+                Cell::text(ms(component.cpu_per_request_ns)),
+                or_empty(component.system_per_request_ns.map(ms)),
+                or_empty(component.share_of_busy.map(percent)),
+                or_empty(component.switches_per_request.map(|n| grouped(n, 2))),
+                or_empty(link.map(|l| bytes(l.received_bytes))),
+                or_empty(link.map(|l| bytes(l.sent_bytes))),
+            ]);
+        }
+    }
+    let rest: [(&str, Option<u64>); 4] = [
+        ("unattributed", cpu.unattributed_ns),
+        ("of it the kernel's own threads", cpu.kernel_threads_ns),
+        (
+            "interrupts (sampled)",
+            Some(cpu.interrupts_ns).filter(|ns| *ns > 0),
+        ),
+        ("eBPF programs, in others' accounts", cpu.bpf_ns),
+    ];
+    for (name, ns) in rest {
+        if let Some(ns) = ns {
+            let share = (cpu.busy_ns > 0).then(|| percent(ns as f64 / cpu.busy_ns as f64));
+            let mut cells = vec![
+                Cell::empty(),
+                Cell::text(name).toned(Tone::Muted),
+                Cell::text(ms(ns as f64 / cpu.requests.max(1) as f64)),
+                Cell::empty(),
+                share.map_or_else(Cell::empty, Cell::text),
+            ];
+            cells.resize(8, Cell::empty());
+            rows.push(cells);
+        }
+    }
+    if let Some(first) = rows.first_mut() {
+        first[0] = name_cell(asked);
+    }
+    rows
+}
+
+fn mib(bytes: u64) -> String {
+    grouped(bytes as f64 * MIB.factor, 1)
+}
+
+fn memory(source: Source<'_>) -> Table {
+    let mut rows = Vec::new();
+    for (asked, found) in source.measured() {
+        for (at, memory) in found.memory.iter().enumerate() {
+            let name = if at == 0 {
+                name_cell(asked)
+            } else {
+                Cell::empty()
+            };
+            rows.push(memory_row(name, memory));
+        }
+    }
+    let heads = [
+        "anonymous MiB",
+        "settled",
+        "peak, with files",
+        "file",
+        "PSS",
+    ];
+    let mut columns = vec![
+        Column::new("variant", Align::Left, Keep::Always),
+        Column::new("", Align::Left, Keep::Always),
+    ];
+    columns.extend(heads.map(|head| Column::new(head, Align::Right, Keep::Always)));
+    columns.push(Column::new("grows KiB/s", Align::Right, Keep::Always));
+    Table {
+        title: "Memory".to_owned(),
+        detail: "medians over the trials; settled: over the later half of each round; growth: within the \
+                 windows"
+            .to_owned(),
+        columns,
+        rows,
+        footnotes: Vec::new(),
+    }
+}
+
+fn memory_row(name: Cell, memory: &ComponentMemory) -> Vec<Cell> {
+    let role = ROLES.iter().find(|(role, _)| *role == memory.role);
+    let mut cells = vec![name, Cell::text(role.map_or("", |(_, name)| name))];
+    let figures = [
+        memory.anonymous_bytes,
+        memory.settled_bytes,
+        memory.peak_bytes,
+        memory.file_bytes,
+        memory.pss_bytes,
+    ];
+    cells.extend(figures.map(|bytes| Cell::text(mib(bytes))));
+    cells.push(
+        memory
+            .growth_bytes_per_s
+            .map_or_else(Cell::missing, |rate| Cell::text(grouped(rate / 1024.0, 0))),
+    );
+    cells
+}
+
+/// The added memory of a node is what a mesh costs there, whatever shares pages on this one machine.
+fn nodes(source: Source<'_>) -> Table {
+    let mut rows = Vec::new();
+    for (asked, found) in source.measured() {
+        for (at, node) in found.nodes.iter().enumerate() {
+            rows.push(vec![
+                if at == 0 {
+                    name_cell(asked)
+                } else {
+                    Cell::empty()
+                },
+                Cell::text(match node.node {
+                    Node::Client => "client's: its proxy",
+                    Node::Server => "server's: the application and what stands before it",
+                }),
+                Cell::text(mib(node.anonymous_bytes)),
+                Cell::text(mib(node.file_bytes)),
+                Cell::text(mib(node.anonymous_bytes.saturating_add(node.file_bytes))),
+            ]);
+        }
+    }
+    Table {
+        title: "Memory of each node".to_owned(),
+        detail: "anonymous pages of all, and one copy of each program".to_owned(),
+        columns: vec![
+            Column::new("variant", Align::Left, Keep::Always),
+            Column::new("node", Align::Left, Keep::Always),
+            Column::new("anonymous MiB", Align::Right, Keep::Always),
+            Column::new("programs", Align::Right, Keep::Always),
+            Column::new("sum", Align::Right, Keep::Always),
+        ],
+        rows,
+        footnotes: Vec::new(),
+    }
+}
+
+/// The margin within which a difference is none: the noise floor of this metric here.
+pub(crate) fn margin(source: Source<'_>, point: &LoadPoint, metric: Metric) -> Option<f64> {
+    let floors = source.analysis.noise_floor.iter();
+    let mut here = floors.filter(|f| f.load_point == point.id && f.metric == metric);
+    here.find_map(|floor| floor.relative)
+}
