@@ -1,6 +1,6 @@
 //! What a trial costs, from the kernel's own books: CPU of processes in nanoseconds, their
 //! memory, the machine's idle time, and how fast the machine is at the moment. And what else went on:
-//! other processes on the same cores, kernel threads, limits, links.
+//! other processes on the same cores, kernel threads, eBPF programs, limits, links.
 //!
 //! CPU is read from each process's CPU clock (`clock_getcpuclockid`). It is the scheduler's
 //! nanosecond account `sum_exec_runtime`, the figure that `/proc/PID/task/*/schedstat` shows, summed
@@ -12,6 +12,7 @@
 
 #![forbid(unsafe_code)]
 
+mod bpf;
 mod host;
 mod machine;
 mod network;
@@ -21,6 +22,7 @@ mod text;
 mod throttling;
 mod time;
 
+pub use bpf::BpfClock;
 pub use host::{allowed_cores, cpu_split, host, softirq_is_charged_to_the_interrupted};
 pub use machine::{MachineReading, frequency_khz, speed_probe};
 pub use network::{
