@@ -1,5 +1,6 @@
 //! What a trial costs, from the kernel's own books: CPU of processes in nanoseconds, their
-//! memory, the machine's idle time, and how fast the machine is at the moment.
+//! memory, the machine's idle time, and how fast the machine is at the moment. And what else went on:
+//! other processes on the same cores, kernel threads, eBPF programs, limits, links.
 //!
 //! CPU is read from each process's CPU clock (`clock_getcpuclockid`). It is the scheduler's
 //! nanosecond account `sum_exec_runtime`, the figure that `/proc/PID/task/*/schedstat` shows, summed
@@ -11,14 +12,25 @@
 
 #![forbid(unsafe_code)]
 
+mod bpf;
 mod host;
 mod machine;
+mod network;
+mod others;
 mod process;
+mod text;
+mod throttling;
 mod time;
 
-pub use host::{allowed_cores, host, softirq_is_charged_to_the_interrupted};
-pub use machine::{MachineReading, speed_probe};
-pub use process::{cpu_ns, established_connections, established_connections_here, memory};
+pub use bpf::BpfClock;
+pub use host::{allowed_cores, cpu_split, host, softirq_is_charged_to_the_interrupted};
+pub use machine::{MachineReading, frequency_khz, speed_probe};
+pub use network::{
+    LinkReading, established_connections, established_connections_here, listening_sockets,
+};
+pub use others::{Look, Others, Ours};
+pub use process::{anonymous_bytes, context_switches, cpu_ns, memory, system_ns};
+pub use throttling::Throttling;
 pub use time::{monotonic_ns, sleep_until_ns, unix_ms};
 
 /// What could not be read, and why.

@@ -1,12 +1,15 @@
 //! The whole machine.
 
+use std::fs;
+
 use meshtax_model::trial::MachineUsage;
-use procfs::{CurrentSI as _, KernelStats};
+use procfs::{CpuTime, Current as _, CurrentSI as _, KernelStats, MemoryPressure};
 
 use crate::ObserveError;
+use crate::text::tick_ns;
 use crate::time::monotonic_ns;
 
-/// One reading of `/proc/stat`.
+/// One reading of `/proc/stat` and `/proc/pressure/memory`.
 #[derive(Clone, Copy, Debug)]
 pub struct MachineReading {
     at_ns: u64,
@@ -14,14 +17,21 @@ pub struct MachineReading {
     idle: u64,
     iowait: u64,
     steal: u64,
+    interrupts: u64,
     tick_ns: u64,
+    /// In microseconds.
+    memory_pressure: Option<u64>,
 }
 
 impl MachineReading {
-    /// Reads the machine's idle time now.
+    /// Reads the machine's idle time, steal and interrupts now, and for how long anything waited for
+    /// memory.
     ///
-    /// It is the line of all cores together: the kernel sums nanoseconds there and rounds down
-    /// to a tick once, where the lines per core are rounded one by one.
+    /// The times are the line of all cores together: the kernel sums nanoseconds there and rounds
+    /// down to a tick once, where the lines per core are rounded one by one. Idle time is exact
+    /// before that; interrupts (hard and soft) are sampled by the clock tick on kernels without
+    /// `CONFIG_IRQ_TIME_ACCOUNTING`. The pressure is in microseconds and wall time, not summed
+    /// over what waited.
     ///
     /// # Errors
     /// If `/proc/stat` cannot be read.
@@ -33,7 +43,10 @@ impl MachineReading {
             idle: stat.total.idle,
             iowait: stat.total.iowait.unwrap_or(0),
             steal: stat.total.steal.unwrap_or(0),
-            tick_ns: 1_000_000_000 / procfs::ticks_per_second().max(1),
+            interrupts: interrupts(&stat.total),
+            tick_ns: tick_ns(),
+            // Last, since it belongs to no account that must fit the time.
+            memory_pressure: MemoryPressure::current().ok().map(|p| p.some.total),
         })
     }
 
@@ -41,6 +54,7 @@ impl MachineReading {
     #[must_use]
     pub fn since(&self, earlier: &Self) -> MachineUsage {
         let passed = |now: u64, then: u64| now.saturating_sub(then) * self.tick_ns;
+        let pressure = self.memory_pressure.zip(earlier.memory_pressure);
         MachineUsage {
             wall_ns: self.at_ns.saturating_sub(earlier.at_ns),
             cores: self.cores,
@@ -48,8 +62,31 @@ impl MachineReading {
             iowait_ns: passed(self.iowait, earlier.iowait),
             steal_ns: passed(self.steal, earlier.steal),
             resolution_ns: self.tick_ns,
+            interrupts_ns: passed(self.interrupts, earlier.interrupts),
+            memory_pressure_ns: pressure.map(|(now, then)| now.saturating_sub(then) * 1000),
+            ..MachineUsage::default()
         }
     }
+}
+
+/// In ticks, of both kinds.
+fn interrupts(time: &CpuTime) -> u64 {
+    time.irq.unwrap_or(0) + time.softirq.unwrap_or(0)
+}
+
+/// The frequency of a core now, in kHz, from `cpufreq`; `None` where the kernel does not show it, as
+/// in most virtual machines.
+///
+/// Depending on the driver it is the mean over the last milliseconds or what was last asked for.
+#[must_use]
+pub fn frequency_khz(core: u32) -> Option<u64> {
+    let path = format!("/sys/devices/system/cpu/cpu{core}/cpufreq/scaling_cur_freq");
+    frequency(&fs::read_to_string(path).ok()?)
+}
+
+/// Some drivers say 0 or `<unknown>`.
+fn frequency(text: &str) -> Option<u64> {
+    text.trim().parse().ok().filter(|khz| *khz > 0)
 }
 
 /// A fixed amount of work (about 2 ms), timed: how fast the core is that runs it now.
@@ -82,6 +119,37 @@ mod tests {
         let step = usage.resolution_ns as i64;
         assert!(usage.busy_ns() <= all as i64 + step);
         assert!(usage.busy_ns() >= -3 * step, "{usage:?}");
+    }
+
+    #[test]
+    fn what_was_not_there_before_is_not_told() {
+        let mut before = MachineReading::now().unwrap();
+        let mut after = before;
+        (before.interrupts, after.interrupts) = (7, 10);
+        (before.memory_pressure, after.memory_pressure) = (Some(40), Some(90));
+        let usage = after.since(&before);
+        assert_eq!(usage.interrupts_ns, 3 * usage.resolution_ns);
+        assert_eq!(usage.memory_pressure_ns, Some(50_000));
+        before.memory_pressure = None;
+        assert_eq!(after.since(&before).memory_pressure_ns, None);
+        // The reading of before is the later one: no time passed, and nothing wraps.
+        assert_eq!(before.since(&after).interrupts_ns, 0);
+    }
+
+    #[test]
+    fn pressure_is_read_where_the_kernel_shows_it() {
+        let shown = fs::read_to_string("/proc/pressure/memory").is_ok();
+        let read = MachineReading::now().unwrap().memory_pressure;
+        assert_eq!(read.is_some(), shown);
+    }
+
+    #[test]
+    fn a_frequency_that_is_none_is_none() {
+        assert_eq!(frequency("2400000\n"), Some(2_400_000));
+        for odd in ["", "0\n", "<unknown>\n", "-1"] {
+            assert_eq!(frequency(odd), None, "{odd}");
+        }
+        assert_eq!(frequency_khz(u32::MAX), None);
     }
 
     #[test]

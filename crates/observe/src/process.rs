@@ -1,12 +1,15 @@
 //! One process.
 
+use std::fs;
+use std::path::PathBuf;
+
 use meshtax_model::trial::Memory;
 use nix::time::{clock_getcpuclockid, clock_gettime};
 use nix::unistd::Pid;
-use procfs::net::TcpState;
 use procfs::process::Process;
 
 use crate::ObserveError;
+use crate::text::{ProcessStat, number_after, read_once, tick_ns};
 use crate::time::nanoseconds;
 
 /// CPU that a process has used since it started, user and system, all threads, in nanoseconds.
@@ -20,7 +23,10 @@ pub fn cpu_ns(pid: u32) -> Result<u64, ObserveError> {
         .map_err(|e| ObserveError::new(format!("the CPU clock of process {pid}"), e))
 }
 
-/// A process's resident memory.
+/// A process's resident memory, and the most that was ever resident (`VmHWM`, pages of files
+/// included), in bytes. From `/proc/PID/status` and `smaps_rollup`, which walks all page tables:
+/// not for within a window. The kernel keeps the peak by counts per core that it does not sum up
+/// each time: it can be some 128 KiB per core too low, and fall by as much.
 ///
 /// # Errors
 /// If there is no such process, or the kernel does not let us see it.
@@ -40,40 +46,83 @@ pub fn memory(pid: u32) -> Result<Memory, ObserveError> {
         anonymous_bytes: status.rssanon.unwrap_or(0) * 1024,
         file_bytes: status.rssfile.unwrap_or(0) * 1024,
         pss_bytes,
+        peak_bytes: status.vmhwm.unwrap_or(0) * 1024,
     })
 }
 
-/// Established TCP connections to a local port, in the network namespace of a process.
+/// Resident anonymous pages of a process, in bytes: what [`memory`] calls so, for sampling.
+///
+/// From `/proc/PID/statm`, resident less shared: less than 10 µs, where `smaps_rollup` walks all
+/// page tables. Pages of files and of shared memory are not in it. Kernels that keep this count per
+/// core and do not sum it up for a reader show it some 32 pages (128 KiB) off for each core.
 ///
 /// # Errors
 /// If there is no such process.
-pub fn established_connections(pid: u32, local_port: u16) -> Result<u32, ObserveError> {
-    let failed =
-        |e: procfs::ProcError| ObserveError::new(format!("the connections of process {pid}"), e);
-    let process = Process::new(pid.cast_signed()).map_err(failed)?;
-    established(&process, local_port).map_err(failed)
+pub fn anonymous_bytes(pid: u32) -> Result<u64, ObserveError> {
+    let what = || format!("the memory of process {pid}");
+    let text = read_once(&of(pid, "statm")).map_err(|e| ObserveError::new(what(), e))?;
+    anonymous_pages(&text)
+        .map(|pages| pages.saturating_mul(procfs::page_size()))
+        .ok_or_else(|| ObserveError::new(what(), "an unknown form of statm"))
 }
 
-/// The same, in the network namespace of the calling thread.
+/// Of `/proc/PID/statm`: the second number less the third.
+fn anonymous_pages(statm: &str) -> Option<u64> {
+    let mut numbers = statm.split_ascii_whitespace().skip(1);
+    let resident: u64 = numbers.next()?.parse().ok()?;
+    let shared: u64 = numbers.next()?.parse().ok()?;
+    Some(resident.saturating_sub(shared))
+}
+
+/// The kernel's part of the CPU that a process has used since it started, all threads, those that
+/// ended included, in nanoseconds.
+///
+/// From `/proc/PID/stat`, in ticks of [`crate::MachineReading`]'s resolution (10 ms). Where the
+/// split is [`CpuSplit::Sampled`](meshtax_model::environment::CpuSplit) the kernel divides its exact
+/// account of the process in the ratio of what it met at its clock ticks, over the process's whole
+/// life: over a short window it is a rough figure, and at most as good as the number of ticks in it.
 ///
 /// # Errors
-/// If `/proc` does not show them.
-pub fn established_connections_here(local_port: u16) -> Result<u32, ObserveError> {
-    const WHAT: &str = "the connections of this thread";
-    // The library follows no links.
-    let link = std::fs::read_link("/proc/thread-self").map_err(|e| ObserveError::new(WHAT, e))?;
-    Process::new_with_root(std::path::Path::new("/proc").join(link))
-        .and_then(|thread| established(&thread, local_port))
-        .map_err(|e| ObserveError::new(WHAT, e))
+/// If there is no such process.
+pub fn system_ns(pid: u32) -> Result<u64, ObserveError> {
+    let what = || format!("the system time of process {pid}");
+    let text = read_once(&of(pid, "stat")).map_err(|e| ObserveError::new(what(), e))?;
+    ProcessStat::parse(&text)
+        .map(|stat| stat.system_ticks.saturating_mul(tick_ns()))
+        .ok_or_else(|| ObserveError::new(what(), "an unknown form of stat"))
 }
 
-fn established(process: &Process, local_port: u16) -> procfs::ProcResult<u32> {
-    let entries = process.tcp()?;
-    let count = entries
+/// Times that the threads of a process left a core, of their own will (they waited) or not.
+///
+/// The sum over `/proc/PID/task/*/status`, some 20 µs per thread: read it after what must be read at an
+/// instant. Threads that ended are lost
+/// with all that they had: the sum can fall.
+///
+/// # Errors
+/// If there is no such process.
+pub fn context_switches(pid: u32) -> Result<u64, ObserveError> {
+    let failed =
+        |e: std::io::Error| ObserveError::new(format!("the context switches of process {pid}"), e);
+    let mut sum = 0_u64;
+    for thread in fs::read_dir(of(pid, "task")).map_err(failed)? {
+        // One that ended meanwhile is no error.
+        let path = thread.map_err(failed)?.path().join("status");
+        let switches = read_once(&path).map_or(0, |text| switches(&text));
+        sum = sum.saturating_add(switches);
+    }
+    Ok(sum)
+}
+
+/// Of `/proc/PID/task/TID/status`.
+fn switches(status: &str) -> u64 {
+    ["voluntary_ctxt_switches", "nonvoluntary_ctxt_switches"]
         .iter()
-        .filter(|e| e.state == TcpState::Established && e.local_address.port() == local_port)
-        .count();
-    Ok(u32::try_from(count).unwrap_or(u32::MAX))
+        .filter_map(|key| number_after(status, key))
+        .fold(0, u64::saturating_add)
+}
+
+fn of(pid: u32, file: &str) -> PathBuf {
+    PathBuf::from(format!("/proc/{pid}/{file}"))
 }
 
 #[cfg(test)]
@@ -99,22 +148,6 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_is_seen_at_its_own_port_only() {
-        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let port = listener.local_addr().unwrap().port();
-        assert_eq!(established_connections_here(port).unwrap(), 0);
-        let client = std::net::TcpStream::connect(("127.0.0.1", port)).unwrap();
-        let _accepted = listener.accept().unwrap();
-        for port in [port, client.local_addr().unwrap().port()] {
-            assert_eq!(established_connections_here(port).unwrap(), 1);
-            assert_eq!(
-                established_connections(std::process::id(), port).unwrap(),
-                1
-            );
-        }
-    }
-
-    #[test]
     fn memory_of_this_process_is_plausible() {
         let before = memory(std::process::id()).unwrap();
         let held = vec![7_u8; 32 << 20];
@@ -123,6 +156,61 @@ mod tests {
         let grown = after.anonymous_bytes.saturating_sub(before.anonymous_bytes);
         assert!(grown > 30 << 20, "{grown}");
         assert!(after.file_bytes > 0 && after.pss_bytes > 0);
+        assert!(after.peak_bytes >= before.peak_bytes && after.peak_bytes > 32 << 20);
+        drop(held);
+        let peak = memory(std::process::id()).unwrap().peak_bytes;
+        assert!(peak + (4 << 20) >= after.peak_bytes, "it stays: {peak}");
+    }
+
+    #[test]
+    fn anonymous_memory_is_the_same_by_the_cheap_way() {
+        let _held = vec![7_u8; 24 << 20];
+        let exact = memory(std::process::id()).unwrap().anonymous_bytes;
+        let cheap = anonymous_bytes(std::process::id()).unwrap();
+        // Other tests of this process come and go, and the count may be kept per core.
+        assert!(cheap > 20 << 20, "{cheap}");
+        assert!(exact.abs_diff(cheap) < 64 << 20, "{exact} {cheap}");
+        assert_eq!(anonymous_pages("765 432 404 5 0 123 0"), Some(28));
+        assert_eq!(anonymous_pages("765 4 5 5 0 123 0"), Some(0));
+        assert_eq!(anonymous_pages("765 432"), None);
+        assert_eq!(anonymous_pages("a b c"), None);
+    }
+
+    #[test]
+    fn system_time_is_the_kernels_part() {
+        let pid = std::process::id();
+        let (before, start) = (system_ns(pid).unwrap(), std::time::Instant::now());
+        // Nearly all of this is the kernel's.
+        while start.elapsed().as_millis() < 300 {
+            let _ = fs::read("/proc/self/smaps");
+        }
+        let (system, all) = (system_ns(pid).unwrap(), cpu_ns(pid).unwrap());
+        assert!(system - before >= 20_000_000, "{before} {system}");
+        assert!(system <= all, "{system} {all}");
+    }
+
+    #[test]
+    fn a_thread_that_sleeps_leaves_its_core() {
+        let pid = std::process::id();
+        let before = context_switches(pid).unwrap();
+        let own = || {
+            let status = fs::read_to_string("/proc/thread-self/status").unwrap();
+            switches(&status)
+        };
+        let own_before = own();
+        for _ in 0..20 {
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+        assert!(own() >= own_before + 20, "{own_before}");
+        // Other tests' threads that ended took theirs with them.
+        assert!(before > 0 && context_switches(pid).unwrap() >= 20);
+    }
+
+    #[test]
+    fn switches_of_both_kinds_are_summed() {
+        let status = "Name:\tx\nvoluntary_ctxt_switches:\t12\nnonvoluntary_ctxt_switches:\t3\n";
+        assert_eq!(switches(status), 15);
+        assert_eq!(switches("Name:\tx\n"), 0);
     }
 
     #[test]
@@ -130,5 +218,8 @@ mod tests {
         // Above every kernel's largest pid_max.
         assert!(cpu_ns(4_194_305).is_err());
         assert!(memory(4_194_305).is_err());
+        assert!(anonymous_bytes(4_194_305).is_err());
+        assert!(system_ns(4_194_305).is_err());
+        assert!(context_switches(4_194_305).is_err());
     }
 }
