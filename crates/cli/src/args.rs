@@ -26,6 +26,8 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Run an experiment and report it (the preset `quick` if none is named)
     Run(RunArgs),
+    /// Run known costs, and say how small a cost this machine shows
+    Calibrate(CalibrateArgs),
     /// Report a run that is on disk
     Report(ReportArgs),
     /// The load generator by itself
@@ -86,8 +88,24 @@ pub(crate) struct RunArgs {
     pub(crate) sabotage: Vec<(VariantId, meshtax_dataplane::Sabotage)>,
 }
 
-/// The real proxies' programs.
 #[derive(Debug, Args)]
+pub(crate) struct CalibrateArgs {
+    /// Time that the whole run may take, e.g. 2m [default: 1m]
+    #[arg(long, value_parser = |t: &str| value(meshtax_spec::time_limit_ns(t)))]
+    pub(crate) time: Option<u64>,
+    /// Directory of the run [default: meshtax-runs/<id>]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: Option<PathBuf>,
+    /// Seed of the order and of the arrivals [default: random]
+    #[arg(long)]
+    pub(crate) seed: Option<u64>,
+    /// Print what was found as JSON instead of the tables
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// The real proxies' programs.
+#[derive(Debug, Default, Args)]
 pub(crate) struct ProgramArgs {
     /// Envoy binary to use instead of the one on PATH, in the cache, or brought with pip
     #[arg(long, value_name = "PATH", env = "MESHTAX_ENVOY")]

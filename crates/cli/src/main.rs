@@ -18,6 +18,7 @@ use args::{Cli, Command};
 fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
         Command::Run(args) => commands::run::run(args),
+        Command::Calibrate(args) => commands::calibrate::calibrate(args),
         Command::Report(args) => commands::report::report(&args),
         Command::Load(args) => commands::load::load(&args),
         Command::Worker(args) => commands::worker::worker(&args),

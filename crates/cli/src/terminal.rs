@@ -22,12 +22,20 @@ pub(crate) fn say(text: &str) {
 }
 
 /// Columns of standard output.
-pub(crate) fn width() -> usize {
+fn width() -> usize {
     terminal_size::terminal_size_of(io::stdout())
         .map_or(DEFAULT_WIDTH, |(w, _)| usize::from(w.0).min(140))
 }
 
 /// Whether standard output may have colors: a terminal, and nobody said no (no-color.org).
-pub(crate) fn color() -> bool {
+fn color() -> bool {
     io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty())
+}
+
+/// How a report is laid out for whoever reads standard output.
+pub(crate) fn options() -> meshtax_report::TerminalOptions {
+    meshtax_report::TerminalOptions {
+        width: width(),
+        color: color(),
+    }
 }

@@ -17,6 +17,7 @@ use crate::artifacts::{Binary, digest};
 use crate::missing::{no_namespaces, refused_inside};
 use crate::protocol::{PROTOCOL_VERSION, Reply, Request, Setup, receive, send};
 use crate::sandbox::Sandbox;
+use crate::surroundings::Surroundings;
 
 /// Beyond what a request may take, the lab is taken for lost.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -45,6 +46,7 @@ pub struct LocalEngine {
 struct RunningLab {
     sandbox: Sandbox,
     replies: BufReader<UnixStream>,
+    surroundings: Surroundings,
 }
 
 impl LocalEngine {
@@ -125,7 +127,12 @@ impl Engine for LocalEngine {
             .map_err(lost)?;
         let replies = BufReader::new(sandbox.control.try_clone().map_err(lost)?);
         let rootless = sandbox.rootless;
-        self.lab = Some(RunningLab { sandbox, replies });
+        let surroundings = Surroundings::of(sandbox.pid().unsigned_abs(), &layout);
+        self.lab = Some(RunningLab {
+            sandbox,
+            replies,
+            surroundings,
+        });
         self.ask(&Request::Prepare(Setup {
             version: PROTOCOL_VERSION,
             service: experiment.service.clone(),
@@ -195,8 +202,19 @@ impl Engine for LocalEngine {
             trial: trial.clone(),
             load_point: load_point.clone(),
         };
+        let before = self.lab.as_mut().map(|lab| lab.surroundings.before());
         match self.ask(&request)? {
-            Reply::Measured { outcome, sample } => Ok(Measured { outcome, sample }),
+            Reply::Measured {
+                outcome,
+                mut sample,
+            } => {
+                if let (Some(before), Some(lab), Some(sample)) =
+                    (&before, &mut self.lab, &mut sample)
+                {
+                    lab.surroundings.add(before, sample);
+                }
+                Ok(Measured { outcome, sample })
+            }
             other => Err(unexpected(&other)),
         }
     }

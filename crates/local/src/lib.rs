@@ -10,6 +10,7 @@ mod limit_proxy;
 mod missing;
 mod protocol;
 mod sandbox;
+mod surroundings;
 mod tls;
 mod tls_wire;
 

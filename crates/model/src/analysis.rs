@@ -284,13 +284,11 @@ pub struct Resolvable {
 pub struct Calibration {
     /// [`crate::FORMAT_VERSION`].
     pub format_version: u32,
-    /// Known costs, and what was found of them.
-    pub ground_truth: Vec<GroundTruth>,
     /// How often an effect of [`Self::resolvable`]'s size is found (0.9).
     pub power: f64,
     /// The smallest effects that runs of one candidate find on this machine.
     pub resolvable: Vec<Resolvable>,
-    /// The run that it comes from.
+    /// The run that it comes from; its [`Analysis::ground_truth`] has the known costs.
     pub analysis: Analysis,
 }
 

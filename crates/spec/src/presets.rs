@@ -23,7 +23,7 @@ pub fn preset(name: &str) -> Option<&'static Preset> {
     PRESETS.iter().find(|p| p.name == name)
 }
 
-static PRESETS: [Preset; 8] = [
+static PRESETS: [Preset; 9] = [
     Preset {
         name: "quick",
         summary: "mutual TLS at its limit and an Envoy sidecar at mtls and l7, against no mesh; 2 minutes",
@@ -63,6 +63,11 @@ static PRESETS: [Preset; 8] = [
         name: "noise",
         summary: "the baseline against itself: what this machine can tell apart; 1 minute",
         yaml: include_str!("../presets/noise.yaml"),
+    },
+    Preset {
+        name: "calibrate",
+        summary: "known costs, to see that they are found again (`meshtax calibrate` says more of it); 1 minute",
+        yaml: include_str!("../presets/calibrate.yaml"),
     },
 ];
 

@@ -17,6 +17,7 @@ use crate::RunData;
 use crate::effects::{figure, is_primary};
 use crate::family::ALPHA;
 use crate::interval::{CONFIDENCE, Inference, UNITS_MIN, relative};
+use crate::points::median_of;
 use crate::trials::Trials;
 
 /// How often the effect is to be found.
@@ -37,6 +38,38 @@ pub struct Length {
     pub rounds: u32,
     /// Effects of the primary family, the one that is looked for among them.
     pub family: u32,
+}
+
+impl Length {
+    /// A run of one candidate at one load point, a block per round, at the pace of these records. `None`
+    /// with too few of them to tell.
+    #[must_use]
+    pub fn of_one_candidate(data: &RunData<'_>, time_ns: u64) -> Option<Self> {
+        /// The baseline, its control and the candidate.
+        const VARIANTS: f64 = 3.0;
+        /// p50 and p99, or throughput and CPU.
+        const FAMILY: u32 = 2;
+        let (mut in_round, mut between) = (Vec::new(), Vec::new());
+        for pair in data.trials.windows(2) {
+            let took_ms = pair[1]
+                .started_unix_ms
+                .saturating_sub(pair[0].started_unix_ms) as f64;
+            if pair[0].trial.round == pair[1].trial.round {
+                in_round.push(took_ms);
+            } else {
+                between.push(took_ms);
+            }
+        }
+        let trial_ms = median_of(in_round)?;
+        let set_up_ms = (median_of(between)? - trial_ms).max(0.0);
+        let share = VARIANTS / data.experiment.variants.len().max(1) as f64;
+        let round_ms = set_up_ms * share + trial_ms * VARIANTS;
+        (round_ms > 0.0).then(|| Self {
+            time_ns,
+            rounds: (time_ns as f64 / 1e6 / round_ms) as u32,
+            family: FAMILY,
+        })
+    }
 }
 
 /// The smallest relative effects that runs of these lengths find with [`POWER`], for every primary

@@ -11,11 +11,16 @@ use crate::terminal::say;
 
 /// Reads and understands a run.
 pub(crate) fn of_directory(path: &Path) -> Result<Analysis, Failure> {
+    Ok(meshtax_stats::analyse(&data(&read(path)?)))
+}
+
+/// Reads a run, and tells what was odd about its files.
+pub(crate) fn read(path: &Path) -> Result<RunOnDisk, Failure> {
     let run = meshtax_store::read(path).map_err(|e| Failure::new(UNREADABLE, e))?;
     for note in &run.notes {
         say(&format!("note: {note}"));
     }
-    Ok(meshtax_stats::analyse(&data(&run)))
+    Ok(run)
 }
 
 /// What the statistics need of a run on disk.

@@ -4,7 +4,6 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use meshtax_model::analysis::Analysis;
-use meshtax_report::TerminalOptions;
 
 use super::analysis;
 use crate::args::{Format, ReportArgs};
@@ -21,13 +20,7 @@ pub(crate) fn report(args: &ReportArgs) -> Outcome {
 /// The analysis in one of its forms.
 pub(crate) fn render(analysis: &Analysis, format: Format) -> String {
     match format {
-        Format::Terminal => {
-            let options = TerminalOptions {
-                width: terminal::width(),
-                color: terminal::color(),
-            };
-            meshtax_report::terminal(analysis, options)
-        }
+        Format::Terminal => meshtax_report::terminal(analysis, terminal::options()),
         Format::Html => meshtax_report::html(analysis),
         Format::Markdown => meshtax_report::markdown(analysis),
         Format::Json => meshtax_report::json(analysis),

@@ -20,6 +20,7 @@ mod probes;
 mod round;
 mod setup;
 mod trial;
+mod window;
 mod wire_probes;
 
 use std::io::{self, BufReader};

@@ -1,6 +1,5 @@
 //! One trial: load from the client's pod, and what it cost, read at the window's very edges.
 
-use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write as _};
 use std::os::unix::process::CommandExt as _;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -12,12 +11,8 @@ use meshtax_app::AppStats;
 use meshtax_load::{LoadModel, LoadSpec, Window, WorkerMessage, WorkerRequest};
 use meshtax_model::experiment::{LoadPoint, Protocol, Regime, Variant, VariantId};
 use meshtax_model::plan::PlannedTrial;
-use meshtax_model::trial::{
-    ComponentRole, ComponentUsage, InjectedTime, LoadResult, Memory, ResourceSample, TrialOutcome,
-};
-use meshtax_observe::{
-    MachineReading, cpu_ns, established_connections, memory, sleep_until_ns, speed_probe,
-};
+use meshtax_model::trial::{ComponentRole, InjectedTime, LoadResult, ResourceSample, TrialOutcome};
+use meshtax_observe::{listening_sockets, speed_probe};
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::unistd::Pid;
 
@@ -26,6 +21,7 @@ use super::component::{Component, ending, spawn_in};
 use super::network::PodNet;
 use super::round::{Instance, Round};
 use super::setup::{Lab, Pods};
+use super::window::{self, Process, Watched};
 use crate::protocol::Reply;
 
 /// Beyond warm-up, window and drain: for starting a process and opening its connections.
@@ -65,13 +61,14 @@ impl Round {
         let pods = &lab.pods[id];
         let delay_before = cost_stats(lab, &instance.variant, pods, point)?;
         let asked_before = asked(lab, pods, point);
+        let listening_before = listening(lab, instance);
         let core = lab.setup.layout.server_node.clone();
         let probe_before = speed_on(&core);
 
         let mut generator = Generator::start(lab, instance, &pods.client, trial, point)?;
-        let window = generator.window()?;
+        let announced = generator.window()?;
         let watched = self.watched(id);
-        let edges = observe_window(&watched, &window, generator.child.id());
+        let edges = window::observe(&watched, &announced, generator.child.id());
         let load = generator.result();
         // The load is over and its connections still stand. Not within the window: the kernel walks
         // its whole table of connections for this, for milliseconds.
@@ -81,7 +78,7 @@ impl Round {
         let probe_after = speed_on(&core);
 
         let instance = self.instances.get_mut(id).ok_or("the variant is gone")?;
-        let component_failures = dead_components(instance);
+        let mut component_failures = dead_components(instance);
         let load = load.map_err(|reason| with_failures(reason, &component_failures))?;
         let injected = injected(
             delay_before,
@@ -90,8 +87,14 @@ impl Round {
                 .flatten(),
         );
         let replicas = since(asked_before, asked(lab, pods, point));
-        let sample = edges?.sample(trial, &memories, &load, [probe_before, probe_after]);
+        if listening(lab, instance) != listening_before {
+            let restarted = "the service's own program was restarted: it listens anew";
+            component_failures.push(restarted.to_owned());
+        }
+        let sample = edges?.sample(&trial.id, &memories, &load, [probe_before, probe_after]);
+        let lost_evidence = lost_evidence(point, &sample, &load, proxy_connections);
         let outcome = TrialOutcome::Measured {
+            lost_evidence,
             proxy_connections,
             load: Box::new(load),
             injected,
@@ -111,21 +114,77 @@ impl Round {
                 } else {
                     ComponentRole::Idle
                 };
-                processes.push((component.pid(), component.name.clone(), role));
+                processes.push(Process {
+                    pid: component.pid(),
+                    name: component.name.clone(),
+                    role,
+                });
             }
         }
-        processes.push((std::process::id(), "harness".into(), ComponentRole::Harness));
-        let connections = self.instances.get(active).and_then(|instance| {
-            // Any process in a server's pod sees its sockets. The proxy need not be in the pod.
-            let apps = instance.components.iter().filter(|c| c.is_first_app);
-            let pids = apps.map(Component::pid).collect();
-            Some((pids, instance.blueprint.proxy_port?))
+        processes.push(Process {
+            pid: std::process::id(),
+            name: "harness".into(),
+            role: ComponentRole::Harness,
         });
+        let instance = self.instances.get(active);
+        // Any process in a server's pod sees its sockets and links. The proxy need not be in the pod.
+        let apps = instance.into_iter().flat_map(|i| &i.components);
+        let apps = apps.filter(|c| c.is_first_app).map(Component::pid);
         Watched {
             processes,
-            connections,
+            servers: apps.collect(),
+            proxy_port: instance.and_then(|i| i.blueprint.proxy_port),
         }
     }
+}
+
+/// The sockets on which the user's own program listens: what stands before it may have started it
+/// again. meshtax's application cannot come back unseen.
+fn listening(lab: &Lab, instance: &Instance) -> Vec<Vec<u64>> {
+    /// Asking costs milliseconds for each pod.
+    const PODS: usize = 8;
+    let Some(program) = &lab.setup.service.program else {
+        return Vec::new();
+    };
+    let apps = instance.components.iter().filter(|c| c.is_first_app);
+    apps.take(PODS)
+        .map(|app| listening_sockets(app.pid(), program.port).unwrap_or_default())
+        .collect()
+}
+
+/// What a trial itself shows of its path, besides the probes at the round's begin: that the proxies
+/// were at work, and had connections to each other.
+fn lost_evidence(
+    point: &LoadPoint,
+    sample: &ResourceSample,
+    load: &LoadResult,
+    proxy_connections: Option<u32>,
+) -> Vec<String> {
+    /// No proxy passes a request on in less CPU.
+    const AT_WORK_NS: u64 = 300;
+    let mut lost = Vec::new();
+    for (role, name) in [
+        (ComponentRole::ClientProxy, "client's proxy"),
+        (ComponentRole::ServerProxy, "server's proxy"),
+        (ComponentRole::Waypoint, "waypoint"),
+    ] {
+        let of_role: Vec<u64> = sample
+            .components
+            .iter()
+            .filter(|component| component.role == role)
+            .map(|component| component.cpu_ns)
+            .collect();
+        let used_ns: u64 = of_role.iter().sum();
+        if !of_role.is_empty() && used_ns < load.completed.saturating_mul(AT_WORK_NS) {
+            lost.push(format!("the {name} did nothing for these requests"));
+        }
+    }
+    // With connections that end, none need be there just now.
+    if point.requests_per_connection.is_none() && load.completed > 0 && proxy_connections == Some(0)
+    {
+        lost.push("there is no connection between the proxies".to_owned());
+    }
+    lost
 }
 
 fn with_failures(reason: String, failures: &[String]) -> String {
@@ -141,115 +200,6 @@ fn dead_components(instance: &mut Instance) -> Vec<String> {
         .iter_mut()
         .filter_map(Component::failure)
         .collect()
-}
-
-/// What is read at the window's edges.
-struct Watched {
-    processes: Vec<(u32, String, ComponentRole)>,
-    /// A process in each server's pod, and the proxies' port for other proxies.
-    connections: Option<(Vec<u32>, u16)>,
-}
-
-impl Watched {
-    fn connections(&self) -> Option<u32> {
-        let (pids, port) = self.connections.as_ref()?;
-        let counts = pids
-            .iter()
-            .map(|pid| established_connections(*pid, *port).ok());
-        counts.sum()
-    }
-
-    /// Of the measured variant's own processes, by process id.
-    fn memories(&self) -> BTreeMap<u32, Memory> {
-        self.processes
-            .iter()
-            .filter(|(_, _, role)| !matches!(role, ComponentRole::Idle | ComponentRole::Harness))
-            .filter_map(|(pid, ..)| Some((*pid, memory(*pid).ok()?)))
-            .collect()
-    }
-}
-
-/// Both readings of a window.
-struct Edges {
-    processes: Vec<(u32, String, ComponentRole)>,
-    cpu_before: Vec<Option<u64>>,
-    cpu_after: Vec<Option<u64>>,
-    machine_before: MachineReading,
-    machine_after: MachineReading,
-    generator: u32,
-}
-
-fn observe_window(watched: &Watched, window: &Window, generator: u32) -> Result<Edges, String> {
-    let read = |watched: &Watched| -> Vec<Option<u64>> {
-        watched
-            .processes
-            .iter()
-            .map(|(pid, ..)| cpu_ns(*pid).ok())
-            .collect()
-    };
-    let machine = || MachineReading::now().map_err(|e| e.to_string());
-    sleep_until_ns(window.start_monotonic_ns);
-    let machine_before = machine()?;
-    let cpu_before = read(watched);
-    sleep_until_ns(window.end_monotonic_ns);
-    let machine_after = machine()?;
-    let cpu_after = read(watched);
-    Ok(Edges {
-        processes: watched.processes.clone(),
-        cpu_before,
-        cpu_after,
-        machine_before,
-        machine_after,
-        generator,
-    })
-}
-
-impl Edges {
-    fn sample(
-        &self,
-        trial: &PlannedTrial,
-        memories: &BTreeMap<u32, Memory>,
-        load: &LoadResult,
-        probes: [u64; 2],
-    ) -> ResourceSample {
-        let mut components = Vec::new();
-        let mut idle = ComponentUsage {
-            name: "idle".into(),
-            role: ComponentRole::Idle,
-            cpu_ns: 0,
-            memory: None,
-        };
-        for (index, (pid, name, role)) in self.processes.iter().enumerate() {
-            let (Some(before), Some(after)) = (self.cpu_before[index], self.cpu_after[index])
-            else {
-                continue;
-            };
-            let used = after.saturating_sub(before);
-            if *role == ComponentRole::Idle {
-                idle.cpu_ns += used;
-                continue;
-            }
-            components.push(ComponentUsage {
-                name: name.clone(),
-                role: *role,
-                cpu_ns: used,
-                memory: memories.get(pid).copied(),
-            });
-        }
-        components.push(ComponentUsage {
-            name: format!("generator {}", self.generator),
-            role: ComponentRole::Generator,
-            cpu_ns: load.audit.cpu_ns,
-            memory: None,
-        });
-        components.push(idle);
-        ResourceSample {
-            trial: trial.id.clone(),
-            components,
-            machine: self.machine_after.since(&self.machine_before),
-            speed_probe_ns: Some(probes),
-        }
-    }
 }
 
 /// The speed of the core on which the system under test runs.

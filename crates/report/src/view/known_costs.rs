@@ -100,7 +100,7 @@ fn row(source: Source<'_>, truth: &GroundTruth) -> Vec<Cell> {
 
 /// How many known costs lie in their intervals.
 pub(crate) fn lead(calibration: &Calibration) -> String {
-    let truths = &calibration.ground_truth;
+    let truths = &calibration.analysis.ground_truth;
     let known: Vec<bool> = truths.iter().filter_map(GroundTruth::is_covered).collect();
     if known.is_empty() {
         return "No known cost has an interval".to_owned();
