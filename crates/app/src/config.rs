@@ -34,7 +34,7 @@ pub struct AppConfig {
     pub grpc_echo: bool,
     /// Spin this long before each answer, from when the request was read, in nanoseconds.
     pub delay_ns: u64,
-    /// For this share of the requests, 0 to 1.
+    /// For this share of the requests, 0 to 1; below 1 it is waited for, and holds up no others.
     pub delay_share: f64,
     /// Wait before each answer, for a time of its own; other requests go on meanwhile.
     pub wait: Option<Wait>,

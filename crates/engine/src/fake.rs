@@ -21,7 +21,7 @@ use meshtax_model::trial::{
 use rand_pcg::Pcg64;
 use rand_pcg::rand_core::Rng as _;
 
-use crate::{Clock, Engine, EngineError, Measured, VariantStart};
+use crate::{Clock, Engine, EngineError, Measured, RoundEnd, VariantStart};
 
 const CORES: u32 = 2;
 const BASE_NS: f64 = 100_000.0;
@@ -59,6 +59,8 @@ pub enum Fault {
     VariantFails(VariantId, u32),
     /// A variant's evidence fails in this round.
     ProbeFails(VariantId, u32),
+    /// A variant's evidence is lost by the end of this round.
+    ProofLost(VariantId, u32),
     /// The environment is lost when this round starts.
     LostAtStart(u32),
     /// A trial gives no figure.
@@ -93,6 +95,7 @@ pub struct FakeEngine {
     pub trial_noise: f64,
     /// What was called, in order.
     pub calls: Vec<String>,
+    round: u32,
     variants: Vec<Variant>,
     experiment: Option<Experiment>,
 }
@@ -111,6 +114,7 @@ impl FakeEngine {
             round_noise: 0.01,
             trial_noise: 0.01,
             calls: Vec::new(),
+            round: 0,
             variants: Vec::new(),
             experiment: None,
         }
@@ -188,6 +192,7 @@ impl Engine for FakeEngine {
                 "scripted: the environment is gone".to_owned(),
             ));
         }
+        self.round = round;
         self.variants = variants.to_vec();
         Ok(variants.iter().map(|v| self.start(round, v)).collect())
     }
@@ -244,11 +249,20 @@ impl Engine for FakeEngine {
         })
     }
 
-    fn end_round(&mut self) -> Result<Vec<String>, EngineError> {
+    fn end_round(&mut self, prove: bool) -> Result<RoundEnd, EngineError> {
         self.calls.push("end".to_owned());
         self.clock.advance(self.end_ns);
         self.variants.clear();
-        Ok(Vec::new())
+        let lost = |fault: &Fault| match fault {
+            Fault::ProofLost(variant, round) if prove && *round == self.round => {
+                Some((variant.clone(), "scripted: not as promised".to_owned()))
+            }
+            _ => None,
+        };
+        Ok(RoundEnd {
+            died: Vec::new(),
+            lost: self.faults.iter().filter_map(lost).collect(),
+        })
     }
 
     fn teardown(&mut self) -> Vec<String> {

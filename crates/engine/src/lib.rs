@@ -50,6 +50,15 @@ pub struct VariantStart {
     pub failure: Option<String>,
 }
 
+/// How a round ended.
+#[derive(Clone, Debug, Default)]
+pub struct RoundEnd {
+    /// Processes that had died by themselves, each with how.
+    pub died: Vec<String>,
+    /// Variants that were no longer what the probes had seen at the round's start, with what was lost.
+    pub lost: Vec<(VariantId, String)>,
+}
+
 /// What an engine gives for a trial.
 #[derive(Clone, Debug)]
 pub struct Measured {
@@ -92,11 +101,12 @@ pub trait Engine {
         load_point: &LoadPoint,
     ) -> Result<Measured, EngineError>;
 
-    /// Ends the round's processes. Returns those that had died by themselves, each with how.
+    /// Ends the round's processes. With `prove`, each variant is proven once more before: what its
+    /// trials measured is only what its name says if it still is.
     ///
     /// # Errors
     /// If the environment itself broke.
-    fn end_round(&mut self) -> Result<Vec<String>, EngineError>;
+    fn end_round(&mut self, prove: bool) -> Result<RoundEnd, EngineError>;
 
     /// Takes everything down. Returns what could not be removed; empty is good.
     fn teardown(&mut self) -> Vec<String>;

@@ -84,7 +84,7 @@ fn baseline_p50_ns(run: &mut Run<'_>) -> Result<f64, Stop> {
     }
     run.heed_interruption()?;
     run.round_open = false;
-    run.engine.end_round()?;
+    run.engine.end_round(false)?;
     merged
         .quantile_interpolated_ns(0.5)
         .ok_or_else(|| failed("no request was answered"))

@@ -10,7 +10,7 @@ use meshtax_model::plan::{Block, PlannedTrial};
 use meshtax_model::trial::{TrialOutcome, TrialRecord};
 
 use crate::pace::{Pace, Position};
-use crate::{Clock, Engine, EngineError, Sink, SinkError, VariantStart, pilot};
+use crate::{Clock, Engine, EngineError, RoundEnd, Sink, SinkError, VariantStart, pilot};
 
 /// Rounds in a row without a baseline after which a run gives up.
 const MOST_ROUNDS_WITHOUT_BASELINE: u32 = 3;
@@ -189,9 +189,18 @@ impl Run<'_> {
         let absent = self.start_round(round)?;
         self.pace.setup_took(self.elapsed_ns() - before);
         if self.baselines_are_up(round, &absent)? {
-            self.blocks(round, &absent)?;
+            let measured = self.blocks(round, &absent);
+            // Enough is known: the round ends as any other does.
+            if !matches!(
+                measured,
+                Ok(()) | Err(Stop::Ended(Ending::PrecisionReached))
+            ) {
+                return measured;
+            }
+            self.end_round(round)?;
+            return measured;
         }
-        self.end_round()
+        self.end_round(round)
     }
 
     /// Brings the round's variants up. Returns those that are not measured in it.
@@ -380,11 +389,25 @@ impl Run<'_> {
         Ok(())
     }
 
-    fn end_round(&mut self) -> Result<(), Stop> {
+    fn end_round(&mut self, round: u32) -> Result<(), Stop> {
         let before = self.elapsed_ns();
         self.round_open = false;
-        for what in self.engine.end_round()? {
+        let RoundEnd { died, lost } = self.engine.end_round(true)?;
+        for what in died {
             self.say(Event::ComponentDied { what });
+        }
+        for (variant, what) in lost {
+            let failure = VariantFailure {
+                variant,
+                round,
+                reason: format!("at the round's end it was no longer what was proven: {what}"),
+            };
+            self.say(Event::VariantFailed {
+                variant: failure.variant.clone(),
+                round,
+                reason: failure.reason.clone(),
+            });
+            self.sink.variant_failed(&failure)?;
         }
         self.pace.end_took(self.elapsed_ns() - before);
         Ok(())
@@ -395,7 +418,7 @@ impl Run<'_> {
         let (ending, mut problem) = self.judge(stop);
         if self.round_open && !matches!(problem, Some(RunError::Engine(_))) {
             // Teardown comes next and reports what is left.
-            let _ = self.engine.end_round();
+            let _ = self.engine.end_round(false);
         }
         let leftovers = self.engine.teardown();
         if self.sink_open && !matches!(problem, Some(RunError::Sink(_))) {

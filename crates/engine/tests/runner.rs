@@ -186,7 +186,9 @@ fn a_whole_run_uses_its_time_and_not_more() {
 
 #[test]
 fn every_step_comes_in_its_order() {
-    let ran = Setup::new("noise", []).run();
+    let mut setup = Setup::new("noise", []);
+    setup.experiment.design.blocks_per_round = 4;
+    let ran = setup.run();
     let blocks = (1..=4)
         .flat_map(|block| (1..=2).map(move |position| format!("trial r1b{block}t0{position}")));
     let mut expected = vec!["prepare".to_owned(), "start 1: none none-again".to_owned()];
@@ -198,6 +200,22 @@ fn every_step_comes_in_its_order() {
         ["prepared", "evidence", "evidence", "trial"]
     );
     assert_eq!(ran.events.last(), Some(&Event::Finished));
+}
+
+#[test]
+fn what_was_lost_by_a_rounds_end_is_on_record_and_the_run_goes_on() {
+    let lost = Fault::ProofLost(VariantId("limit-mtls".into()), 2);
+    let ran = Setup::new("quick", [lost]).run();
+    let on_record: Vec<(u32, &str)> = ran
+        .sink
+        .failures
+        .iter()
+        .map(|failure| (failure.round, failure.variant.0.as_str()))
+        .collect();
+    assert_eq!(on_record, [(2, "limit-mtls")]);
+    let later = ran.sink.trials.iter().filter(|t| t.trial.round == 3);
+    assert!(later.into_iter().any(|t| t.trial.variant.0 == "limit-mtls"));
+    assert_eq!(ran.outcome.ending, Ending::TimeUsed);
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use meshtax_dataplane::{DATA_PLANES, DataPlane, Program, Sabotage, find};
-use meshtax_engine::{Engine, EngineError, Measured, VariantStart};
+use meshtax_engine::{Engine, EngineError, Measured, RoundEnd, VariantStart};
 use meshtax_model::environment::{Artifact, CpuLayout, Environment};
 use meshtax_model::experiment::{Experiment, LoadPoint, Variant, VariantId};
 use meshtax_model::plan::PlannedTrial;
@@ -219,9 +219,9 @@ impl Engine for LocalEngine {
         }
     }
 
-    fn end_round(&mut self) -> Result<Vec<String>, EngineError> {
-        match self.ask(&Request::EndRound)? {
-            Reply::RoundEnded { died } => Ok(died),
+    fn end_round(&mut self, prove: bool) -> Result<RoundEnd, EngineError> {
+        match self.ask(&Request::EndRound { prove })? {
+            Reply::RoundEnded { died, lost } => Ok(RoundEnd { died, lost }),
             other => Err(unexpected(&other)),
         }
     }

@@ -27,8 +27,8 @@ pub(crate) enum Request {
         trial: PlannedTrial,
         load_point: LoadPoint,
     },
-    /// End the round's processes.
-    EndRound,
+    /// End the round's processes, after proving them once more if that is asked for.
+    EndRound { prove: bool },
 }
 
 /// All that the lab must know before the first round.
@@ -67,7 +67,11 @@ pub(crate) enum Reply {
         sample: Option<ResourceSample>,
     },
     /// All processes of the round are gone; these had died before.
-    RoundEnded { died: Vec<String> },
+    RoundEnded {
+        died: Vec<String>,
+        /// Variants that were no longer what was proven, with what was lost.
+        lost: Vec<(VariantId, String)>,
+    },
 }
 
 /// How one variant's start went.

@@ -2,7 +2,7 @@
 
 use meshtax_model::environment::CpuLayout;
 use meshtax_model::trial::ResourceSample;
-use meshtax_observe::{BpfClock, Look, Others, Ours, Throttling, frequency_khz};
+use meshtax_observe::{BpfClock, Look, Others, Ours, Throttling, frequency_khz, monotonic_ns};
 
 /// Other programs in a trial that are written down, the busiest first.
 const NAMED: usize = 10;
@@ -21,6 +21,7 @@ pub(crate) struct Before {
     look: Option<Look>,
     throttling: Option<Throttling>,
     bpf_ns: Option<u64>,
+    at_ns: u64,
 }
 
 impl Surroundings {
@@ -49,6 +50,7 @@ impl Surroundings {
         Before {
             bpf_ns: self.bpf.as_mut().and_then(BpfClock::run_time_ns),
             throttling: Throttling::now(),
+            at_ns: monotonic_ns(),
             look: self.others.look(),
         }
     }
@@ -60,6 +62,7 @@ impl Surroundings {
             let (mut others, kernel_threads_ns) = now.since(then);
             others.truncate(NAMED);
             sample.others = Some(others);
+            sample.looked_ns = monotonic_ns().saturating_sub(before.at_ns);
             machine.kernel_threads_ns = kernel_threads_ns;
         }
         machine.throttled_ns = Throttling::now()

@@ -72,9 +72,9 @@ pub enum Inject {
     /// As [`Inject::DelayNs`], as a share of the baseline's p50 response latency at the
     /// first steady load point, measured before the first round (0.15 is 15 %).
     DelayShareOfP50(f64),
-    /// The server spins this long for some requests, at random; the others are as they were.
+    /// The server waits this long with some answers, at random; the others are as they were.
     DelaySome {
-        /// For how long, in nanoseconds.
+        /// For how long at the least, in nanoseconds: timers wake late.
         delay_ns: u64,
         /// For which share of the requests, 0 to 1.
         share: f64,

@@ -461,6 +461,10 @@ pub struct ResourceSample {
     /// cannot be seen.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub others: Option<Vec<OtherProcess>>,
+    /// The time from the look before the trial to the one after it, in nanoseconds: what others used,
+    /// they used in it.
+    #[serde(default)]
+    pub looked_ns: u64,
     /// What passed the pods' links.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub links: Vec<LinkUsage>,
@@ -479,6 +483,7 @@ impl ResourceSample {
             machine: MachineUsage::default(),
             speed_probe_ns: None,
             others: None,
+            looked_ns: 0,
             links: Vec::new(),
             series: Series::default(),
         }

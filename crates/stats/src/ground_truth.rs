@@ -38,15 +38,19 @@ pub(crate) fn ground_truth(trials: &Trials<'_>, analysis: &Analysis) -> Vec<Grou
     all
 }
 
-/// What a known cost changes by how much. A delay of some requests leaves the 90th percentile where it
-/// was, and its mean is known; what it does to the tail depends on who waits behind it.
+/// What a known cost changes by how much. Of a delay of some requests the mean is known.
 fn truths(inject: Inject, asked: &LoadPoint, found: &Point) -> Vec<(Metric, f64)> {
     match inject {
         Inject::DelayNs(_) | Inject::DelayShareOfP50(_) if asked.is_steady() => {
             let spun = found.injected_ns.into_iter();
             spun.map(|ns| (Metric::ResponseP50, ns)).collect()
         }
-        Inject::DelaySome { .. } if asked.is_steady() => vec![(Metric::ResponseP90, 0.0)],
+        Inject::DelaySome { share, .. } if asked.is_steady() => {
+            let waited = found.injected_ns.into_iter();
+            waited
+                .map(|ns| (Metric::ResponseMean, ns * share))
+                .collect()
+        }
         Inject::BurnSteps(_) => {
             let used = found.injected_ns.into_iter();
             used.map(|ns| (Metric::CpuPerRequest, ns)).collect()

@@ -48,7 +48,7 @@ pub(crate) fn facts(trials: &Trials<'_>) -> NoiseFacts {
         steal_share: share(|machine| Some(machine.steal_ns)).map(|s| s / f64::from(cores)),
         throttled_share: share(|machine| machine.throttled_ns),
         memory_pressure_share: share(|machine| machine.memory_pressure_ns),
-        others: others(&samples, wall_ns),
+        others: others(&samples),
         speed: speed(&samples),
         frequency_khz: frequency(&samples),
         instances: instances(trials),
@@ -62,16 +62,18 @@ fn sum(samples: &[&ResourceSample], figure: impl Fn(&MachineUsage) -> Option<u64
     figures.sum()
 }
 
-fn others(samples: &[&ResourceSample], wall_ns: f64) -> Option<Vec<(String, f64)>> {
+fn others(samples: &[&ResourceSample]) -> Option<Vec<(String, f64)>> {
     let mut by_name: BTreeMap<&str, f64> = BTreeMap::new();
+    let mut looked_ns = 0.0;
     for sample in samples {
+        looked_ns += sample.looked_ns.max(sample.machine.wall_ns) as f64;
         for other in sample.others.as_ref()? {
             *by_name.entry(&other.name).or_default() += other.cpu_ns as f64;
         }
     }
     let shares = by_name.into_iter().filter(|(_, ns)| *ns > 0.0);
     let mut shares: Vec<(String, f64)> = shares
-        .map(|(name, ns)| (name.to_owned(), ns / wall_ns.max(1.0)))
+        .map(|(name, ns)| (name.to_owned(), ns / looked_ns.max(1.0)))
         .collect();
     shares.sort_by(|a, b| b.1.total_cmp(&a.1));
     shares.truncate(NAMED);

@@ -121,6 +121,8 @@ impl<'a> Trials<'a> {
             Some(reason::REPEATED)
         } else if failed_probe {
             Some(reason::NOT_PROVEN)
+        } else if self.was_lost(&planned.variant, planned.round) {
+            Some(reason::EVIDENCE_LOST)
         } else {
             let sample = samples.get(&planned.id).copied();
             validity::check(record, point).or_else(|| validity::disturbed(sample?))
@@ -156,6 +158,12 @@ impl<'a> Trials<'a> {
                 *cell.invalid.entry(why.to_owned()).or_default() += 1;
             }
         }
+    }
+
+    /// A round in which a variant was measured has a failure on record only if the proof was lost in it.
+    fn was_lost(&self, variant: &VariantId, round: u32) -> bool {
+        let mut failures = self.data.failures.iter();
+        failures.any(|failure| failure.variant == *variant && failure.round == round)
     }
 
     pub(crate) fn cell(&self, variant: &VariantId, point: &LoadPointId) -> &Cell<'a> {

@@ -30,8 +30,8 @@ pub const THROTTLED_SHARE_MAX: f64 = 0.01;
 /// Time that the hypervisor gave to others, as a share of the machine's.
 pub const STEAL_SHARE_MAX: f64 = 0.10;
 
-/// What programs that have no part in the run used, as a share of one core. They are read just before
-/// the trial and just after it, so that a trial of half a second may see a little more than its own.
+/// What programs that have no part in the run used of the cores that it measures on, as a share of one
+/// core, from just before the trial to just after it.
 pub const OTHERS_SHARE_MAX: f64 = 0.25;
 
 /// Growth of a component's own memory within the window, as a share of what it had...
@@ -152,7 +152,11 @@ fn used_by_others(sample: &ResourceSample) -> bool {
     };
     let used = others.iter().map(|other| other.cpu_ns);
     let used = used.fold(0, u64::saturating_add);
-    exceeds(used, machine.wall_ns, OTHERS_SHARE_MAX)
+    exceeds(
+        used,
+        sample.looked_ns.max(machine.wall_ns),
+        OTHERS_SHARE_MAX,
+    )
 }
 
 fn growing(sample: &ResourceSample) -> bool {

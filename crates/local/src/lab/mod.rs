@@ -117,12 +117,15 @@ impl Server {
                 Some(round) => round.measure(lab, &trial, &load_point),
                 None => out_of_order("a trial outside a round"),
             },
-            (Request::EndRound, Some(_)) => {
-                let died = self
-                    .round
-                    .take()
-                    .map_or(Vec::new(), |mut round| round.died());
-                Reply::RoundEnded { died }
+            (Request::EndRound { prove }, Some(lab)) => {
+                let (mut died, mut lost) = (Vec::new(), Vec::new());
+                if let Some(mut round) = self.round.take() {
+                    died = round.died();
+                    if prove {
+                        lost = round.lost(lab);
+                    }
+                }
+                Reply::RoundEnded { died, lost }
             }
             (_, None) => out_of_order("a request before the lab was prepared"),
         }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use meshtax_app::Echo;
 use meshtax_control_plane::SharedAuthority;
 use meshtax_dataplane::{ALLOWED_PATH, Blueprint, ECHO_PATH, Probe, Site};
-use meshtax_model::evidence::{Evidence, Features, ProbeResult, probe as names};
+use meshtax_model::evidence::{Evidence, Features, ProbeResult, WireEvidence, probe as names};
 use meshtax_model::experiment::VariantId;
 use meshtax_model::trial::ComponentRole;
 
@@ -78,6 +78,76 @@ pub(crate) fn run_active(subject: &mut Subject<'_>, identities: &Identities<'_>)
     Active { results, features }
 }
 
+/// Whether a probe is made again when a round ends. Not those that need new connections between the
+/// proxies, which keep theirs, nor those of further ports and of features: what carries and refuses at
+/// the first port is the same configuration.
+fn is_made_again(probe: &Probe) -> bool {
+    !matches!(
+        probe,
+        Probe::Handshake
+            | Probe::BehindTheWaypoint { .. }
+            | Probe::Carries { .. }
+            | Probe::AroundTheWaypoint { .. }
+    )
+}
+
+/// As [`run_active`], of what is looked at again when a round ends.
+pub(crate) fn run_again(subject: &mut Subject<'_>, identities: &Identities<'_>) -> Active {
+    let mut probes = subject.blueprint.probes.clone();
+    probes.retain(is_made_again);
+    let results = probes
+        .iter()
+        .map(|probe| active_probe(subject, identities, probe))
+        .collect();
+    Active {
+        results,
+        features: None,
+    }
+}
+
+/// What failed of [`run_again`] and on the wire since.
+pub(crate) fn failed_again(
+    subject: &Subject<'_>,
+    active: Active,
+    captured: Option<&Captured>,
+) -> Vec<String> {
+    let mut probes = subject.blueprint.probes.clone();
+    probes.retain(is_made_again);
+    let seen = captured.map(|captured| on_all_hops(subject, captured));
+    let judged = probes.iter().zip(active.results);
+    judged
+        .filter_map(|(probe, result)| {
+            result.or_else(|| {
+                let (wire, around) = seen.as_ref()?;
+                let hops = Hops {
+                    around: around.clone(),
+                    behind: None,
+                    wire,
+                };
+                wire_probe(subject, probe, &hops)
+            })
+        })
+        .filter(|result| !result.passed)
+        .map(|result| format!("{}: {}", result.probe, result.seen))
+        .collect()
+}
+
+/// What passed from the client, and of a variant with a waypoint what went around it.
+fn on_all_hops(subject: &Subject<'_>, captured: &Captured) -> (WireEvidence, Option<WireEvidence>) {
+    let servers: Vec<Ipv4Addr> = subject.site.servers().map(|pod| pod.address).collect();
+    let (client, waypoint) = (subject.site.client.address, subject.site.waypoint.address);
+    let canary = subject.canary.as_bytes();
+    if subject.blueprint.waypoint.is_none() {
+        return (captured.between(client, &servers, canary), None);
+    }
+    // Whatever goes from the client to a server is seen too, and is not at the expected port.
+    let all = [&[waypoint], &servers[..]].concat();
+    (
+        captured.between(client, &all, canary),
+        Some(captured.between(client, &servers, canary)),
+    )
+}
+
 /// A request through the whole path, as the application received it.
 pub(crate) fn echo(subject: &Subject<'_>) -> Result<Echo, String> {
     let request = Ask::get(ECHO_PATH);
@@ -100,16 +170,11 @@ pub(crate) fn conclude(
 ) -> Evidence {
     let Active { results, features } = active;
     let servers: Vec<Ipv4Addr> = subject.site.servers().map(|pod| pod.address).collect();
-    let (client, waypoint) = (subject.site.client.address, subject.site.waypoint.address);
+    let waypoint = subject.site.waypoint.address;
     let canary = subject.canary.as_bytes();
-    let has_waypoint = subject.blueprint.waypoint.is_some();
-    let wire = match has_waypoint {
-        // Whatever goes from the client to a server is seen too, and is not at the expected port.
-        true => captured.between(client, &[&[waypoint], &servers[..]].concat(), canary),
-        false => captured.between(client, &servers, canary),
-    };
+    let (wire, around) = on_all_hops(subject, captured);
     let hops = Hops {
-        around: has_waypoint.then(|| captured.between(client, &servers, canary)),
+        around,
         behind: behind.map(|captured| captured.between(waypoint, &servers, canary)),
         wire: &wire,
     };

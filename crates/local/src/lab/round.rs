@@ -119,6 +119,40 @@ impl Round {
     }
 }
 
+impl Round {
+    /// Proves all once more. Returns the variants that are no longer what they were, with what was lost.
+    /// A dead component is told apart from this.
+    pub(crate) fn lost(&mut self, lab: &Lab) -> Vec<(VariantId, String)> {
+        let capture = start_capture(lab);
+        let mut checked = Vec::new();
+        for (id, instance) in &mut self.instances {
+            if instance
+                .components
+                .iter_mut()
+                .any(|c| c.failure().is_some())
+            {
+                continue;
+            }
+            let (mut subject, identities) = subject(lab, instance);
+            checked.push((id.clone(), probes::run_again(&mut subject, &identities)));
+        }
+        // Without a capture the wire is not judged again; it was when the round began.
+        let captured = capture.and_then(Capture::finish).ok();
+        let mut lost = Vec::new();
+        for (id, active) in checked {
+            let Some(instance) = self.instances.get_mut(&id) else {
+                continue;
+            };
+            let (subject, _) = subject(lab, instance);
+            let failed = probes::failed_again(&subject, active, captured.as_ref());
+            if !failed.is_empty() {
+                lost.push((id, failed.join("; ")));
+            }
+        }
+        lost
+    }
+}
+
 fn start_capture(lab: &Lab) -> io::Result<Capture> {
     lab.network
         .capture_point()
