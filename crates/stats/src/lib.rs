@@ -41,6 +41,7 @@ pub mod pairing;
 mod points;
 pub mod saturation;
 pub mod signed_rank;
+pub mod stopping;
 pub mod tails;
 mod trials;
 pub mod validity;
@@ -88,5 +89,5 @@ pub fn analyse(data: &RunData<'_>) -> Analysis {
 /// width itself is an estimate. A variant that was left out in all rounds is not waited for.
 #[must_use]
 pub fn precision_reached(data: &RunData<'_>, half_width: f64) -> bool {
-    analyse::precision_reached(&analyse(data), half_width)
+    stopping::precision_reached(data, half_width)
 }
