@@ -4,7 +4,7 @@
 //! # Which of the two, and why
 //!
 //! One rule was fixed before any data: choosing per effect what comes out narrower does not
-//! keep its confidence. Simulated with `examples/coverage.rs` (40,000 runs per line): round
+//! keep its confidence. Simulated with `examples/coverage/choices.rs` (40,000 runs per line): round
 //! means with a standard deviation of 1, "contaminated" meaning five times that in one round
 //! of ten; power against an effect of 1.5, "Holm" as the first step of a family of four.
 //!

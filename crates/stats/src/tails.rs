@@ -6,7 +6,7 @@
 //! the groups, so that processes that differ from round to round are part of it).
 //!
 //! Leaving out single observations fails for quantiles; leaving out groups of thousands of
-//! requests does not. Simulated with `examples/coverage.rs` (1,500 runs per line): skewed
+//! requests does not. Simulated with `examples/coverage/choices.rs` (1,500 runs per line): skewed
 //! latencies, trials that differ by 4 % and processes that differ by 1 %, a slow spell in one
 //! trial of five, 95 % intervals of the p99's difference between two baselines and a third arm:
 //!

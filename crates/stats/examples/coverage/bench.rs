@@ -1,23 +1,15 @@
 //! The bench: thousands of whole experiments per setting through the real analysis.
 
-use meshtax_model::event::Ending;
-use meshtax_stats::pairing::BlockKey;
-use meshtax_stats::{analyse, precision_reached};
-
-use crate::noise::Noise;
 use crate::pool;
-use crate::records::{Records, experiment};
-use crate::replay::{CANDIDATES, Pool, Replay};
+use crate::replay::{CANDIDATES, Pool};
 use crate::score::{COVERS_MIN, FALSE_MAX, Figure, Score, WIDTH_MAX, WILSON_MIN};
-use crate::synthetic::{BOTH_POINTS, Cost, Simulation};
+use crate::setting::{Setting, score_part};
+use crate::synthetic::{BOTH_POINTS, Cost};
 
 const EXPERIMENTS: u32 = 2_000;
 
-/// In every so many experiments, widths are held against Student's.
-const WIDTHS_EVERY: u32 = 4;
-
 /// None at all, a share of everything, and a delay.
-const MIXED: [Cost; 3] = [
+static MIXED: [Cost; 3] = [
     Cost::none("nothing"),
     Cost {
         name: "share",
@@ -33,81 +25,11 @@ const MIXED: [Cost; 3] = [
     },
 ];
 
-const NOTHING: [Cost; 3] = [
+static NOTHING: [Cost; 3] = [
     Cost::none("nothing"),
     Cost::none("nothing-2"),
     Cost::none("nothing-3"),
 ];
-
-/// How an experiment is made, and when it ends.
-pub(crate) struct Setting {
-    pub(crate) name: &'static str,
-    pub(crate) candidates: &'static [Cost],
-    pub(crate) points: &'static [usize],
-    pub(crate) requests: usize,
-    /// The most rounds, or all of them.
-    pub(crate) rounds: u32,
-    pub(crate) blocks: u32,
-    /// The half width at which it ends.
-    pub(crate) precision: Option<f64>,
-}
-
-/// Measures one experiment, until its end or until it is precise enough.
-fn measure(
-    setting: &Setting,
-    records: &mut Records,
-    mut block: impl FnMut(BlockKey, &mut Records),
-) {
-    records.clear();
-    for round in 1..=setting.rounds {
-        for number in 1..=setting.blocks {
-            let key = BlockKey {
-                round,
-                block: number,
-            };
-            block(key, records);
-            let enough = |half_width| precision_reached(&records.data(), half_width);
-            if setting.precision.is_some_and(enough) {
-                records.ending = Ending::PrecisionReached;
-                return;
-            }
-        }
-    }
-}
-
-/// Experiments `from`, `from + step` and so on of a setting.
-pub(crate) fn score_part(
-    setting: &Setting,
-    number: u64,
-    pool: Option<&Pool>,
-    indices: impl Iterator<Item = u32>,
-) -> Score {
-    let names: Vec<&str> = setting.candidates.iter().map(|cost| cost.name).collect();
-    let mut asked = experiment(&names);
-    asked.load_points = setting
-        .points
-        .iter()
-        .map(|point| asked.load_points[*point].clone())
-        .collect();
-    let mut records = Records::new(asked);
-    let mut score = Score::default();
-    for index in indices {
-        let noise = Noise::of_experiment(number, index);
-        if let Some(pool) = pool {
-            let mut replay = Replay::new(pool, noise, setting.rounds);
-            measure(setting, &mut records, |key, into| replay.block(key, into));
-        } else {
-            let (candidates, points) = (setting.candidates, setting.points);
-            let mut machine = Simulation::new(noise, candidates, points, setting.requests);
-            measure(setting, &mut records, |key, into| machine.block(key, into));
-        }
-        let analysis = analyse(&records.data());
-        score.stopped += u32::from(records.ending == Ending::PrecisionReached);
-        let widths = index.is_multiple_of(WIDTHS_EVERY);
-        score.take(&analysis, setting.candidates, &records, widths);
-    }
-    score
-}
 
 /// All experiments of a setting, on two threads.
 fn score(setting: &Setting, number: u64, pool: Option<&Pool>) -> Score {
@@ -180,7 +102,7 @@ fn print(setting: &Setting, score: &Score) -> bool {
 
 /// Whole experiments on the made-up machine.
 pub(crate) fn synthetic() -> bool {
-    let fixed = |name, candidates, rounds, blocks| Setting {
+    let fixed = |name, candidates: &'static [Cost], rounds, blocks| Setting {
         name,
         candidates,
         points: &BOTH_POINTS,
@@ -189,19 +111,22 @@ pub(crate) fn synthetic() -> bool {
         blocks,
         precision: None,
     };
-    let until = |name, candidates, blocks, precision| Setting {
+    let until = |name, candidates: &'static [Cost], rounds, precision| Setting {
         precision: Some(precision),
-        ..fixed(name, candidates, 40, blocks)
+        ..fixed(name, candidates, rounds, 1)
     };
     let settings = [
         fixed("8 rounds x 2", &MIXED, 8, 2),
         fixed("16 rounds x 1", &MIXED, 16, 1),
         fixed("12 rounds x 1, no effect", &NOTHING, 12, 1),
-        until("until 12 %", &MIXED, 1, 0.12),
-        until("until 12 %, no effect", &NOTHING, 1, 0.12),
+        until("until 30 %", &MIXED[..2], 27, 0.3),
         Setting {
             points: &BOTH_POINTS[1..],
-            ..until("saturated until 3 %", &NOTHING, 1, 0.03)
+            ..until("saturated until 2.5 %", &MIXED, 40, 0.025)
+        },
+        Setting {
+            points: &BOTH_POINTS[1..],
+            ..until("the same, no effect", &NOTHING, 40, 0.025)
         },
     ];
     print_head("synthetic");

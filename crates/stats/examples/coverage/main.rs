@@ -21,6 +21,7 @@ mod pool;
 mod records;
 mod replay;
 mod score;
+mod setting;
 mod synthetic;
 
 use std::path::Path;

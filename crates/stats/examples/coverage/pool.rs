@@ -1,9 +1,9 @@
 //! Real trials of identical servers: from a run directory into a compact text, and back.
 //!
 //! A line is a trial: `round,block,variant,point,completed,window_us,cpu_us,probe_us,probe_us`, and of
-//! steady ones the latencies: the first of every fifth in ascending order and of all of the
-//! slowest twelve, in steps of 0.1 µs from one to the next. Latencies between two that are there
-//! are taken evenly, which leaves the slowest 5 % and so the p99 as they were.
+//! steady ones how many latencies there are and then, in ascending order, every fifth and the
+//! slowest twelve, in steps of 0.1 µs from one to the next. What lies between two of them is
+//! spread evenly, which leaves the slowest, and so the p99, as they were.
 
 use std::fmt::Write as _;
 use std::path::Path;

@@ -4,8 +4,8 @@ use meshtax_model::analysis::RunFacts;
 use meshtax_model::environment::{CpuLayout, Environment, Host};
 use meshtax_model::event::Ending;
 use meshtax_model::experiment::{
-    Arrivals, Design, EqualWork, Experiment, LoadPoint, Placement, PolicyLevel, Regime, Role,
-    Variant, VariantId, Workload,
+    Arrivals, Design, EqualWork, Experiment, LoadPoint, LoadPointId, Placement, PolicyLevel,
+    Regime, Role, Variant, VariantId, Workload,
 };
 use meshtax_model::plan::{PlannedTrial, TrialId};
 use meshtax_model::trial::{
@@ -15,11 +15,23 @@ use meshtax_model::trial::{
 use meshtax_stats::RunData;
 use meshtax_stats::pairing::BlockKey;
 
-/// The steady point's place in [`experiment`].
+/// The steady point, first in [`experiment`].
 pub(crate) const STEADY: usize = 0;
 
-/// The saturated point's.
+/// The saturated one.
 pub(crate) const SATURATED: usize = 1;
+
+/// The name of a load point.
+pub(crate) fn point_id(point: usize) -> LoadPointId {
+    LoadPointId(
+        if point == STEADY {
+            "steady"
+        } else {
+            "saturated"
+        }
+        .into(),
+    )
+}
 
 /// An experiment with the two baselines and these candidates, at both load points.
 pub(crate) fn experiment(candidates: &[&str]) -> Experiment {
@@ -97,7 +109,7 @@ pub(crate) struct Figures<'a> {
     pub(crate) position: u32,
     /// The variant's place in the experiment.
     pub(crate) variant: usize,
-    /// The load point's place in the experiment.
+    /// [`STEADY`] or [`SATURATED`].
     pub(crate) point: usize,
     pub(crate) window_ns: u64,
     pub(crate) completed: u64,
@@ -160,7 +172,7 @@ impl Records {
                 round,
                 block,
                 variant: self.experiment.variants[figures.variant].id.clone(),
-                load_point: self.experiment.load_points[figures.point].id.clone(),
+                load_point: point_id(figures.point),
                 arrival_seed: u64::from(round),
             },
             started_unix_ms: 0,

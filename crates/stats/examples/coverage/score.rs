@@ -10,7 +10,7 @@ use meshtax_stats::interval::{CONFIDENCE, Inference, relative};
 use meshtax_stats::pairing::{BlockKey, ByBlock, Paired, infer_mean, pairs};
 use meshtax_stats::tails::{Counts, compare};
 
-use crate::records::{Records, SATURATED, STEADY};
+use crate::records::{Records, SATURATED, STEADY, point_id};
 use crate::synthetic::Cost;
 
 /// At least this share of the intervals holds the truth ...
@@ -203,7 +203,7 @@ impl Score {
 
     fn take_effect(&mut self, effect: &Effect, cost: &Cost, records: &Records, widths: bool) {
         let at = |figure: &&Figure| {
-            figure.metric() == effect.metric && name_of(figure.point()) == effect.load_point.0
+            figure.metric() == effect.metric && point_id(figure.point()) == effect.load_point
         };
         for figure in Figure::ALL.iter().filter(at) {
             let Some(truth) = figure.truth(cost) else {
@@ -222,14 +222,6 @@ impl Score {
                 line.student += student.high - student.low;
             }
         }
-    }
-}
-
-fn name_of(point: usize) -> &'static str {
-    if point == STEADY {
-        "steady"
-    } else {
-        "saturated"
     }
 }
 
