@@ -49,6 +49,16 @@ fn score(setting: &Setting, number: u64, pool: Option<&Pool>) -> Score {
     })
 }
 
+/// The settings whose names have this in them, with numbers that are theirs for good.
+fn numbered<'s>(
+    settings: &'s [Setting],
+    first: u64,
+    only: &str,
+) -> impl Iterator<Item = (&'s Setting, u64)> {
+    let numbered = settings.iter().zip(first..);
+    numbered.filter(move |(setting, _)| setting.name.contains(only))
+}
+
 fn print_head(what: &str) {
     println!("\n{what}: {EXPERIMENTS} experiments per setting");
     println!(
@@ -101,7 +111,7 @@ fn print(setting: &Setting, score: &Score) -> bool {
 }
 
 /// Whole experiments on the made-up machine.
-pub(crate) fn synthetic() -> bool {
+pub(crate) fn synthetic(only: &str) -> bool {
     let fixed = |name, candidates: &'static [Cost], rounds, blocks| Setting {
         name,
         candidates,
@@ -131,14 +141,14 @@ pub(crate) fn synthetic() -> bool {
     ];
     print_head("synthetic");
     let mut all = true;
-    for (setting, number) in settings.iter().zip(1..) {
+    for (setting, number) in numbered(&settings, 1, only) {
         all &= print(setting, &score(setting, number, None));
     }
     all
 }
 
 /// Experiments made from real trials of identical servers.
-pub(crate) fn replay() -> bool {
+pub(crate) fn replay(only: &str) -> bool {
     const TEXT: &str = include_str!("../../tests/data/aa-pool.csv");
     let Some(trials) = pool::parse(TEXT) else {
         println!("the pool cannot be read");
@@ -170,7 +180,7 @@ pub(crate) fn replay() -> bool {
     print_head("replay");
     println!("{} rounds of real trials", pool.rounds());
     let mut all = true;
-    for (setting, number) in settings.iter().zip(101..) {
+    for (setting, number) in numbered(&settings, 101, only) {
         all &= print(setting, &score(setting, number, Some(&pool)));
     }
     all

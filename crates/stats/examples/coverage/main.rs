@@ -8,6 +8,7 @@
 //! cargo run --release -p meshtax-stats --example coverage pool RUN   a run directory's trials, as the replay reads them
 //! ```
 //!
+//! After `synthetic` or `replay`, a part of a setting's name measures only such settings.
 //! The bench exits with 1 if a requirement is not met. Its figures are quoted in `docs/method.md`,
 //! those of the choices in the modules that they are about.
 
@@ -32,11 +33,13 @@ fn main() -> ExitCode {
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let passed = match words.as_slice() {
         [] => {
-            let synthetic = bench::synthetic();
-            bench::replay() && synthetic
+            let synthetic = bench::synthetic("");
+            bench::replay("") && synthetic
         }
-        ["synthetic"] => bench::synthetic(),
-        ["replay"] => bench::replay(),
+        ["synthetic"] => bench::synthetic(""),
+        ["synthetic", name] => bench::synthetic(name),
+        ["replay"] => bench::replay(""),
+        ["replay", name] => bench::replay(name),
         ["choices"] => {
             choices::all();
             true
