@@ -174,7 +174,7 @@ pub(crate) fn replay(only: &str) -> bool {
         fixed("30 rounds", 30),
         Setting {
             points: &BOTH_POINTS[1..],
-            ..until("saturated until 4 %", 0.04)
+            ..until("saturated until 6 %", 0.06)
         },
     ];
     print_head("replay");
