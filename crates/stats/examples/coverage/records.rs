@@ -127,6 +127,10 @@ pub(crate) struct Records {
     pub(crate) trials: Vec<TrialRecord>,
     pub(crate) samples: Vec<ResourceSample>,
     pub(crate) ending: Ending,
+    #[expect(
+        clippy::vec_box,
+        reason = "records have them boxed: they go back and forth"
+    )]
     spare: Vec<Box<LoadResult>>,
 }
 
