@@ -1,21 +1,18 @@
 //! From records to an [`Analysis`].
 
 use meshtax_model::FORMAT_VERSION;
-use meshtax_model::analysis::{Analysis, Effect};
+use meshtax_model::analysis::Analysis;
 
 use crate::RunData;
 use crate::attribution::attributions;
 use crate::caveats::caveats;
 use crate::effects::effects;
 use crate::ground_truth::ground_truth;
-use crate::interval::{CONFIDENCE, UNITS_MIN};
+use crate::interval::CONFIDENCE;
 use crate::pairing::count_rounds;
 use crate::ranking::comparisons;
 use crate::trials::Trials;
 use crate::{noise, points};
-
-/// Measuring may stop on precision only after this many blocks.
-pub(crate) const BLOCKS_BEFORE_STOPPING: u32 = 10;
 
 pub(crate) fn analyse(data: &RunData<'_>) -> Analysis {
     let trials = Trials::new(data);
@@ -45,29 +42,4 @@ pub(crate) fn analyse(data: &RunData<'_>) -> Analysis {
     analysis.ground_truth = ground_truth(&trials, &analysis);
     analysis.caveats = caveats(&trials, &analysis);
     analysis
-}
-
-pub(crate) fn precision_reached(analysis: &Analysis, half_width: f64) -> bool {
-    let left_out = |effect: &Effect| {
-        analysis
-            .variants
-            .iter()
-            .any(|v| v.variant == effect.variant && v.left_out.is_some())
-    };
-    let mut waited_for = analysis
-        .effects
-        .iter()
-        .filter(|effect| effect.primary && !left_out(effect))
-        .peekable();
-    waited_for.peek().is_some()
-        && analysis.blocks >= BLOCKS_BEFORE_STOPPING
-        && analysis.rounds as usize >= UNITS_MIN
-        && waited_for.all(|effect| narrower(effect, half_width))
-}
-
-/// An effect that has no interval yet, such as a p99 that is not resolved, is waited for.
-fn narrower(effect: &Effect, half_width: f64) -> bool {
-    let interval = effect.relative.and_then(|estimate| estimate.interval);
-    effect.rounds as usize >= UNITS_MIN
-        && interval.is_some_and(|i| (i.high - i.low) / 2.0 < half_width)
 }

@@ -1,6 +1,7 @@
 //! The effects of the variants, and what may be said of them.
 
 use meshtax_model::analysis::{Effect, Interval, Metric, NoiseFloor, Verdict};
+use meshtax_model::event::Ending;
 use meshtax_model::experiment::{LoadPoint, Role, Variant};
 
 use crate::account::cpu_per_request_ns;
@@ -174,6 +175,10 @@ fn estimate(
         }
         None => compare_cells(metric, cell, references),
     };
+    let paired = paired.map(|paired| match trials.data.run.ending {
+        Some(Ending::PrecisionReached) => paired.after_stopping(),
+        _ => paired,
+    });
     paired.ok_or_else(|| match metric {
         Metric::CpuPerRequest | Metric::AnonymousMemory => {
             "no block with resource samples of both".to_owned()

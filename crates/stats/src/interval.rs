@@ -4,7 +4,7 @@
 //! # Which of the two, and why
 //!
 //! One rule was fixed before any data: choosing per effect what comes out narrower does not
-//! keep its confidence. Simulated with `examples/coverage.rs` (40,000 runs per line): round
+//! keep its confidence. Simulated with `examples/coverage/choices.rs` (40,000 runs per line): round
 //! means with a standard deviation of 1, "contaminated" meaning five times that in one round
 //! of ten; power against an effect of 1.5, "Holm" as the first step of a family of four.
 //!
@@ -27,13 +27,13 @@
 //! and its smallest p-value, 1/32, does not survive Holm's adjustment for even two tests: nothing
 //! could ever be found. So the number of rounds alone decides ([`SIGNED_RANK_FROM`]).
 //!
-//! Stopping on width after ten rounds at the least leaves t with a coverage of 0.937 to 0.950.
-//! (Simulated with t throughout; not yet with signed ranks from twelve rounds on.)
+//! What stopping on width does to them is in [`crate::stopping`].
 
 use meshtax_model::analysis::{Estimate, Interval};
 use statrs::distribution::{ContinuousCDF, StudentsT};
 
 use crate::signed_rank::SignedRank;
+use crate::stopping::ERROR_SHARE;
 
 /// The confidence of every interval.
 pub const CONFIDENCE: f64 = 0.95;
@@ -55,6 +55,10 @@ pub struct Inference {
     pub estimate: f64,
     /// `None`: too few units for an interval.
     pub spread: Option<Spread>,
+    /// The share of the nominal error that intervals and tests may use up: 1, but for percentiles
+    /// of merged histograms ([`crate::tails`]) and for runs that were ended because their
+    /// intervals were narrow ([`crate::stopping`]).
+    pub error_share: f64,
 }
 
 /// How uncertain an estimate is.
@@ -76,15 +80,37 @@ pub struct Student {
 }
 
 impl Inference {
+    /// Of a run whose length did not depend on its figures.
+    #[must_use]
+    pub fn new(estimate: f64, spread: Option<Spread>) -> Self {
+        Self {
+            estimate,
+            spread,
+            error_share: 1.0,
+        }
+    }
+
+    /// The same, with intervals and tests that use up only this share of their nominal error.
+    #[must_use]
+    pub fn within(self, share: f64) -> Self {
+        Self {
+            error_share: self.error_share * share,
+            ..self
+        }
+    }
+
+    /// The same, of a run that was ended because its intervals were narrow.
+    #[must_use]
+    pub fn after_stopping(self) -> Self {
+        self.within(ERROR_SHARE)
+    }
+
     /// The mean of the units' values, with Student's t (Kalibera and Jones 2013, with the
     /// round as the highest level). `None` if there are no values.
     #[must_use]
     pub fn of_mean(units: &[f64]) -> Option<Self> {
         let estimate = mean(units)?;
-        Some(Self {
-            estimate,
-            spread: Spread::of(units, estimate),
-        })
+        Some(Self::new(estimate, Spread::of(units, estimate)))
     }
 
     /// As the number of units decides: see the module. `None` if there are no values.
@@ -94,15 +120,14 @@ impl Inference {
             return Self::of_mean(units);
         }
         let ranks = SignedRank::of(units)?;
-        Some(Self {
-            estimate: ranks.hodges_lehmann(),
-            spread: Some(Spread::SignedRank(ranks)),
-        })
+        let estimate = ranks.hodges_lehmann();
+        Some(Self::new(estimate, Some(Spread::SignedRank(ranks))))
     }
 
     /// The two-sided interval.
     #[must_use]
     pub fn interval(&self, confidence: f64) -> Option<Interval> {
+        let confidence = 1.0 - self.error_share * (1.0 - confidence);
         match self.spread.as_ref()? {
             Spread::Student(student) => student.interval(self.estimate, confidence),
             Spread::SignedRank(ranks) => Some(ranks.interval(confidence)),
@@ -112,10 +137,11 @@ impl Inference {
     /// The two-sided p-value of "it is zero".
     #[must_use]
     pub fn p_value(&self) -> Option<f64> {
-        match self.spread.as_ref()? {
-            Spread::Student(student) => student.p_value(self.estimate),
-            Spread::SignedRank(ranks) => Some(ranks.p_value()),
-        }
+        let p_value = match self.spread.as_ref()? {
+            Spread::Student(student) => student.p_value(self.estimate)?,
+            Spread::SignedRank(ranks) => ranks.p_value(),
+        };
+        Some((p_value / self.error_share).min(1.0))
     }
 
     /// In the unit of the values.
@@ -245,6 +271,28 @@ mod tests {
         let p = fit.p_value().unwrap();
         assert!(fit.interval(1.0 - p - 1e-4).unwrap().excludes_zero());
         assert!(!fit.interval(1.0 - p + 1e-4).unwrap().excludes_zero());
+    }
+
+    #[test]
+    fn after_stopping_test_and_interval_agree_all_the_same() {
+        let units: Vec<f64> = (0..14)
+            .map(|i| f64::from(i * 37 % 14) / 4.0 - 0.68)
+            .collect();
+        for fit in [
+            Inference::of_mean(&units[..9]).unwrap(),
+            Inference::of_units(&units).unwrap(),
+        ] {
+            let plain = (fit.interval(0.95).unwrap(), fit.p_value().unwrap());
+            let fit = fit.after_stopping();
+            let (interval, p) = (fit.interval(0.95).unwrap(), fit.p_value().unwrap());
+            assert!(interval.low < plain.0.low && interval.high > plain.0.high);
+            assert!(p > plain.1);
+            for step in 1..200 {
+                let confidence = f64::from(step) / 200.0;
+                let outside = fit.interval(confidence).unwrap().excludes_zero();
+                assert_eq!(outside, p < 1.0 - confidence, "{confidence} {p}");
+            }
+        }
     }
 
     #[test]

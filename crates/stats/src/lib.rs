@@ -12,7 +12,7 @@
 //! A delay of 15 % of the p50 must be found although it has to exceed the noise floor (the
 //! largest end of the A/A pair's interval) and to survive Holm's adjustment. How often it is,
 //! by the relative standard deviation of one trial's p50, as the only effect of a family of
-//! four, with processes that differ by 1 % (`examples/coverage.rs`, 4,000 runs each):
+//! four, with processes that differ by 1 % (`examples/coverage/choices.rs`, 4,000 runs each):
 //!
 //! | rounds x blocks | 3 %   | 5 %   | 6 %   | 8 %   | 3 %, one round of ten five times as loud |
 //! |-----------------|-------|-------|-------|-------|------------------------------------------|
@@ -26,7 +26,7 @@
 //! | 14 x 2          | 1.000 | 1.000 | 1.000 | 1.000 | 0.999                                    |
 //!
 //! [`analyse`] does all of it. The modules are public so that the simulations in
-//! `examples/coverage.rs` and the tests exercise exactly the code that reports are made from.
+//! `examples/coverage/` and the tests exercise exactly the code that reports are made from.
 
 #![forbid(unsafe_code)]
 
@@ -47,6 +47,7 @@ pub mod power;
 mod ranking;
 pub mod saturation;
 pub mod signed_rank;
+pub mod stopping;
 pub mod tails;
 mod trials;
 pub mod validity;
@@ -88,11 +89,11 @@ pub fn analyse(data: &RunData<'_>) -> Analysis {
 
 /// Whether measuring may stop because every primary effect is known well enough.
 ///
-/// Looks at widths only, never at where the intervals lie: stopping when an effect appears
-/// breaks coverage, stopping when an interval is narrow does so only slightly (Chow and
-/// Robbins 1965). At least ten blocks and six rounds are measured in any case, since the
-/// width itself is an estimate. A variant that was left out in all rounds is not waited for.
+/// Looks at widths only, never at where the intervals lie, and not after every round; [`stopping`]
+/// has the rule and what it does to coverage. At least ten blocks and six rounds are measured in
+/// any case, since the width itself is an estimate. A variant that was left out in all rounds is
+/// not waited for.
 #[must_use]
 pub fn precision_reached(data: &RunData<'_>, half_width: f64) -> bool {
-    analyse::precision_reached(&analyse(data), half_width)
+    stopping::precision_reached(data, half_width)
 }

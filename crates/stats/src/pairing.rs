@@ -102,15 +102,37 @@ pub struct Paired {
     pub blocks: u32,
 }
 
+impl Paired {
+    /// The same, of a run that was ended because its intervals were narrow.
+    #[must_use]
+    pub fn after_stopping(self) -> Self {
+        Self {
+            difference: self.difference.after_stopping(),
+            log_ratio: self.log_ratio.after_stopping(),
+            ..self
+        }
+    }
+}
+
 /// Averages blocks within rounds and infers over rounds, each with the same weight.
 ///
 /// `None` if there are no pairs.
 #[must_use]
 pub fn infer(pairs: &[Pair]) -> Option<Paired> {
+    infer_by(pairs, Inference::of_units)
+}
+
+/// The same with Student's t, however many rounds there are.
+#[must_use]
+pub fn infer_mean(pairs: &[Pair]) -> Option<Paired> {
+    infer_by(pairs, Inference::of_mean)
+}
+
+fn infer_by(pairs: &[Pair], inference: fn(&[f64]) -> Option<Inference>) -> Option<Paired> {
     let unit = Unit::for_blocks(pairs.iter().map(|pair| &pair.key));
     Some(Paired {
-        difference: Inference::of_units(&unit_means(pairs, unit, |pair| pair.difference))?,
-        log_ratio: Inference::of_units(&unit_means(pairs, unit, |pair| pair.log_ratio))?,
+        difference: inference(&unit_means(pairs, unit, |pair| pair.difference))?,
+        log_ratio: inference(&unit_means(pairs, unit, |pair| pair.log_ratio))?,
         rounds: count_rounds(pairs.iter().map(|pair| &pair.key)),
         blocks: u32::try_from(pairs.len()).unwrap_or(u32::MAX),
     })

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use meshtax_app::AppStats;
 use meshtax_load::{LoadModel, LoadSpec, Window, WorkerMessage, WorkerRequest};
-use meshtax_model::experiment::{LoadPoint, Protocol, Regime, Variant, VariantId};
+use meshtax_model::experiment::{Inject, LoadPoint, Protocol, Regime, Variant, VariantId};
 use meshtax_model::plan::PlannedTrial;
 use meshtax_model::trial::{ComponentRole, InjectedTime, LoadResult, ResourceSample, TrialOutcome};
 use meshtax_observe::{listening_sockets, speed_probe};
@@ -362,7 +362,14 @@ fn cost_stats(
     pods: &Pods,
     point: &LoadPoint,
 ) -> Result<Option<AppStats>, String> {
-    if variant.inject.is_none() || point.protocol == Protocol::Tcp {
+    let takes_time = variant.inject.is_some_and(|inject| match inject {
+        Inject::DelayNs(_)
+        | Inject::DelayShareOfP50(_)
+        | Inject::DelaySome { .. }
+        | Inject::BurnSteps(_) => true,
+        Inject::HoldBytes(_) | Inject::CapPerS(_) | Inject::LeakBytes(_) => false,
+    });
+    if !takes_time || point.protocol == Protocol::Tcp {
         return Ok(None);
     }
     let (port, _) = apps::target(&lab.setup, point);

@@ -1,5 +1,5 @@
 //! Intervals cover what they claim, with fixed seeds. The full tables come from
-//! `examples/coverage.rs`; these are smaller, to notice when something breaks.
+//! `examples/coverage/`; these are smaller, to notice when something breaks.
 
 use crate::common::{Cost, Noise, effect, run};
 use meshtax_model::LatencyHistogram;

@@ -4,3 +4,23 @@ mod analysis;
 mod common;
 mod coverage;
 mod robust;
+mod whole;
+
+/// What the bench of whole experiments is made of, shared with it.
+macro_rules! of_the_bench {
+    ($($name:ident: $path:literal;)*) => {$(
+        #[path = $path]
+        #[allow(dead_code, reason = "the bench uses the rest")]
+        mod $name;
+    )*};
+}
+
+of_the_bench! {
+    noise: "../../examples/coverage/noise.rs";
+    pool: "../../examples/coverage/pool.rs";
+    records: "../../examples/coverage/records.rs";
+    replay: "../../examples/coverage/replay.rs";
+    score: "../../examples/coverage/score.rs";
+    setting: "../../examples/coverage/setting.rs";
+    synthetic: "../../examples/coverage/synthetic.rs";
+}

@@ -1,50 +1,23 @@
-//! The simulations behind the choices of this crate, with a fixed seed.
-//!
-//! ```text
-//! cargo run --release -p meshtax-stats --example coverage
-//! ```
-//!
-//! The figures are quoted in `interval.rs` and `tails.rs`; a change of method is made here first.
-
-#![expect(clippy::print_stdout, reason = "a program for a person to run")]
+//! The simulations behind the choices of this crate. The figures are quoted in `lib.rs`,
+//! `interval.rs`, `tails.rs` and `stopping.rs`; a change of method is made here first.
 
 use meshtax_model::LatencyHistogram;
 use meshtax_model::analysis::Interval;
 use meshtax_stats::family::holm;
 use meshtax_stats::interval::{CONFIDENCE, Inference, Spread, critical_t};
-use meshtax_stats::pairing::{BlockKey, ByBlock, Pair, Paired, infer, pairs};
+use meshtax_stats::pairing::{BlockKey, ByBlock, Paired, infer, pairs};
 use meshtax_stats::signed_rank::SignedRank;
+use meshtax_stats::stopping::looks;
 use meshtax_stats::tails::{Counts, compare};
-use rand::Rng;
-use rand_pcg::Pcg64Mcg;
 
-fn main() {
-    let mut noise = Noise(Pcg64Mcg::new(20_130_527));
+use crate::noise::Noise;
+
+pub(crate) fn all() {
+    let mut noise = Noise::new(20_130_527);
+    stopping(&mut noise);
     one_sample(&mut noise);
     known_delay(&mut noise);
-    stopping(&mut noise);
     tails(&mut noise);
-}
-
-/// Normal numbers from a generator with a fixed seed.
-struct Noise(Pcg64Mcg);
-
-impl Noise {
-    /// Even in (0, 1).
-    fn uniform(&mut self) -> f64 {
-        ((self.0.next_u64() >> 11) as f64 + 0.5) / (1_u64 << 53) as f64
-    }
-
-    fn normal(&mut self) -> f64 {
-        let radius = (-2.0 * self.uniform().ln()).sqrt();
-        radius * (std::f64::consts::TAU * self.uniform()).cos()
-    }
-
-    /// In one round of ten, five times the noise.
-    fn contaminated(&mut self) -> f64 {
-        let scale = if self.uniform() < 0.1 { 5.0 } else { 1.0 };
-        scale * self.normal()
-    }
 }
 
 /// Rounds with unit noise around zero: coverage, width, and power against 1.5 of its standard
@@ -203,38 +176,103 @@ fn at_least_18_of_20(p: f64) -> f64 {
     p.powi(20) + 20.0 * p.powi(19) * q + 190.0 * p.powi(18) * q * q
 }
 
-/// Stopping when the interval is narrow, never before ten rounds: coverage afterwards.
+/// When a run is looked at, and what it takes to stop.
+#[derive(Clone, Copy, Debug)]
+enum Rule {
+    /// As soon as it is narrow.
+    EveryRound,
+    /// As soon as it is narrow at one of the looks.
+    Looks,
+    /// At the look after one at which it was narrow, however wide it is then.
+    OneLookOn,
+    /// At a look at which it is narrow, as it was at the one before.
+    TwoLooks,
+}
+
+/// Stopping when the interval is narrow, never before ten rounds (or six, of two blocks each):
+/// coverage afterwards.
 fn stopping(noise: &mut Noise) {
-    const RUNS: usize = 20_000;
-    println!("\nstopping on width: target / noise | covers | mean rounds");
-    for target in [0.2, 0.35, 0.5] {
-        let (mut covered, mut rounds) = (0, 0);
-        for _ in 0..RUNS {
-            let mut values: Vec<Pair> = Vec::new();
-            let interval = loop {
-                let round = values.len() as u32 + 1;
-                values.push(Pair {
-                    key: BlockKey { round, block: 1 },
-                    difference: noise.normal(),
-                    log_ratio: 0.0,
-                });
-                if round < 10 {
-                    continue;
+    const RUNS: u32 = 20_000;
+    println!(
+        "\nstopping on width: rule, noise, first, target / noise | covers | as made | mean rounds"
+    );
+    for rule in [
+        Rule::EveryRound,
+        Rule::Looks,
+        Rule::OneLookOn,
+        Rule::TwoLooks,
+    ] {
+        for contaminated in [false, true] {
+            for (first, target) in [
+                (10, 0.35),
+                (10, 0.5),
+                (10, 0.7),
+                (6, 0.5),
+                (6, 0.8),
+                (6, 1.1),
+            ] {
+                let (mut covered, mut wider, mut rounds) = (0, 0, 0);
+                for _ in 0..RUNS {
+                    let (fit, n) = stopped(noise, rule, contaminated, first, target);
+                    let holds = |fit: &Inference| {
+                        let interval = fit.interval(CONFIDENCE).expect("six or more");
+                        !interval.excludes_zero()
+                    };
+                    covered += u32::from(holds(&fit));
+                    wider += u32::from(holds(&fit.after_stopping()));
+                    rounds += n;
                 }
-                let fit = infer(&values).expect("pairs").difference;
-                let interval = fit.interval(CONFIDENCE).expect("ten");
-                if interval.high - interval.low < 2.0 * target || round == 200 {
-                    break interval;
-                }
-            };
-            covered += usize::from(!interval.excludes_zero());
-            rounds += values.len();
+                let share = |count: u32| f64::from(count) / f64::from(RUNS);
+                println!(
+                    "{:<10} {:<12} {first:>2} {target:.2} | {:.3} | {:.3} | {:.1}",
+                    format!("{rule:?}"),
+                    if contaminated {
+                        "contaminated"
+                    } else {
+                        "normal"
+                    },
+                    share(covered),
+                    share(wider),
+                    share(rounds)
+                );
+            }
         }
-        println!(
-            "                 {target:.2}              | {:.3}  | {:.1}",
-            covered as f64 / RUNS as f64,
-            rounds as f64 / RUNS as f64
-        );
+    }
+}
+
+/// One run until the rule ends it, with its number of rounds.
+fn stopped(
+    noise: &mut Noise,
+    rule: Rule,
+    contaminated: bool,
+    first: u32,
+    target: f64,
+) -> (Inference, u32) {
+    let mut values: Vec<f64> = Vec::new();
+    let mut narrow_before = false;
+    loop {
+        values.push(if contaminated {
+            noise.contaminated()
+        } else {
+            noise.normal()
+        });
+        let round = values.len() as u32;
+        let looks = matches!(rule, Rule::EveryRound) || looks(round);
+        if round < first || !looks {
+            continue;
+        }
+        let fit = Inference::of_units(&values).expect("values");
+        let interval = fit.interval(CONFIDENCE).expect("six or more");
+        let narrow = interval.high - interval.low < 2.0 * target;
+        let stop = match rule {
+            Rule::EveryRound | Rule::Looks => narrow,
+            Rule::OneLookOn => narrow_before,
+            Rule::TwoLooks => narrow && narrow_before,
+        };
+        if stop || round >= 200 {
+            return (fit, round);
+        }
+        narrow_before = narrow;
     }
 }
 

@@ -1,0 +1,96 @@
+//! Whole experiments through the real analysis: a small part of the bench in
+//! `examples/coverage/`, to notice when something breaks. So few experiments cannot show that a
+//! bound is kept; they fail if it is certainly broken.
+
+use crate::pool::parse;
+use crate::replay::{CANDIDATES, Pool};
+use crate::score::{COVERS_MIN, FALSE_MAX, Figure, Score};
+use crate::setting::{Setting, score_part};
+use crate::synthetic::{BOTH_POINTS, Cost};
+
+const MIXED: [Cost; 2] = [
+    Cost {
+        name: "share",
+        latency: 1.12,
+        delay_ns: 0.0,
+        cpu: 1.25,
+    },
+    Cost {
+        name: "delay",
+        latency: 1.0,
+        delay_ns: 25_000.0,
+        cpu: 1.1,
+    },
+];
+
+const NOTHING: [Cost; 2] = [Cost::none("nothing"), Cost::none("nothing-2")];
+
+const FIXED: Setting = Setting {
+    name: "fixed",
+    candidates: &MIXED,
+    points: &BOTH_POINTS,
+    requests: 100,
+    rounds: 12,
+    blocks: 1,
+    precision: None,
+};
+
+/// The Wilson intervals of what was seen leave the bounds possible. Figures that most
+/// experiments do not print are passed over: there are too few of them.
+fn assert_possible(score: &Score) {
+    for (figure, line) in &score.lines {
+        let wilson = line.covers.wilson(score.experiments);
+        assert!(
+            line.missing > line.covers.of || wilson.high >= COVERS_MIN,
+            "{figure:?} {line:?}"
+        );
+    }
+    let declared = score.false_declarations;
+    assert!(
+        declared.of == 0 || declared.wilson(declared.of).low <= FALSE_MAX,
+        "{declared:?}"
+    );
+}
+
+#[test]
+fn whole_experiments_cover_their_true_effects() {
+    let score = score_part(&FIXED, 1, None, 0..60);
+    for figure in [
+        Figure::P50Difference,
+        Figure::P50Relative,
+        Figure::Throughput,
+    ] {
+        assert!(score.lines[&figure].covers.of >= 60, "{figure:?}");
+    }
+    assert_possible(&score);
+}
+
+#[test]
+fn whole_experiments_cover_nothing_after_stopping_on_width() {
+    let setting = Setting {
+        candidates: &NOTHING,
+        points: &BOTH_POINTS[1..],
+        rounds: 30,
+        precision: Some(0.04),
+        ..FIXED
+    };
+    let score = score_part(&setting, 2, None, 0..60);
+    assert!(score.stopped >= 50, "{score:?}");
+    assert_eq!(score.false_declarations.of, 60);
+    assert_possible(&score);
+}
+
+/// Real trials of four identical servers, dealt out anew in each round.
+#[test]
+fn identical_servers_do_not_differ() {
+    let text = include_str!("../data/aa-pool.csv");
+    let pool = Pool::new(parse(text).expect("the pool can be read"));
+    assert!(pool.rounds() > 150);
+    let setting = Setting {
+        candidates: &CANDIDATES,
+        ..FIXED
+    };
+    let score = score_part(&setting, 3, Some(&pool), 0..60);
+    assert_eq!(score.false_declarations.of, 60);
+    assert_possible(&score);
+}
