@@ -1,7 +1,7 @@
 //! A run's records, as a run directory would give them, from figures.
 
 use meshtax_model::analysis::RunFacts;
-use meshtax_model::environment::{CpuLayout, Environment, Host};
+use meshtax_model::environment::{CpuLayout, CpuSplit, Environment, Host};
 use meshtax_model::event::Ending;
 use meshtax_model::experiment::{
     Arrivals, Design, EqualWork, Experiment, LoadPoint, LoadPointId, Placement, PolicyLevel,
@@ -91,6 +91,7 @@ fn environment() -> Environment {
             memory_bytes: 1 << 33,
             clock_source: "tsc".into(),
             virtual_machine: true,
+            cpu_split: CpuSplit::Sampled,
         },
         layout: CpuLayout {
             generator: vec![0],
@@ -186,6 +187,7 @@ impl Records {
                 injected: None,
                 replicas: Vec::new(),
                 component_failures: Vec::new(),
+                lost_evidence: Vec::new(),
             },
         });
     }
@@ -212,21 +214,19 @@ impl Records {
 
 fn sample(id: &TrialId, figures: &Figures<'_>) -> ResourceSample {
     ResourceSample {
-        trial: id.clone(),
         components: vec![ComponentUsage {
-            name: "app".into(),
-            role: ComponentRole::App,
             cpu_ns: figures.cpu_ns,
-            memory: None,
+            ..ComponentUsage::new("app", ComponentRole::App)
         }],
         machine: MachineUsage {
             wall_ns: figures.window_ns,
             cores: 2,
             idle_ns: (2 * figures.window_ns).saturating_sub(figures.cpu_ns),
-            iowait_ns: 0,
-            steal_ns: 0,
             resolution_ns: 10_000_000,
+            ..MachineUsage::default()
         },
         speed_probe_ns: Some(figures.speed_probe_ns),
+        others: Some(Vec::new()),
+        ..ResourceSample::new(id.clone())
     }
 }
