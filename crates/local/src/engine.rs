@@ -213,7 +213,10 @@ impl Engine for LocalEngine {
                 {
                     lab.surroundings.add(before, sample);
                 }
-                Ok(Measured { outcome, sample })
+                Ok(Measured {
+                    outcome,
+                    sample: sample.map(|sample| *sample),
+                })
             }
             other => Err(unexpected(&other)),
         }

@@ -64,7 +64,7 @@ pub(crate) enum Reply {
     /// A trial's figures.
     Measured {
         outcome: TrialOutcome,
-        sample: Option<ResourceSample>,
+        sample: Option<Box<ResourceSample>>,
     },
     /// All processes of the round are gone; these had died before.
     RoundEnded {

@@ -51,7 +51,9 @@ fn truths(inject: Inject, asked: &LoadPoint, found: &Point) -> Vec<(Metric, f64)
                 .map(|ns| (Metric::ResponseMean, ns * share))
                 .collect()
         }
-        Inject::BurnSteps(_) => {
+        // Where the server is the limit, its work changes what else a request costs: the generator goes
+        // to sleep between answers, and waking it is the server's time.
+        Inject::BurnSteps(_) if asked.is_steady() => {
             let used = found.injected_ns.into_iter();
             used.map(|ns| (Metric::CpuPerRequest, ns)).collect()
         }
@@ -59,6 +61,7 @@ fn truths(inject: Inject, asked: &LoadPoint, found: &Point) -> Vec<(Metric, f64)
         Inject::DelayNs(_)
         | Inject::DelayShareOfP50(_)
         | Inject::DelaySome { .. }
+        | Inject::BurnSteps(_)
         | Inject::CapPerS(_)
         | Inject::LeakBytes(_) => Vec::new(),
     }

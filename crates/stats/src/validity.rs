@@ -116,14 +116,14 @@ pub fn check(record: &TrialRecord, point: &LoadPoint) -> Option<&'static str> {
 /// What the machine did to a trial; `None`: nothing that is seen.
 #[must_use]
 pub fn disturbed(sample: &ResourceSample) -> Option<&'static str> {
-    let rules: [(fn(&ResourceSample) -> bool, &'static str); 4] = [
-        (throttled, reason::THROTTLED),
-        (stolen, reason::STEAL),
-        (used_by_others, reason::OTHERS),
-        (growing, reason::GROWING),
-    ];
-    let fired = rules.iter().find(|(rule, _)| rule(sample));
-    fired.map(|(_, reason)| *reason)
+    [
+        (throttled(sample), reason::THROTTLED),
+        (stolen(sample), reason::STEAL),
+        (used_by_others(sample), reason::OTHERS),
+        (growing(sample), reason::GROWING),
+    ]
+    .into_iter()
+    .find_map(|(fired, reason)| fired.then_some(reason))
 }
 
 fn throttled(sample: &ResourceSample) -> bool {
@@ -226,6 +226,7 @@ mod tests {
     use meshtax_model::LatencyHistogram;
     use meshtax_model::experiment::{Arrivals, LoadPointId, Regime, VariantId};
     use meshtax_model::plan::{PlannedTrial, TrialId};
+    use meshtax_model::trial::{ComponentRole, ComponentSeries, OtherProcess};
 
     use super::*;
 
@@ -358,6 +359,85 @@ mod tests {
             component_failures.push("server-proxy: killed".into());
         }
         assert_eq!(check(&restarted, &saturated()), Some(reason::COMPONENT));
+    }
+
+    /// Half a second on two cores, of which nothing is known but this.
+    fn sample(change: impl FnOnce(&mut ResourceSample)) -> ResourceSample {
+        let mut sample = ResourceSample {
+            others: Some(Vec::new()),
+            looked_ns: 600_000_000,
+            ..ResourceSample::new(TrialId::new(1, 1, 1))
+        };
+        sample.machine.wall_ns = 500_000_000;
+        sample.machine.cores = 2;
+        sample.machine.idle_ns = 1_000_000_000;
+        change(&mut sample);
+        sample
+    }
+
+    #[test]
+    fn what_the_machine_did_to_a_trial() {
+        assert_eq!(disturbed(&sample(|_| {})), None);
+        let throttled = |ns| disturbed(&sample(|s| s.machine.throttled_ns = Some(ns)));
+        assert_eq!(throttled(5_000_000), None);
+        assert_eq!(throttled(6_000_000), Some(reason::THROTTLED));
+        let stolen = |ns| disturbed(&sample(|s| s.machine.steal_ns = ns));
+        assert_eq!(stolen(100_000_000), None);
+        assert_eq!(stolen(110_000_000), Some(reason::STEAL));
+    }
+
+    #[test]
+    fn another_program_is_seen_by_its_own_time_or_by_what_is_left_over() {
+        let other = |cpu_ns| {
+            disturbed(&sample(|s| {
+                let name = "hog".to_owned();
+                s.others = Some(vec![OtherProcess { name, cpu_ns }]);
+            }))
+        };
+        assert_eq!(other(150_000_000), None);
+        assert_eq!(other(151_000_000), Some(reason::OTHERS));
+        let hidden = |idle_ns| {
+            disturbed(&sample(|s| {
+                s.others = None;
+                s.machine.idle_ns = idle_ns;
+            }))
+        };
+        assert_eq!(hidden(760_000_000), None);
+        assert_eq!(hidden(700_000_000), Some(reason::OTHERS));
+    }
+
+    #[test]
+    fn memory_that_grows_all_through_the_window_is_a_leak_and_a_buffer_is_none() {
+        const MIB: u64 = 1 << 20;
+        let held = |role, mib: &[u64]| {
+            disturbed(&sample(|s| {
+                let ends = 1..=mib.len() as u64;
+                s.series.ends_ns = ends.map(|step| step * 60_000_000).collect();
+                s.series.components.push(ComponentSeries {
+                    role,
+                    cpu_ns: Vec::new(),
+                    anonymous_bytes: mib.iter().map(|n| n * MIB).collect(),
+                });
+            }))
+        };
+        use ComponentRole::{App, Generator};
+        assert_eq!(held(App, &[10, 11, 12, 13, 14]), Some(reason::GROWING));
+        assert_eq!(held(App, &[10, 14, 14, 14, 14]), None, "a buffer");
+        assert_eq!(
+            held(App, &[1000, 1001, 1002, 1003, 1004]),
+            None,
+            "below 1 %"
+        );
+        assert_eq!(held(Generator, &[10, 11, 12, 13, 14]), None);
+    }
+
+    #[test]
+    fn a_trial_that_lost_its_proof_does_not_count() {
+        let mut lost = record(good());
+        if let TrialOutcome::Measured { lost_evidence, .. } = &mut lost.outcome {
+            lost_evidence.push("there is no connection between the proxies".into());
+        }
+        assert_eq!(check(&lost, &steady()), Some(reason::EVIDENCE_LOST));
     }
 
     #[test]

@@ -79,12 +79,14 @@ pub(crate) fn run_active(subject: &mut Subject<'_>, identities: &Identities<'_>)
 }
 
 /// Whether a probe is made again when a round ends. Not those that need new connections between the
-/// proxies, which keep theirs, nor those of further ports and of features: what carries and refuses at
+/// proxies, which keep theirs, or what a proxy says of new ones, nor those of further ports and of features: what carries and refuses at
 /// the first port is the same configuration.
 fn is_made_again(probe: &Probe) -> bool {
     !matches!(
         probe,
         Probe::Handshake
+            // Who the client is stands in the log of the proxy, which has gone on since.
+            | Probe::ClientIdentity { .. }
             | Probe::BehindTheWaypoint { .. }
             | Probe::Carries { .. }
             | Probe::AroundTheWaypoint { .. }

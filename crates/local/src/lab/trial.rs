@@ -35,7 +35,7 @@ impl Round {
         match result {
             Ok((outcome, sample)) => Reply::Measured {
                 outcome,
-                sample: Some(sample),
+                sample: Some(Box::new(sample)),
             },
             Err(reason) => Reply::Measured {
                 outcome: TrialOutcome::Failed { reason },
