@@ -30,9 +30,9 @@ pub const THROTTLED_SHARE_MAX: f64 = 0.01;
 /// Time that the hypervisor gave to others, as a share of the machine's.
 pub const STEAL_SHARE_MAX: f64 = 0.10;
 
-/// What programs that have no part in the run used of the cores that it measures on, as a share of one
-/// core, from just before the trial to just after it.
-pub const OTHERS_SHARE_MAX: f64 = 0.25;
+/// What programs that have no part in the run used, from just before the trial to just after it, as a
+/// share of the machine: a quarter of one core where there are two.
+pub const OTHERS_SHARE_MAX: f64 = 0.125;
 
 /// Growth of a component's own memory within the window, as a share of what it had...
 pub const GROWTH_SHARE_MAX: f64 = 0.01;
@@ -139,24 +139,25 @@ fn stolen(sample: &ResourceSample) -> bool {
     exceeds(surely, all, STEAL_SHARE_MAX)
 }
 
-/// Where other programs cannot be seen, what no component accounts for tells of them.
+/// Where other programs cannot be seen, what no component accounts for tells of them; interrupts of busy
+/// cores are part of that, and it has twice the room.
 fn used_by_others(sample: &ResourceSample) -> bool {
     let machine = &sample.machine;
+    let cores = u64::from(machine.cores.max(1));
     let Some(others) = &sample.others else {
-        let used: u64 = sample.components.iter().map(|c| c.cpu_ns).sum();
+        let used: u64 = sample
+            .components
+            .iter()
+            .fold(0, |sum, component| sum.saturating_add(component.cpu_ns));
         let step = i128::from(machine.resolution_ns) * 2;
         let rest = i128::from(busy_ns(machine)) - i128::from(used) - step;
-        // Interrupts of a busy core are part of it.
-        let limit = 2.0 * OTHERS_SHARE_MAX * machine.wall_ns as f64;
-        return rest as f64 > limit * f64::from(machine.cores.max(2)) / 2.0;
+        let all = machine.wall_ns.saturating_mul(cores);
+        return rest as f64 > 2.0 * OTHERS_SHARE_MAX * all as f64;
     };
     let used = others.iter().map(|other| other.cpu_ns);
     let used = used.fold(0, u64::saturating_add);
-    exceeds(
-        used,
-        sample.looked_ns.max(machine.wall_ns),
-        OTHERS_SHARE_MAX,
-    )
+    let all = sample.looked_ns.max(machine.wall_ns).saturating_mul(cores);
+    exceeds(used, all, OTHERS_SHARE_MAX)
 }
 
 fn growing(sample: &ResourceSample) -> bool {
@@ -403,7 +404,7 @@ mod tests {
             }))
         };
         assert_eq!(hidden(760_000_000), None);
-        assert_eq!(hidden(700_000_000), Some(reason::OTHERS));
+        assert_eq!(hidden(740_000_000), Some(reason::OTHERS));
     }
 
     #[test]

@@ -204,7 +204,7 @@ impl Attempt {
                 );
             }
             _ => {
-                assert_eq!(finished.code, 0, "{about}");
+                finished.expect_success_or_company();
                 let named = said.contains(&format!("{killed} was killed by signal 9"));
                 assert!(named, "no {killed}: {about}");
             }

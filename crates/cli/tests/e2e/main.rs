@@ -4,6 +4,7 @@
 
 mod bad_input;
 mod broken_proxies;
+mod disturbed;
 mod forbidden;
 mod interrupted;
 mod killed;

@@ -286,7 +286,7 @@ impl Case {
 
     fn check(&self, run: Running) {
         let finished = run.finish(PATIENCE);
-        let analysis = finished.expect_code(0).json();
+        let analysis = finished.expect_success_or_company().json();
         let at = format!("{} {}", self.data_plane, self.level);
         for (kind, probes) in self.broken {
             let id = Self::id(kind);
@@ -306,8 +306,11 @@ impl Case {
         for id in ["none", "none-again", "whole"] {
             let variant = of(&analysis, id);
             assert_eq!(variant["left_out"], Value::Null, "{at} {id}");
-            let valid = variant["points"][0]["valid"].as_u64();
-            assert!(valid >= Some(6), "{at} {id}: {valid:?} valid trials");
+            // The runs of this test share the cores, for which alone a trial may not count.
+            let point = &variant["points"][0];
+            let company = &point["invalid"]["another program used its cores"];
+            let good = point["valid"].as_u64().unwrap_or(0) + company.as_u64().unwrap_or(0);
+            assert!(good >= 6, "{at} {id}: {point:#}");
         }
         let measured = records(&self.out.join("trials.jsonl"));
         let ids = measured
