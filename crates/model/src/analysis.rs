@@ -311,7 +311,7 @@ pub struct InstanceSpread {
     /// Of what.
     pub metric: Metric,
     /// Standard deviation between rounds, beyond what blocks of one round explain, relative; 0: none
-    /// is seen.
+    /// is seen. Without `within` the two cannot be told apart, and this is both.
     pub between: f64,
     /// Standard deviation between blocks of one round, relative; `None`: no round has two blocks.
     pub within: Option<f64>,

@@ -63,6 +63,12 @@ pub(crate) struct Done {
     interrupt: Interrupt,
 }
 
+impl Done {
+    pub(crate) fn is_interrupted(&self) -> bool {
+        self.interrupt.exit_code().is_some()
+    }
+}
+
 impl Job {
     pub(crate) fn perform(self) -> Result<Done, Failure> {
         let interrupt = Interrupt::catch();
