@@ -194,6 +194,8 @@ fn aa_different(trials: &Trials<'_>, analysis: &Analysis) -> Vec<String> {
         .effects
         .iter()
         .filter(|e| controls.contains(&&e.variant) && e.verdict == Verdict::Different)
+        // Memory hardly varies: a page more in one of the two is no noise that tells anything.
+        .filter(|e| e.metric != Metric::AnonymousMemory)
         .map(|effect| {
             format!(
                 "The baseline differs from itself in {} at {} ({}): differences of that size \
@@ -219,6 +221,7 @@ fn unexpected_orderings(trials: &Trials<'_>, analysis: &Analysis) -> Vec<String>
         .map(|effect| {
             let how = match effect.metric {
                 Metric::CpuPerRequest => "uses less CPU than",
+                Metric::AnonymousMemory => "holds less memory than",
                 _ => "is faster than",
             };
             format!(

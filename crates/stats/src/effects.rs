@@ -2,15 +2,16 @@
 
 use meshtax_model::analysis::{Effect, Interval, Metric, NoiseFloor, Verdict};
 use meshtax_model::event::Ending;
-use meshtax_model::experiment::{LoadPoint, Role, Variant};
+use meshtax_model::experiment::{LoadPoint, LoadPointId, Role, Variant};
 
 use crate::account::cpu_per_request_ns;
 use crate::family::{ALPHA, holm};
-use crate::interval::{CONFIDENCE, CONFIDENCE_TOST, Inference, UNITS_MIN, relative};
+use crate::interval::{Inference, UNITS_MIN};
 use crate::memory::anonymous_bytes;
 use crate::pairing::{BlockKey, ByBlock, Paired, infer, pairs};
 use crate::tails::{Counts, compare, resolved};
 use crate::trials::{Cell, Trial, Trials, too_many_invalid};
+use crate::verdict;
 
 /// The primary family: what is adjusted for being looked at together.
 pub(crate) fn is_primary(point: &LoadPoint, metric: Metric) -> bool {
@@ -104,20 +105,13 @@ fn draft(
     if metric == Metric::ResponseP999 {
         resolved("p99.9", 0.999, &arm(references.iter().copied())).ok()?;
     }
-    let estimated = estimate(trials, variant, point, metric, &references);
+    let estimated = estimate(trials, variant, point, metric, &references, "the baselines");
     let (paired, reason) = match estimated {
         Ok(paired) => (Some(paired), None),
         Err(reason) => (None, Some(reason)),
     };
     let paired = paired.as_ref();
-    let reason = reason.or_else(|| {
-        paired.and_then(|p| {
-            p.log_ratio
-                .spread
-                .is_none()
-                .then(|| format!("fewer than six blocks with a valid pair ({})", p.blocks))
-        })
-    });
+    let reason = reason.or_else(|| paired.and_then(too_few));
     Some(Draft {
         effect: Effect {
             variant: variant.id.clone(),
@@ -140,20 +134,28 @@ fn draft(
     })
 }
 
-/// The effect over the run, or why there is none.
+/// Why there is no interval, if there is none.
+pub(crate) fn too_few(paired: &Paired) -> Option<String> {
+    let blocks = paired.blocks;
+    let none = paired.log_ratio.spread.is_none();
+    none.then(|| format!("fewer than six blocks with a valid pair ({blocks})"))
+}
+
+/// The effect over the run, or why there is none. `against`: whose the references are, in a sentence.
 fn estimate(
     trials: &Trials<'_>,
     variant: &Variant,
     point: &LoadPoint,
     metric: Metric,
     references: &[&Cell<'_>],
+    against: &str,
 ) -> Result<Paired, String> {
     if let Some(reason) = trials.left_out(&variant.id) {
         return Err(format!("left out: {reason}"));
     }
     let cell = trials.cell(&variant.id, &point.id);
     if let Some(reason) = too_many_invalid("its", [cell])
-        .or_else(|| too_many_invalid("the baselines'", references.iter().copied()))
+        .or_else(|| too_many_invalid(&format!("{against}'"), references.iter().copied()))
     {
         return Err(reason);
     }
@@ -164,13 +166,13 @@ fn estimate(
         .iter()
         .all(|reference| reference.valid.is_empty())
     {
-        return Err("no valid trial of the baseline".to_owned());
+        return Err(format!("no valid trial of {against}"));
     }
     let paired = match tail_name(metric).zip(metric.quantile()) {
         Some((name, quantile)) => {
             let (own, base) = (arm([cell]), arm(references.iter().copied()));
             resolved(name, quantile, &own)?;
-            resolved(name, quantile, &base).map_err(|why| format!("in the baseline: {why}"))?;
+            resolved(name, quantile, &base).map_err(|why| format!("in {against}: {why}"))?;
             compare(quantile, &own, &base)
         }
         None => compare_cells(metric, cell, references),
@@ -199,7 +201,8 @@ pub(crate) fn compare_variants(
         .iter()
         .map(|reference| trials.cell(&reference.id, &point.id))
         .collect();
-    estimate(trials, variant, point, metric, &cells)
+    let names: Vec<&str> = references.iter().map(|r| r.id.0.as_str()).collect();
+    estimate(trials, variant, point, metric, &cells, &names.join(" and "))
 }
 
 /// Paired by block; for metrics that a trial has by itself.
@@ -226,6 +229,9 @@ pub(crate) fn arm<'c>(
     valid.map(|trial| (trial.key, &trial.response)).collect()
 }
 
+/// Why nothing is judged where the A/A pair could not be.
+pub(crate) const NO_FLOOR: &str = "no noise floor: the A/A pair has no interval here";
+
 /// Without a noise floor nothing can be said to exceed it.
 fn require_floor(draft: &mut Draft, floors: &[NoiseFloor]) {
     let effect = &mut draft.effect;
@@ -234,16 +240,25 @@ fn require_floor(draft: &mut Draft, floors: &[NoiseFloor]) {
         && floor_of(effect, floors).is_none()
     {
         effect.verdict = Verdict::NotEstimable {
-            reason: "no noise floor: the A/A pair has no interval here".to_owned(),
+            reason: NO_FLOOR.to_owned(),
         };
     }
 }
 
 fn floor_of(effect: &Effect, floors: &[NoiseFloor]) -> Option<f64> {
-    floors
+    relative_floor(floors, &effect.load_point, effect.metric)
+}
+
+/// The margin within which a difference is none, relative.
+pub(crate) fn relative_floor(
+    floors: &[NoiseFloor],
+    point: &LoadPointId,
+    metric: Metric,
+) -> Option<f64> {
+    let mut here = floors
         .iter()
-        .find(|f| f.load_point == effect.load_point && f.metric == effect.metric)
-        .and_then(|f| f.relative)
+        .filter(|f| f.load_point == *point && f.metric == metric);
+    here.find_map(|floor| floor.relative)
 }
 
 /// Holm over the primary effects that can be judged. Which ones cannot (left out, too few
@@ -289,8 +304,7 @@ fn noise_floors(trials: &Trials<'_>, drafts: &[Draft]) -> Vec<NoiseFloor> {
     floors
 }
 
-/// Gives the verdict. The relative effect decides: a round in which the whole machine was slow
-/// scales every difference in it, and leaves the ratios as they are.
+/// Gives the verdict.
 fn judge(draft: &mut Draft, floors: &[NoiseFloor]) {
     let effect = &mut draft.effect;
     let (Some(fit), Some(p_value)) = (draft.log_ratio.as_ref(), effect.p_value) else {
@@ -299,10 +313,9 @@ fn judge(draft: &mut Draft, floors: &[NoiseFloor]) {
     if effect.verdict != Verdict::NotDistinguishable {
         return;
     }
-    let excludes_zero = effect.p_adjusted.unwrap_or(p_value) < ALPHA;
     if draft.role == Role::Control {
         // It makes the noise floor, so it cannot be held against it, nor be inside it.
-        if excludes_zero {
+        if p_value < ALPHA {
             effect.verdict = Verdict::Different;
         }
         return;
@@ -310,51 +323,11 @@ fn judge(draft: &mut Draft, floors: &[NoiseFloor]) {
     let Some(floor) = floor_of(effect, floors) else {
         return;
     };
-    let inside = fit.interval(CONFIDENCE_TOST).map(relative);
-    effect.verdict = if excludes_zero && fit.estimate.exp_m1().abs() > floor {
-        Verdict::Different
-    } else if inside.is_some_and(|interval| interval.largest_absolute_end() < floor) {
-        Verdict::Equivalent
-    } else {
-        Verdict::NotDistinguishable
-    };
-    if effect.verdict == Verdict::NotDistinguishable {
-        let interval = fit.interval(CONFIDENCE).map(relative);
-        effect.longer_to_tell = longer_to_tell(fit.estimate.exp_m1(), interval, floor);
-    }
-}
-
-/// What a run must be longer by, so that the interval leaves zero out and the noise floor is below the
-/// effect. Both shrink with the root of the time.
-pub(crate) fn longer_to_tell(effect: f64, interval: Option<Interval>, floor: f64) -> Option<f64> {
-    /// Nobody waits longer, and so small an effect may as well be none.
-    const MOST: f64 = 100.0;
-    let interval = interval?;
-    let half_width = (interval.high - interval.low) / 2.0;
-    let factor = (half_width.max(floor) / effect.abs()).powi(2);
-    (factor.is_finite() && factor <= MOST).then(|| factor.max(1.0))
+    let p_value = effect.p_adjusted.unwrap_or(p_value);
+    (effect.verdict, effect.longer_to_tell) = verdict::of(fit, p_value, floor);
 }
 
 /// Whether an effect's unit is the block although the run has enough rounds.
 pub(crate) fn few_rounds(effect: &Effect) -> bool {
     effect.blocks > 0 && (effect.rounds as usize) < UNITS_MIN
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn twice_the_precision_takes_four_times_as_long() {
-        let interval = |low, high| Some(Interval { low, high });
-        let factor = |effect, interval, floor| longer_to_tell(effect, interval, floor);
-        assert_eq!(factor(0.01, interval(-0.01, 0.03), 0.005), Some(4.0));
-        // The noise floor shrinks as slowly.
-        assert_eq!(factor(-0.01, interval(-0.02, 0.0), 0.03), Some(9.0));
-        // It leaves zero out already, and only the adjustment holds it back.
-        assert_eq!(factor(0.01, interval(0.005, 0.015), 0.001), Some(1.0));
-        assert_eq!(factor(0.0001, interval(-0.02, 0.02), 0.01), None);
-        assert_eq!(factor(0.0, interval(-0.02, 0.02), 0.01), None);
-        assert_eq!(factor(0.01, None, 0.01), None);
-    }
 }

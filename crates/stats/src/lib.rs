@@ -51,6 +51,7 @@ pub mod stopping;
 pub mod tails;
 mod trials;
 pub mod validity;
+mod verdict;
 
 use meshtax_model::analysis::{Analysis, RunFacts};
 use meshtax_model::environment::Environment;

@@ -2,6 +2,7 @@
 
 use meshtax_model::LatencyHistogram;
 use meshtax_model::analysis::{Level, Metric, Point, Spread, VariantAnalysis};
+use meshtax_model::evidence::Evidence;
 use meshtax_model::experiment::{LoadPoint, Variant};
 use meshtax_model::trial::ResourceSample;
 
@@ -16,7 +17,8 @@ pub(crate) fn variant(trials: &Trials<'_>, variant: &Variant) -> VariantAnalysis
     let mut evidence: Vec<_> = trials.evidence_of(&variant.id).collect();
     evidence.sort_by_key(|seen| seen.round);
     let failing = evidence.iter().find(|seen| !seen.passed());
-    let proven = evidence.iter().filter(|seen| seen.passed()).count();
+    let held = |seen: &Evidence| seen.passed() && !trials.was_lost(&variant.id, seen.round);
+    let proven = evidence.iter().filter(|seen| held(seen)).count();
     let mut tried = trials.rounds_measured(&variant.id);
     tried.extend(evidence.iter().map(|seen| seen.round));
     tried.extend(trials.failures_of(&variant.id).map(|f| f.round));

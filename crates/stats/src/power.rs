@@ -15,10 +15,10 @@ use rand_pcg::rand_core::{Rng as _, SeedableRng as _};
 
 use crate::RunData;
 use crate::effects::{figure, is_primary};
-use crate::family::ALPHA;
 use crate::interval::{CONFIDENCE, Inference, UNITS_MIN, relative};
 use crate::points::median_of;
 use crate::trials::Trials;
+use crate::verdict::is_different;
 
 /// How often the effect is to be found.
 pub const POWER: f64 = 0.9;
@@ -214,8 +214,7 @@ impl MadeUp {
         }
     }
 
-    /// As `judge` in the module of effects does. The others of the family show nothing, so that Holm's
-    /// first step counts.
+    /// The others of the family show nothing, so that Holm's first step counts.
     fn finds(&self, effect: f64, family: u32) -> bool {
         let shift = effect.ln_1p();
         let units: Vec<f64> = self.log_ratios.iter().map(|log| log + shift).collect();
@@ -223,7 +222,7 @@ impl MadeUp {
             return false;
         };
         let p_value = fit.p_value().unwrap_or(1.0) * f64::from(family.max(1));
-        p_value < ALPHA && fit.estimate.exp_m1() > self.floor
+        is_different(&fit, p_value, self.floor)
     }
 }
 

@@ -6,10 +6,11 @@
 use meshtax_model::analysis::{Comparison, Metric, NoiseFloor, Verdict};
 use meshtax_model::experiment::{LoadPoint, Role, Variant};
 
-use crate::effects::{compare_variants, is_primary, longer_to_tell};
-use crate::family::{ALPHA, holm};
-use crate::interval::{CONFIDENCE, CONFIDENCE_TOST, Inference, relative};
+use crate::effects::{NO_FLOOR, compare_variants, is_primary, relative_floor, too_few};
+use crate::family::holm;
+use crate::interval::Inference;
 use crate::trials::Trials;
+use crate::verdict;
 
 /// Every pair of candidates that both came up, at every load point, in the primary metrics; adjusted
 /// over all of them (Holm). The margin is the noise floor, as for effects.
@@ -69,7 +70,10 @@ fn draft(
     }
     let compared = compare_variants(trials, second, &[first], point, metric);
     let (fit, reason) = match compared {
-        Ok(paired) => (Some(paired.log_ratio), String::new()),
+        Ok(paired) => {
+            let reason = too_few(&paired).unwrap_or_default();
+            (Some(paired.log_ratio), reason)
+        }
         Err(reason) => (None, reason),
     };
     let comparison = Comparison {
@@ -86,27 +90,11 @@ fn draft(
 }
 
 fn judge(comparison: &mut Comparison, fit: &Inference, floors: &[NoiseFloor]) {
-    let floor = floors
-        .iter()
-        .find(|f| f.load_point == comparison.load_point && f.metric == comparison.metric)
-        .and_then(|f| f.relative);
-    let Some(floor) = floor else {
-        let reason = "no noise floor: the A/A pair has no interval here".to_owned();
+    let Some(floor) = relative_floor(floors, &comparison.load_point, comparison.metric) else {
+        let reason = NO_FLOOR.to_owned();
         comparison.verdict = Verdict::NotEstimable { reason };
         return;
     };
-    let change = fit.estimate.exp_m1();
-    let excludes_zero = comparison.p_adjusted.is_some_and(|p| p < ALPHA);
-    let inside = fit.interval(CONFIDENCE_TOST).map(relative);
-    comparison.verdict = if excludes_zero && change.abs() > floor {
-        Verdict::Different
-    } else if inside.is_some_and(|interval| interval.largest_absolute_end() < floor) {
-        Verdict::Equivalent
-    } else {
-        Verdict::NotDistinguishable
-    };
-    if comparison.verdict == Verdict::NotDistinguishable {
-        let interval = fit.interval(CONFIDENCE).map(relative);
-        comparison.longer_to_tell = longer_to_tell(change, interval, floor);
-    }
+    let p_value = comparison.p_adjusted.unwrap_or(1.0);
+    (comparison.verdict, comparison.longer_to_tell) = verdict::of(fit, p_value, floor);
 }

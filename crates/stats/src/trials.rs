@@ -161,7 +161,7 @@ impl<'a> Trials<'a> {
     }
 
     /// A round in which a variant was measured has a failure on record only if the proof was lost in it.
-    fn was_lost(&self, variant: &VariantId, round: u32) -> bool {
+    pub(crate) fn was_lost(&self, variant: &VariantId, round: u32) -> bool {
         let mut failures = self.data.failures.iter();
         failures.any(|failure| failure.variant == *variant && failure.round == round)
     }
