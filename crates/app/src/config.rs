@@ -38,6 +38,10 @@ pub struct AppConfig {
     pub delay_share: f64,
     /// Wait before each answer, for a time of its own; other requests go on meanwhile.
     pub wait: Option<Wait>,
+    /// What is done before each answer, in this order, after its own wait: other services are called, or time passes. Of
+    /// a step that fails, what follows is left out, and the answer is an error.
+    #[serde(default)]
+    pub steps: Vec<Step>,
     /// Steps of work before each answer: a multiplication and an addition each, one after the
     /// other.
     pub burn: u64,
@@ -55,6 +59,76 @@ pub struct AppConfig {
     pub cores: Option<Vec<u32>>,
     /// Threads, each with listeners of its own on the same ports.
     pub threads: u32,
+}
+
+/// What is done before an answer.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub enum Step {
+    /// These are called, all at once, and all answers awaited.
+    Calls(Vec<Call>),
+    /// So long nothing happens, in nanoseconds; other requests go on meanwhile.
+    SleepNs(u64),
+}
+
+impl Step {
+    /// What it calls.
+    #[must_use]
+    pub fn calls(&self) -> &[Call] {
+        match self {
+            Self::Calls(calls) => calls,
+            Self::SleepNs(_) => &[],
+        }
+    }
+}
+
+/// A request to another service, over HTTP/1.1: a GET, good if it is answered with a status of success.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Call {
+    /// Where it goes.
+    pub address: SocketAddr,
+    /// What it names in its `host` header: by this a mesh's proxy knows the service.
+    pub host: String,
+    /// Its path.
+    pub path: String,
+    /// For which share of the requests it is made, 0 to 1.
+    pub share: f64,
+}
+
+impl Call {
+    /// The same service is asked the same.
+    pub(crate) fn is_alike(&self, other: &Self) -> bool {
+        (self.address, &self.host, &self.path) == (other.address, &other.host, &other.path)
+    }
+
+    /// As bytes; the canary goes with it, so that it crosses all wires on the way.
+    pub(crate) fn request(&self, canary: &[u8]) -> Vec<u8> {
+        let mut bytes =
+            format!("GET {} HTTP/1.1\r\nhost: {}\r\n", self.path, self.host).into_bytes();
+        if !canary.is_empty() {
+            bytes.extend_from_slice(crate::CANARY_HEADER.as_bytes());
+            bytes.extend_from_slice(b": ");
+            bytes.extend_from_slice(canary);
+            bytes.extend_from_slice(b"\r\n");
+        }
+        bytes.extend_from_slice(b"\r\n");
+        bytes
+    }
+
+    fn validate(&self) -> Result<(), AppError> {
+        if !(0.0..=1.0).contains(&self.share) {
+            return invalid("share", self.share, "use 0 to 1");
+        }
+        let is_word = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_graphic());
+        if !is_word(&self.host) {
+            return invalid("host", &self.host, "name a service, as in reviews:8080");
+        }
+        if !self.path.starts_with('/') || !is_word(&self.path) {
+            return invalid("path", &self.path, "begin it with /, without spaces");
+        }
+        Ok(())
+    }
 }
 
 /// An address, and what is spoken there.
@@ -147,6 +221,7 @@ impl AppConfig {
             delay_ns: 0,
             delay_share: 1.0,
             wait: None,
+            steps: Vec::new(),
             burn: 0,
             hold_bytes: 0,
             leak_bytes: 0,
@@ -194,6 +269,14 @@ impl AppConfig {
         }
         if let Some(wait) = self.wait {
             wait.validate()?;
+        }
+        for step in &self.steps {
+            match step {
+                Step::SleepNs(ns) if *ns > MAX_WAIT_NS => {
+                    return invalid("steps", ns, "sleep at most a minute");
+                }
+                _ => step.calls().iter().try_for_each(Call::validate)?,
+            }
         }
         match &self.cores {
             Some(cores) if cores.is_empty() => {

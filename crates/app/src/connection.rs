@@ -3,15 +3,16 @@
 use meshtax_http2::frame::PREFACE;
 use rustix::io::Errno;
 
+use crate::calls::{Calls, Owner, Progress};
 use crate::config::Protocol;
 use crate::content::Content;
 use crate::http1::Http1;
 use crate::http2::Http2;
 use crate::link::Link;
 use crate::stats::Counters;
-use crate::timers::Timers;
+use crate::timers::{Timer, Timers};
 use crate::transport::Transport;
-use crate::work::{Verdict, Work};
+use crate::work::{Verdict, Work, now_ns};
 use crate::{answer, http2};
 
 /// After a close, so much of what the peer still sends is read and dropped: closing with
@@ -35,6 +36,8 @@ pub(crate) struct Context<'a> {
     pub(crate) thread: usize,
     pub(crate) work: Work,
     pub(crate) timers: Timers,
+    /// `None`: no other service is called.
+    pub(crate) calls: Option<Calls>,
     /// Whose turn it is.
     pub(crate) connection: u64,
 }
@@ -50,11 +53,75 @@ impl Context<'_> {
         self.work.request(counters, read_ns)
     }
 
+    /// Does what can be done now of all that comes before an answer. `Err`: it waits for the rest.
+    pub(crate) fn before_answer(
+        &mut self,
+        verdict: Verdict,
+        read_ns: u64,
+        stream: u32,
+        canary: &[u8],
+    ) -> Result<Ready, Waits> {
+        let owner = Owner {
+            connection: self.connection,
+            stream,
+        };
+        let fails = verdict.fails;
+        let wait = verdict.not_before_ns.map(|at_ns| (read_ns, at_ns));
+        match (&mut self.calls, wait) {
+            (Some(calls), wait) if !fails => {
+                let counters = &self.all_counters[self.thread];
+                match calls.begin(&mut self.timers, counters, owner, wait, canary) {
+                    Progress::Done(fails) => Ok(Ready { fails }),
+                    Progress::Waits => Err(Waits {
+                        fails,
+                        since_ns: None,
+                    }),
+                }
+            }
+            (_, None) => Ok(Ready { fails }),
+            (_, Some((since_ns, at_ns))) => {
+                self.timers.add(Timer {
+                    at_ns,
+                    connection: owner.connection,
+                    stream,
+                });
+                Err(Waits {
+                    fails,
+                    since_ns: Some(since_ns),
+                })
+            }
+        }
+    }
+
+    /// An answer has waited for all that it waits for; says whether it is an error.
+    pub(crate) fn waited(&self, waits: &Waits, failed: bool) -> bool {
+        if let Some(since_ns) = waits.since_ns {
+            self.counters().delay(now_ns() - since_ns);
+        }
+        waits.fails || failed
+    }
+
     /// What was done so far, JSON.
     pub(crate) fn stats(&self) -> Vec<u8> {
         let stats = Counters::sum(self.all_counters, self.work.delay_ns());
         serde_json::to_vec(&stats).unwrap_or_default()
     }
+}
+
+/// An answer that may be given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Ready {
+    /// It is an error.
+    pub(crate) fails: bool,
+}
+
+/// An answer that waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Waits {
+    /// It will be an error in any case.
+    fails: bool,
+    /// Its wait is one that is counted, and began then.
+    since_ns: Option<u64>,
 }
 
 /// What becomes of the connection.
@@ -152,11 +219,11 @@ impl Connection {
         }
     }
 
-    /// An answer that waited is due. To be followed by [`Connection::advance`].
-    pub(crate) fn fire(&mut self, context: &mut Context<'_>, stream: u32) {
+    /// An answer that waited is due; `failed`: what it waited for failed. To be followed by [`Connection::advance`].
+    pub(crate) fn fire(&mut self, context: &mut Context<'_>, stream: u32, failed: bool) {
         match &mut self.speaks {
-            Speaks::Http1(http1) => http1.fire(context, &mut self.link),
-            Speaks::Http2(http2) => http2.fire(context, &mut self.link, stream),
+            Speaks::Http1(http1) => http1.fire(context, &mut self.link, failed),
+            Speaks::Http2(http2) => http2.fire(context, &mut self.link, stream, failed),
             Speaks::Http(_) | Speaks::Echo => {}
         }
     }

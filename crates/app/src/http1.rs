@@ -1,12 +1,10 @@
 //! HTTP/1.1 on one connection: bytes in, answers out, in order.
 
 use crate::answer;
-use crate::connection::Context;
+use crate::connection::{Context, Waits};
 use crate::link::Link;
 use crate::request::{self, Body, Head, Refusal, Route};
 use crate::stats::Echo;
-use crate::timers::Timer;
-use crate::work::now_ns;
 
 /// Unsent answers beyond this stop the reading of further requests, in bytes.
 pub(crate) const MAX_UNSENT_BYTES: usize = 256 * 1024;
@@ -27,8 +25,7 @@ pub(crate) struct Http1 {
 #[derive(Debug)]
 struct Waiting {
     head: Head,
-    fails: bool,
-    since_ns: u64,
+    waits: Waits,
 }
 
 impl Http1 {
@@ -51,14 +48,14 @@ impl Http1 {
     }
 
     /// The answer that waits is due.
-    pub(crate) fn fire(&mut self, context: &mut Context<'_>, link: &mut Link) {
+    pub(crate) fn fire(&mut self, context: &mut Context<'_>, link: &mut Link, failed: bool) {
         let Some(waiting) = self.waiting.take() else {
             return;
         };
-        context.counters().delay(now_ns() - waiting.since_ns);
+        let fails = context.waited(&waiting.waits, failed);
         let last = self.pending.is_empty();
         let answers = &context.server.http1;
-        answers.plain(link, &waiting.head, waiting.fails, last);
+        answers.plain(link, &waiting.head, fails, last);
         link.closing = !waiting.head.keep_alive;
     }
 
@@ -157,21 +154,16 @@ impl Http1 {
         match head.route {
             Route::Plain => {
                 let verdict = context.request(read_ns);
-                if let Some(at_ns) = verdict.not_before_ns {
-                    context.timers.add(Timer {
-                        at_ns,
-                        connection: context.connection,
-                        stream: 0,
-                    });
-                    self.waiting = Some(Waiting {
-                        head,
-                        fails: verdict.fails,
-                        since_ns: *read_ns,
-                    });
-                    return;
+                match context.before_answer(verdict, *read_ns, 0, &head.canary) {
+                    Ok(ready) => {
+                        let answers = &context.server.http1;
+                        answers.plain(link, &head, ready.fails, last);
+                    }
+                    Err(waits) => {
+                        self.waiting = Some(Waiting { head, waits });
+                        return;
+                    }
                 }
-                let answers = &context.server.http1;
-                answers.plain(link, &head, verdict.fails, last);
             }
             Route::Echo if asks_for_failure(&head) => {
                 context.counters().failed_as_asked();

@@ -5,7 +5,7 @@
 //! fixed size, or a gRPC message of it, from prebuilt bytes; long bodies come from a short
 //! pattern, so that no connection holds one. On request it spins for a known time before each
 //! answer: a known cost, verified by its own clock, that the measuring must find again. It can
-//! also wait, work, and fail by shares.
+//! also wait, work, fail by shares, and call others of its kind: many of them make a call graph.
 //!
 //! Two paths are its own and are neither delayed nor counted: `/_meshtax/echo` says what
 //! arrived, `/_meshtax/stats` says what was done. A request's `x-meshtax-canary` header
@@ -13,6 +13,7 @@
 #![forbid(unsafe_code)]
 
 mod answer;
+mod calls;
 mod config;
 mod connection;
 mod content;
@@ -26,7 +27,7 @@ mod timers;
 mod transport;
 mod work;
 
-pub use config::{AppConfig, Identity, Listener, Protocol, Wait};
+pub use config::{AppConfig, Call, Identity, Listener, Protocol, Step, Wait};
 pub use server::{AppError, serve, serve_all};
 pub use stats::{AppStats, Echo};
 

@@ -181,7 +181,7 @@ fn seen(request: &Request<'_, '_>) -> Seen {
     }
 }
 
-fn content_length(value: &[u8]) -> Result<u64, Refusal> {
+pub(crate) fn content_length(value: &[u8]) -> Result<u64, Refusal> {
     let digits = value.trim_ascii();
     if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
         return Err(Refusal::Malformed);
@@ -192,7 +192,7 @@ fn content_length(value: &[u8]) -> Result<u64, Refusal> {
         .ok_or(Refusal::Malformed)
 }
 
-fn has_token(list: &[u8], token: &[u8]) -> bool {
+pub(crate) fn has_token(list: &[u8], token: &[u8]) -> bool {
     list.split(|b| *b == b',')
         .any(|part| part.trim_ascii().eq_ignore_ascii_case(token))
 }

@@ -16,6 +16,7 @@ use rustix::thread::{CpuSet, sched_setaffinity, set_current_timer_slack};
 use rustix::time::Timespec;
 use rustls::ServerConfig;
 
+use crate::calls::{Calls, OUTGOING};
 use crate::config::{AppConfig, Identity, Listener, Protocol};
 use crate::connection::{Connection, Context, Next, Server};
 use crate::content::Content;
@@ -139,11 +140,12 @@ pub fn serve_all(
             thread: number,
             work: Work::new(config, number),
             timers: Timers::default(),
+            calls: None,
             connection: 0,
         };
         let cores = config.cores.as_ref();
         let core = cores.map(|cores| cores[number % cores.len()]);
-        let run = || Worker::new(sockets, context, tls.clone())?.run(stop);
+        let run = || Worker::new(config, sockets, context, tls.clone())?.run(stop);
         let outcome = pin(core).and_then(|()| run());
         if outcome.is_err() {
             stop.store(true, Ordering::Relaxed);
@@ -318,12 +320,15 @@ struct Worker<'a> {
 
 impl<'a> Worker<'a> {
     fn new(
+        config: &AppConfig,
         accepting: Vec<Accepting>,
-        context: Context<'a>,
+        mut context: Context<'a>,
         tls: Sessions,
     ) -> Result<Self, AppError> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(system("epoll_create1"))?;
-        if context.work.waits() {
+        let same = rustix::io::fcntl_dupfd_cloexec(&epoll, 0).map_err(system("fcntl"))?;
+        context.calls = Calls::new(config, context.thread, same);
+        if context.work.waits() || context.calls.is_some() {
             // By default the kernel rounds sleeps up by 50 us. A refusal only costs precision.
             let _ = set_current_timer_slack(NonZeroU64::new(1));
         }
@@ -356,12 +361,15 @@ impl<'a> Worker<'a> {
                 let (data, flags) = (event.data.u64(), event.flags);
                 if data >= LISTENER {
                     self.accept((data - LISTENER) as usize);
+                } else if data >= OUTGOING {
+                    self.called((data - OUTGOING) as u32, &mut buffer);
                 } else {
                     let gone = EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR;
                     self.advance(data, None, flags.intersects(gone), &mut buffer);
                 }
             }
             self.answer_due(&mut buffer);
+            self.answer_finished(&mut buffer);
         }
         Ok(())
     }
@@ -384,8 +392,32 @@ impl<'a> Worker<'a> {
         }
         let now_ns = now_ns();
         while let Some(timer) = self.context.timers.due(now_ns) {
+            if timer.connection == OUTGOING {
+                let context = &mut self.context;
+                if let Some(calls) = &mut context.calls {
+                    let counters = &context.all_counters[context.thread];
+                    calls.wake(&mut context.timers, counters, timer.stream);
+                }
+                continue;
+            }
             // The event of what came meanwhile is over: the socket has to say that it is empty.
-            self.advance(timer.connection, Some(timer.stream), true, buffer);
+            self.advance(timer.connection, Some((timer.stream, false)), true, buffer);
+        }
+    }
+
+    /// Another service has answered, or its connection has ended.
+    fn called(&mut self, number: u32, buffer: &mut [u8]) {
+        let context = &mut self.context;
+        if let Some(calls) = &mut context.calls {
+            let counters = &context.all_counters[context.thread];
+            calls.event(&mut context.timers, counters, number, buffer);
+        }
+    }
+
+    /// Answers whose calls are done. What comes next on their connections may be done at once, too.
+    fn answer_finished(&mut self, buffer: &mut [u8]) {
+        while let Some((owner, failed)) = self.context.calls.as_mut().and_then(Calls::finished) {
+            self.advance(owner.connection, Some((owner.stream, failed)), true, buffer);
         }
     }
 
@@ -425,8 +457,8 @@ impl<'a> Worker<'a> {
             (self.connections.len() - 1) as u32
         });
         let (slot, generation) = &mut self.connections[number as usize];
-        // Never the largest, which is the listeners'.
-        *generation = (*generation + 1) % u32::MAX;
+        // Never the two largest, which are the listeners' and those of calls.
+        *generation = (*generation + 1) % (u32::MAX - 1);
         let data = u64::from(*generation) << 32 | u64::from(number);
         let interest = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
         let ready = sockopt::set_tcp_nodelay(&socket, true).and_then(|()| {
@@ -448,15 +480,16 @@ impl<'a> Worker<'a> {
     }
 
     /// A connection's turn: for an event or, with a stream, for an answer that is due.
-    fn advance(&mut self, data: u64, due: Option<u32>, hang_up: bool, buffer: &mut [u8]) {
+    /// The second value of `due`: what the answer waited for failed.
+    fn advance(&mut self, data: u64, due: Option<(u32, bool)>, hang_up: bool, buffer: &mut [u8]) {
         let number = data as u32;
         let (slot, generation) = &mut self.connections[number as usize];
         let Some(connection) = slot.as_mut().filter(|_| *generation == (data >> 32) as u32) else {
             return;
         };
         self.context.connection = data;
-        if let Some(stream) = due {
-            connection.fire(&mut self.context, stream);
+        if let Some((stream, failed)) = due {
+            connection.fire(&mut self.context, stream, failed);
         }
         if connection.advance(&mut self.context, buffer, hang_up) == Next::Close {
             *slot = None;

@@ -23,6 +23,12 @@ pub struct AppStats {
     /// The CPU that this work took, by the threads' own CPU clocks, in nanoseconds.
     #[serde(default)]
     pub burned_ns: u64,
+    /// Calls of other services that ended.
+    #[serde(default)]
+    pub calls: u64,
+    /// Those of them that failed: no answer, or none of success.
+    #[serde(default)]
+    pub failed_calls: u64,
     /// Connections that are open now.
     pub connections: u64,
     /// Requests that asked for an error (see [`crate::FAIL_HEADER`]) and got it. Not among the others.
@@ -54,6 +60,8 @@ pub(crate) struct Counters {
     delay_sum_ns: AtomicU64,
     burned: AtomicU64,
     burned_ns: AtomicU64,
+    calls: AtomicU64,
+    failed_calls: AtomicU64,
     connections: AtomicU64,
     failed_as_asked: AtomicU64,
 }
@@ -88,6 +96,11 @@ impl Counters {
         add(&self.burned_ns, cpu_ns);
     }
 
+    pub(crate) fn called(&self, is_good: bool) {
+        add(&self.calls, 1);
+        add(&self.failed_calls, u64::from(!is_good));
+    }
+
     pub(crate) fn opened(&self) {
         add(&self.connections, 1);
     }
@@ -109,6 +122,8 @@ impl Counters {
             delay_sum_ns: total(|c| &c.delay_sum_ns),
             burned: total(|c| &c.burned),
             burned_ns: total(|c| &c.burned_ns),
+            calls: total(|c| &c.calls),
+            failed_calls: total(|c| &c.failed_calls),
             connections: total(|c| &c.connections),
             failed_as_asked: total(|c| &c.failed_as_asked),
         }

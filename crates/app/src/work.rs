@@ -155,7 +155,7 @@ pub(crate) fn written(bytes: u64) -> Vec<u8> {
 }
 
 /// Any number from 0 to 1, without 1: the 53 bits that a fraction has.
-fn uniform(random: &mut Pcg64) -> f64 {
+pub(crate) fn uniform(random: &mut Pcg64) -> f64 {
     (random.next_u64() >> 11) as f64 * (1.0 / (1_u64 << 53) as f64)
 }
 

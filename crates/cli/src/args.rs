@@ -1,6 +1,9 @@
 //! The command line as typed. What it means is for the commands.
 
+mod advise;
+mod gate;
 pub(crate) mod load;
+mod scale;
 mod worker;
 
 use std::net::SocketAddr;
@@ -11,7 +14,10 @@ use meshtax_dataplane::Program;
 use meshtax_model::experiment::{Inject, VariantId};
 use meshtax_spec::ValueError;
 
+pub(crate) use advise::AdviseArgs;
+pub(crate) use gate::{CompareArgs, CompareFormat, GateArgs, RunsArgs};
 pub(crate) use load::LoadArgs;
+pub(crate) use scale::{OverName, ScaleArgs};
 pub(crate) use worker::{FleetArgs, WorkerArgs, Workers};
 
 /// What a service mesh costs your traffic, what you get for it, and how sure you can be.
@@ -30,6 +36,12 @@ pub(crate) enum Command {
     Calibrate(CalibrateArgs),
     /// Report a run that is on disk
     Report(ReportArgs),
+    /// Compare two runs: what differs in them, and what changed against each run's own baselines
+    Compare(CompareArgs),
+    /// Pass, fail (20) or cannot tell (21): hold a change against limits, for a pipeline
+    Gate(Box<GateArgs>),
+    /// Say which variants of a run meet objectives, what they cost a month, and what comes first
+    Advise(Box<AdviseArgs>),
     /// The load generator by itself
     Load(Box<LoadArgs>),
     /// A load generator that waits for `meshtax load --workers` to use it
@@ -38,8 +50,16 @@ pub(crate) enum Command {
     Serve(ServeArgs),
     /// List the experiments that ship with meshtax, or show one
     Presets(PresetsArgs),
+    /// Say how costs grow with pods or hops, from a run for each number
+    Scale(Box<ScaleArgs>),
+    /// List topologies: services that call each other, as shapes of applications
+    Topologies(TopologiesArgs),
     /// List the data planes and where their programs are, or bring one
     Dataplanes(DataplanesArgs),
+    /// List what others published, or show one result with its environment and its faults
+    Published(PublishedArgs),
+    /// What each mesh offers and asks for, with a source for each answer
+    Meshes(MeshesArgs),
     /// Say what this machine lets meshtax do, and how to mend what it does not
     Doctor(DoctorArgs),
     /// Parts of a run that are processes of their own
@@ -58,6 +78,9 @@ pub(crate) struct RunArgs {
     /// Experiment that ships with meshtax (see `meshtax presets`) [default: quick]
     #[arg(long)]
     pub(crate) preset: Option<String>,
+    /// Services in place of the spec's: a name (see `meshtax topologies`), or a YAML file, of meshtax or of isotope
+    #[arg(long, value_name = "NAME|FILE")]
+    pub(crate) topology: Option<String>,
     /// Where it runs
     #[arg(long, value_enum, default_value_t = EngineName::Local)]
     pub(crate) engine: EngineName,
@@ -83,6 +106,9 @@ pub(crate) struct RunArgs {
     /// Print the analysis as JSON (docs/schema/report-v1.json) instead of the table
     #[arg(long)]
     pub(crate) json: bool,
+    /// Show the report in a browser while the run goes on (it is rewritten between rounds)
+    #[arg(long)]
+    pub(crate) open: bool,
     /// Break a variant on purpose, for tests: VARIANT=KIND
     #[arg(long, hide = true, value_parser = sabotage)]
     pub(crate) sabotage: Vec<(VariantId, meshtax_dataplane::Sabotage)>,
@@ -105,7 +131,7 @@ pub(crate) struct CalibrateArgs {
 }
 
 /// The real proxies' programs.
-#[derive(Debug, Default, Args)]
+#[derive(Clone, Debug, Default, Args)]
 pub(crate) struct ProgramArgs {
     /// Envoy binary to use instead of the one on PATH, in the cache, or brought with pip
     #[arg(long, value_name = "PATH", env = "MESHTAX_ENVOY")]
@@ -146,6 +172,16 @@ pub(crate) struct ReportArgs {
     /// Form of the report
     #[arg(long, value_enum, default_value_t = Format::Terminal)]
     pub(crate) format: Format,
+    /// Write it to this file instead of standard output; Markdown puts its pictures beside it, and CSV fills this
+    /// directory with everything
+    #[arg(long, value_name = "PATH")]
+    pub(crate) out: Option<PathBuf>,
+    /// Report again whenever there is more, until the run is over
+    #[arg(long, conflicts_with = "out")]
+    pub(crate) watch: bool,
+    /// Show the page of the run in a browser
+    #[arg(long)]
+    pub(crate) open: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -194,13 +230,17 @@ pub(crate) struct ServeArgs {
     pub(crate) delay: u64,
     /// Wait before each answer, without holding up others: exp:2ms (mean), uniform:1ms-5ms, lognormal:2ms,0.5
     /// (median, sigma)
-    #[arg(long, value_name = "DIST", value_parser = crate::commands::serve::distribution)]
-    pub(crate) delay_dist: Option<meshtax_app::Wait>,
+    #[arg(long, value_name = "DIST", value_parser = |t: &str| value(meshtax_spec::service_time(t)))]
+    pub(crate) delay_dist: Option<meshtax_model::graph::ServiceTime>,
+    /// Call these services before each answer, at once: http://HOST:PORT/PATH, with @20% behind it for a share of the
+    /// requests, several with commas between them; again for calls that come after
+    #[arg(long, value_name = "URLS", value_parser = crate::commands::serve::calls)]
+    pub(crate) call: Vec<meshtax_app::Step>,
     /// Steps of work before each answer, about a nanosecond each
     #[arg(long, value_name = "STEPS", default_value_t = 0)]
     pub(crate) burn: u64,
     /// Share of requests answered with an error (503; gRPC: UNAVAILABLE), e.g. 1%
-    #[arg(long, value_name = "SHARE", default_value = "0%", value_parser = crate::commands::serve::share)]
+    #[arg(long, value_name = "SHARE", default_value = "0%", value_parser = |t: &str| value(meshtax_spec::share(t)))]
     pub(crate) errors: f64,
     /// Seed of the errors and of the waits
     #[arg(long, default_value_t = 1)]
@@ -222,6 +262,21 @@ pub(crate) enum PresetsAction {
     Show {
         /// Name of the preset
         name: String,
+    },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct TopologiesArgs {
+    #[command(subcommand)]
+    pub(crate) action: Option<TopologiesAction>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum TopologiesAction {
+    /// Say what a topology is made of, and print its YAML, to start one of your own from
+    Show {
+        /// Name of the topology, or a YAML file of one, of meshtax or of isotope
+        topology: String,
     },
 }
 
@@ -251,6 +306,33 @@ pub(crate) enum DataplanesAction {
         /// Name of the data plane
         name: String,
     },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PublishedArgs {
+    #[command(subcommand)]
+    pub(crate) action: Option<PublishedAction>,
+    /// Print JSON instead of tables
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum PublishedAction {
+    /// Print one result: source, environment, what is wrong with it, and the figures
+    Show {
+        /// Name of the result
+        name: String,
+    },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct MeshesArgs {
+    /// Mesh to tell all facts of, with their sources [default: a table of all]
+    pub(crate) name: Option<String>,
+    /// Print JSON instead of tables
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(Debug, Args)]

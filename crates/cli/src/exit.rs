@@ -19,6 +19,11 @@ pub(crate) const UNREADABLE: u8 = 14;
 /// Teardown was incomplete; what is left is listed.
 pub(crate) const LEFTOVERS: u8 = 15;
 
+/// A gate failed: a whole interval is beyond its limit.
+pub(crate) const GATE_FAILED: u8 = 20;
+/// A gate cannot tell: too little data for its limit.
+pub(crate) const GATE_CANNOT_TELL: u8 = 21;
+
 /// A command's failure: what to say, and the code to end with.
 #[derive(Debug)]
 pub(crate) struct Failure {

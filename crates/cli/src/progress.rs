@@ -1,25 +1,29 @@
 //! What a person who waits sees, on standard error.
 
 use std::io::{self, IsTerminal as _};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
 use meshtax_model::event::Event;
 
-use crate::terminal::say;
+use crate::terminal::{self, say};
 
 /// Shows a run's events: a bar on a terminal, a line per round elsewhere.
 pub(crate) struct Progress {
     bar: Option<ProgressBar>,
     round: String,
     left_ns: Option<u64>,
+    told: Option<Instant>,
 }
+
+/// Where there is no bar, what is known so far is told no more often than this.
+const TELL_EVERY: Duration = Duration::from_secs(30);
 
 impl Progress {
     pub(crate) fn new() -> Self {
         let bar = io::stderr().is_terminal().then(|| {
             let bar = ProgressBar::new(0);
-            let style = ProgressStyle::with_template("{bar:24} {pos}/{len}  {msg}");
+            let style = ProgressStyle::with_template("{bar:24} {pos}/{len}  {msg}\n  {prefix}");
             bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
             bar
         });
@@ -27,6 +31,25 @@ impl Progress {
             bar,
             round: String::new(),
             left_ns: None,
+            told: None,
+        }
+    }
+
+    /// What is known of a run that goes on: below the bar, or as lines from time to time.
+    pub(crate) fn so_far(&mut self, lines: &[String]) {
+        if let Some(bar) = &self.bar {
+            let room = terminal::width_of_messages().saturating_sub(2).max(20);
+            let lines: Vec<String> = lines.iter().map(|line| cut(line, room)).collect();
+            bar.set_prefix(lines.join("\n  "));
+            return;
+        }
+        let is_new = self.told.is_none_or(|told| told.elapsed() >= TELL_EVERY);
+        if is_new && !lines.is_empty() {
+            self.told = Some(Instant::now());
+            say("so far:");
+            for line in lines {
+                say(&format!("  {line}"));
+            }
         }
     }
 
@@ -106,6 +129,15 @@ impl Progress {
             bar.finish_and_clear();
         }
     }
+}
+
+/// A line that does not wrap: a bar's lines are drawn over.
+fn cut(line: &str, room: usize) -> String {
+    if line.chars().count() <= room {
+        return line.to_owned();
+    }
+    let kept: String = line.chars().take(room.saturating_sub(1)).collect();
+    format!("{kept}…")
 }
 
 /// `1m 05s`, `12s`.

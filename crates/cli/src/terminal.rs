@@ -27,6 +27,20 @@ fn width() -> usize {
         .map_or(DEFAULT_WIDTH, |(w, _)| usize::from(w.0).min(140))
 }
 
+/// Columns of standard error.
+pub(crate) fn width_of_messages() -> usize {
+    terminal_size::terminal_size_of(io::stderr()).map_or(DEFAULT_WIDTH, |(w, _)| usize::from(w.0))
+}
+
+/// Clears a terminal, for what is shown again and again; elsewhere an empty line stands between.
+pub(crate) fn begin_again() {
+    print(if io::stdout().is_terminal() {
+        "\u{1b}[2J\u{1b}[H"
+    } else {
+        "\n"
+    });
+}
+
 /// Whether standard output may have colors: a terminal, and nobody said no (no-color.org).
 fn color() -> bool {
     io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty())

@@ -10,7 +10,15 @@ use meshtax_model::FORMAT_VERSION;
 use meshtax_spec::KnownDataPlane;
 
 /// No input or output, no clock, no ambient randomness.
-const PURE: [&str; 6] = ["model", "spec", "dataplane", "stats", "report", "http2"];
+const PURE: [&str; 7] = [
+    "model",
+    "spec",
+    "dataplane",
+    "stats",
+    "report",
+    "published",
+    "http2",
+];
 
 /// What nothing pure may depend on, directly or through others.
 const IMPURE: [&str; 18] = [
@@ -40,7 +48,8 @@ const SEES: &[(&str, &[&str])] = &[
     ("spec", &["model"]),
     ("dataplane", &["model"]),
     ("stats", &["model"]),
-    ("report", &["model"]),
+    ("report", &["model", "published"]),
+    ("published", &["model"]),
     ("import", &["model"]),
     ("http2", &[]),
     ("tls", &[]),
@@ -309,6 +318,28 @@ fn every_preset_is_a_spec_that_this_product_can_run() {
         let experiment = parsed.unwrap_or_else(|e| panic!("{e}"));
         assert_eq!(experiment.name, preset.name);
     }
+}
+
+/// What is drawn beside a measured variant must be one that can be measured.
+#[test]
+fn published_variants_are_held_against_data_planes_that_are_there() {
+    let sets = meshtax_published::results();
+    let variants = sets.iter().flat_map(|set| &set.variants);
+    let mut held = 0;
+    for variant in variants {
+        let Some(name) = &variant.data_plane else {
+            assert!(variant.level.is_none(), "{variant:?}: a level of what?");
+            continue;
+        };
+        let plane = DATA_PLANES.iter().find(|plane| plane.name == name);
+        let plane = plane.unwrap_or_else(|| panic!("{name} is no data plane"));
+        let has_level = variant
+            .level
+            .is_none_or(|level| plane.levels.contains(&level));
+        assert!(has_level, "{variant:?}");
+        held += 1;
+    }
+    assert!(held > 10, "only {held} variants are held against anything");
 }
 
 /// The fenced blocks of YAML that are specs: other YAML has neither of these keys at its margin.

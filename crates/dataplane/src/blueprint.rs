@@ -6,7 +6,7 @@ use meshtax_model::trial::ComponentRole;
 use serde::{Deserialize, Serialize};
 
 use crate::probe::direct_probes;
-use crate::{ControlService, PORT_INBOUND, PORT_OUTBOUND, PROXY_MARK, Pod, Probe, Site};
+use crate::{ControlService, Meshed, PORT_INBOUND, PORT_OUTBOUND, PROXY_MARK, Pod, Probe, Site};
 
 /// All of a variant that differs from other variants.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -18,6 +18,9 @@ pub struct Blueprint {
     /// In the pods of the other replicas, in their order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub more_servers: Vec<PodBlueprint>,
+    /// In the pods of the services behind it, by service, in their order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub behind: Vec<Vec<PodBlueprint>>,
     /// In the waypoint's pod; `None`: there is no waypoint.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waypoint: Option<PodBlueprint>,
@@ -40,6 +43,11 @@ impl Blueprint {
             client: PodBlueprint::default(),
             server: PodBlueprint::default(),
             more_servers: vec![PodBlueprint::default(); site.more_servers.len()],
+            behind: site
+                .behind
+                .iter()
+                .map(|service| vec![PodBlueprint::default(); service.pods.len()])
+                .collect(),
             waypoint: None,
             probes: direct_probes(site),
             direct_tls: DirectTls::default(),
@@ -60,31 +68,43 @@ impl Blueprint {
         std::iter::once(&mut self.server).chain(&mut self.more_servers)
     }
 
-    /// Sidecars in the client's and in each server's pod, redirected into as Istio does.
+    /// The pods of the services behind, each with what it is given.
+    #[must_use]
+    pub fn pods_behind<'a>(&'a self, site: &'a Site) -> Vec<(&'a Pod, &'a PodBlueprint)> {
+        let pods = site.behind.iter().flat_map(|service| &service.pods);
+        pods.zip(self.behind.iter().flatten()).collect()
+    }
+
+    /// Sidecars in every pod of the variant, redirected into as Istio does. `side` says what stands in a pod; what
+    /// it does for calls from there counts as the client's only where nobody calls the pod.
     pub(crate) fn sidecars(
         site: &Site,
-        side: impl Fn(&Pod, ComponentRole) -> (Vec<PodFile>, Process),
+        side: impl Fn(&Meshed<'_>) -> (Vec<PodFile>, Vec<Process>),
     ) -> Self {
-        let pod = |pod: &Pod, role| {
-            let (files, process) = side(pod, role);
-            let is_client = role == ComponentRole::ClientProxy;
+        let pod = |end: &Meshed<'_>| {
+            let (files, processes) = side(end);
             PodBlueprint {
                 files,
                 redirect: Redirect {
-                    outbound_to: is_client.then_some(PORT_OUTBOUND),
-                    inbound_to: (!is_client).then_some(PORT_INBOUND),
+                    outbound_to: (!end.callees.is_empty()).then_some(PORT_OUTBOUND),
+                    inbound_to: end.callers.is_some().then_some(PORT_INBOUND),
                     own: Own::mark(PROXY_MARK),
                     ..Redirect::default()
                 },
                 control: Vec::new(),
-                processes: vec![process],
+                processes,
             }
         };
-        let server = |server: &Pod| pod(server, ComponentRole::ServerProxy);
+        let server = |server: &Pod| pod(&site.server_end(server));
+        let behind = site.ends_behind();
         Self {
-            client: pod(&site.client, ComponentRole::ClientProxy),
+            client: pod(&site.client_end()),
             server: server(&site.server),
             more_servers: site.more_servers.iter().map(server).collect(),
+            behind: behind
+                .iter()
+                .map(|ends| ends.iter().map(pod).collect())
+                .collect(),
             waypoint: None,
             probes: Vec::new(),
             direct_tls: DirectTls::default(),

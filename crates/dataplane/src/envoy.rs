@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::{
     Content, HttpMetrics, HttpRule, PROXY_MARK, Place, Pod, PodFile, Process, Program, Site,
-    Speaks, certificate_files,
+    Speaks, certificate_files, spiffe_id,
 };
 
 /// An Envoy in a pod, and what it needs there.
@@ -56,6 +56,46 @@ pub(crate) fn bootstrap(pod: &Pod, listeners: &Value, clusters: &Value) -> Value
     })
 }
 
+/// Which requests of a listener go where.
+pub(crate) enum Routes<'a> {
+    /// All of them to this cluster.
+    All(&'a str),
+    /// By the name that they ask for, and its port: to the cluster of that service.
+    ByHost(u16, &'a [(String, String)]),
+}
+
+impl Routes<'_> {
+    /// As Istio names them: a service is asked for by its whole name or the first part of it, with its port or
+    /// without.
+    fn virtual_hosts(&self, direction: &str) -> Value {
+        let route = |cluster: &str| {
+            let mut route = json!({"cluster": cluster, "timeout": "0s"});
+            if direction == OUTBOUND {
+                route["retry_policy"] = default_retries();
+            }
+            json!([{"match": {"prefix": "/"}, "route": route}])
+        };
+        match self {
+            Self::All(cluster) => json!([{
+                "name": format!("{direction}|http"),
+                "domains": ["*"],
+                "routes": route(cluster),
+            }]),
+            Self::ByHost(port, services) => services
+                .iter()
+                .map(|(name, cluster)| {
+                    let short = name.split('.').next().unwrap_or(name);
+                    json!({
+                        "name": format!("{name}:{port}"),
+                        "domains": [name, format!("{name}:{port}"), short, format!("{short}:{port}")],
+                        "routes": route(cluster),
+                    })
+                })
+                .collect(),
+        }
+    }
+}
+
 /// The name of what a client's sidecar does with its application's requests.
 pub(crate) const OUTBOUND: &str = "outbound";
 
@@ -75,7 +115,7 @@ fn default_retries() -> Value {
 pub(crate) fn connection_manager(
     direction: &str,
     speaks: Speaks,
-    cluster: &str,
+    routes: &Routes<'_>,
     more: Value,
     policy: &[Value],
 ) -> Value {
@@ -95,21 +135,10 @@ pub(crate) fn connection_manager(
     config["normalize_path"] = json!(true);
     config["stream_idle_timeout"] = json!("0s");
     config["http_filters"] = json!(filters);
-    let mut route = json!({"cluster": cluster, "timeout": "0s"});
-    if direction == OUTBOUND {
-        route["retry_policy"] = default_retries();
-    }
     config["route_config"] = json!({
         "name": direction,
         "validate_clusters": false,
-        "virtual_hosts": [{
-            "name": format!("{direction}|http"),
-            "domains": ["*"],
-            "routes": [{
-                "match": {"prefix": "/"},
-                "route": route,
-            }],
-        }],
+        "virtual_hosts": routes.virtual_hosts(direction),
     });
     merge(&mut config, more);
     json!({"name": "envoy.filters.network.http_connection_manager", "typed_config": config})
@@ -142,23 +171,30 @@ pub(crate) fn http_policy(site: &Site, principal: Value) -> Value {
 }
 
 /// An Istio AuthorizationPolicy of action ALLOW with a principal only.
-pub(crate) fn connection_policy(site: &Site) -> Value {
+pub(crate) fn connection_policy(principal: &Value) -> Value {
     let mut config = typed("envoy.extensions.filters.network.rbac.v3.RBAC");
     config["stat_prefix"] = json!("tcp.");
     config["rules"] = json!({
         "action": "ALLOW",
         "policies": {"ns[default]-policy[allow-client]-rule[0]": {
             "permissions": [{"any": true}],
-            "principals": [permitted_principal(site)],
+            "principals": [principal],
         }},
     });
     json!({"name": "envoy.filters.network.rbac", "typed_config": config})
 }
 
-pub(crate) fn permitted_principal(site: &Site) -> Value {
-    json!({"and_ids": {"ids": [
-        {"authenticated": {"principal_name": {"exact": site.client.identity()}}},
-    ]}})
+/// Whoever has one of these service accounts.
+pub(crate) fn permitted_principal(callers: &[&str]) -> Value {
+    let is =
+        |caller: &&str| json!({"authenticated": {"principal_name": {"exact": spiffe_id(caller)}}});
+    match callers {
+        [only] => json!({"and_ids": {"ids": [is(only)]}}),
+        several => {
+            let ids: Vec<Value> = several.iter().map(is).collect();
+            json!({"and_ids": {"ids": [{"or_ids": {"ids": ids}}]}})
+        }
+    }
 }
 
 /// Where Istio's proxies have their admin page.
@@ -249,11 +285,11 @@ pub(crate) fn set_endpoints(cluster: &mut Value, endpoints: &[Value]) {
     }
 }
 
-/// One port of all the service's pods.
-pub(crate) fn pod_endpoints(site: &Site, port: u16) -> Vec<Value> {
+/// One port of all of a service's pods.
+pub(crate) fn pod_endpoints<'a>(pods: impl Iterator<Item = &'a Pod>, port: u16) -> Vec<Value> {
     let endpoint =
         |pod: &Pod| json!({"endpoint": {"address": address(&pod.address.to_string(), port)}});
-    site.servers().map(endpoint).collect()
+    pods.map(endpoint).collect()
 }
 
 pub(crate) fn cluster_passthrough(name: &str, source: &str, speaks: Speaks) -> Value {

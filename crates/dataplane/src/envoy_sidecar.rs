@@ -5,18 +5,20 @@
 //! verified by the client, the trust domain by the server) follow Istio's "Understanding Envoy
 //! and Istio" and Envoy's v3 API reference.
 
+use std::collections::BTreeMap;
+
 use meshtax_model::experiment::PolicyLevel;
 use meshtax_model::trial::ComponentRole;
 use serde_json::{Value, json};
 
 use crate::envoy::{
-    DIRECT, OUTBOUND, address, bootstrap, cluster, cluster_passthrough, common_tls,
+    DIRECT, OUTBOUND, Routes, address, bootstrap, cluster, cluster_passthrough, common_tls,
     connection_manager, connection_policy, http_metrics, http_policy, peer_log,
     permitted_principal, pod_endpoints, set_endpoints, side, tcp_proxy, typed,
 };
 use crate::{
-    AppPort, Blueprint, ClientIdentityFrom, DataPlane, DirectTls, Looks, PORT_INBOUND,
-    PORT_OUTBOUND, Pod, Program, SERVICE_NAME, Site, Speaks, TRUST_DOMAIN,
+    AppPort, Blueprint, Callee, ClientIdentityFrom, DataPlane, DirectTls, Looks, Meshed,
+    PORT_INBOUND, PORT_OUTBOUND, Pod, Program, Site, Speaks, TRUST_DOMAIN, spiffe_id,
 };
 
 pub(crate) const HTTP: DataPlane = DataPlane {
@@ -34,6 +36,7 @@ pub(crate) const HTTP: DataPlane = DataPlane {
          Istio's proxy image may cost more",
     ),
     waypoint: false,
+    graphs: true,
     build: |site, level| blueprint(site, level, Mode::Http),
 };
 
@@ -47,6 +50,7 @@ pub(crate) const TCP: DataPlane = DataPlane {
          encrypts and authorises connections",
     ),
     waypoint: false,
+    graphs: false,
     build: |site, level| blueprint(site, level, Mode::Tcp),
 };
 
@@ -104,68 +108,134 @@ fn blueprint(site: &Site, level: PolicyLevel, mode: Mode) -> Blueprint {
             ..DirectTls::default()
         },
         http_metrics: Some(http_metrics(ComponentRole::ServerProxy, "inbound")),
-        ..Blueprint::sidecars(site, |pod, role| {
-            let config = match role {
-                ComponentRole::ClientProxy => outbound(site, level, mode),
-                _ => inbound(site, pod, level, mode),
+        ..Blueprint::sidecars(site, |end| {
+            let config = config(site, end, level, mode);
+            let role = match end.callers {
+                None => ComponentRole::ClientProxy,
+                Some(_) => ComponentRole::ServerProxy,
             };
-            side(site, pod, role, &config)
+            let (files, process) = side(site, end.pod, role, &config);
+            (files, vec![process])
         })
     }
 }
 
-fn outbound(site: &Site, level: PolicyLevel, mode: Mode) -> Value {
-    let mut listeners = vec![json!({
+/// One sidecar: for what the pod calls, for who calls it, or for both.
+fn config(site: &Site, end: &Meshed<'_>, level: PolicyLevel, mode: Mode) -> Value {
+    let (mut listeners, mut clusters) = (Vec::new(), Vec::new());
+    if !end.callees.is_empty() {
+        outbound(end, level, mode, &mut listeners, &mut clusters);
+    }
+    if let Some(callers) = &end.callers {
+        let served = Served {
+            pod: end.pod,
+            callers,
+            level,
+        };
+        inbound(site, &served, mode, &mut listeners, &mut clusters);
+    }
+    bootstrap(end.pod, &json!(listeners), &json!(clusters))
+}
+
+fn outbound(
+    end: &Meshed<'_>,
+    level: PolicyLevel,
+    mode: Mode,
+    listeners: &mut Vec<Value>,
+    clusters: &mut Vec<Value>,
+) {
+    listeners.push(json!({
         "name": "virtualOutbound",
         "traffic_direction": "OUTBOUND",
         "address": address("0.0.0.0", PORT_OUTBOUND),
         "use_original_dst": true,
         "filter_chains": [{"filters": [tcp_proxy("PassthroughCluster", "PassthroughCluster")]}],
-    })];
-    let mut clusters = Vec::new();
-    for port in site.ports() {
-        let speaks = mode.of(&port);
-        let name = format!("outbound|{}||{SERVICE_NAME}", port.number);
-        let handler = match speaks {
-            Speaks::Tcp => tcp_proxy(&name, &name),
-            _ => connection_manager(OUTBOUND, speaks, &name, json!({}), &[]),
+    }));
+    let mut by_port: BTreeMap<u16, Vec<(&Callee<'_>, Speaks)>> = BTreeMap::new();
+    for callee in &end.callees {
+        for port in &callee.ports {
+            let callees = by_port.entry(port.number).or_default();
+            callees.push((callee, mode.of(port)));
+        }
+    }
+    for (port, callees) in by_port {
+        let mut hosts = Vec::new();
+        for (callee, speaks) in &callees {
+            let name = format!("outbound|{port}||{}", callee.name);
+            clusters.push(to_service(end.pod, callee, level, &name, port, *speaks));
+            hosts.push((callee.name.clone(), name));
+        }
+        let Some((_, speaks)) = callees.first() else {
+            continue;
+        };
+        let handler = match (hosts.as_slice(), speaks) {
+            ([(_, only), ..], Speaks::Tcp) => tcp_proxy(only, only),
+            ([(_, only)], speaks) => {
+                connection_manager(OUTBOUND, *speaks, &Routes::All(only), json!({}), &[])
+            }
+            (several, speaks) => {
+                let routes = Routes::ByHost(port, several);
+                connection_manager(OUTBOUND, *speaks, &routes, json!({}), &[])
+            }
         };
         listeners.push(json!({
-            "name": format!("0.0.0.0_{}", port.number),
+            "name": format!("0.0.0.0_{port}"),
             "traffic_direction": "OUTBOUND",
-            "address": address("0.0.0.0", port.number),
+            "address": address("0.0.0.0", port),
             "bind_to_port": false,
             "filter_chains": [{"filters": [handler]}],
         }));
-        clusters.push(to_service(site, level, &name, port.number, speaks));
     }
     let mut passthrough = cluster_passthrough("PassthroughCluster", "0.0.0.0", Speaks::Tcp);
     passthrough["lb_policy"] = json!("CLUSTER_PROVIDED");
     clusters.push(passthrough);
-    bootstrap(&site.client, &json!(listeners), &json!(clusters))
 }
 
-/// The cluster of a port of the service.
-fn to_service(site: &Site, level: PolicyLevel, name: &str, port: u16, speaks: Speaks) -> Value {
+/// The cluster of a port of a service.
+fn to_service(
+    pod: &Pod,
+    callee: &Callee<'_>,
+    level: PolicyLevel,
+    name: &str,
+    port: u16,
+    speaks: Speaks,
+) -> Value {
     let mut cluster = cluster(name, "STATIC", "0.0.0.0", speaks);
-    set_endpoints(&mut cluster, &pod_endpoints(site, port));
+    set_endpoints(
+        &mut cluster,
+        &pod_endpoints(callee.pods.iter().copied(), port),
+    );
     if level >= PolicyLevel::Mtls {
-        cluster["transport_socket"] = upstream_tls(site, port, speaks);
+        cluster["transport_socket"] = upstream_tls(pod, callee, port, speaks);
     }
     cluster
 }
 
-fn inbound(site: &Site, pod: &Pod, level: PolicyLevel, mode: Mode) -> Value {
-    let (mut chains, mut clusters) = (Vec::new(), Vec::new());
+/// A pod whose calls a sidecar takes.
+struct Served<'a> {
+    pod: &'a Pod,
+    /// Service accounts of those who may call it.
+    callers: &'a [&'a str],
+    level: PolicyLevel,
+}
+
+fn inbound(
+    site: &Site,
+    served: &Served<'_>,
+    mode: Mode,
+    listeners: &mut Vec<Value>,
+    clusters: &mut Vec<Value>,
+) {
+    let mut chains = Vec::new();
     for port in site.ports() {
         let speaks = mode.of(&port);
         let name = format!("inbound|{}||", port.number);
-        chains.push(inbound_chain(site, pod, level, &name, port.number, speaks));
+        chains.push(inbound_chain(site, served, &name, port.number, speaks));
         let mut to_app = cluster_passthrough(&name, "127.0.0.6", speaks);
         to_app["lb_policy"] = json!("CLUSTER_PROVIDED");
         clusters.push(to_app);
     }
-    let listeners = json!([{
+    listeners.push(json!({
         "name": "virtualInbound",
         "traffic_direction": "INBOUND",
         "address": address("0.0.0.0", PORT_INBOUND),
@@ -180,29 +250,29 @@ fn inbound(site: &Site, pod: &Pod, level: PolicyLevel, mode: Mode) -> Value {
             },
         ],
         "filter_chains": chains,
-    }]);
-    bootstrap(pod, &listeners, &json!(clusters))
+    }));
 }
 
 /// What is done with connections to one port of the application.
 fn inbound_chain(
     site: &Site,
-    pod: &Pod,
-    level: PolicyLevel,
+    served: &Served<'_>,
     cluster: &str,
     port: u16,
     speaks: Speaks,
 ) -> Value {
+    let level = served.level;
     // Istio turns a policy that names no part of a request into a filter of the connection, and any
     // other into a filter of requests: never both.
     let by_connection = match speaks {
         Speaks::Tcp => level >= PolicyLevel::L4,
         Speaks::Http1 | Speaks::Http2 => level == PolicyLevel::L4,
     };
-    let connection_rules = by_connection.then(|| connection_policy(site));
+    let principal = permitted_principal(served.callers);
+    let connection_rules = by_connection.then(|| connection_policy(&principal));
     let handler = match speaks {
         Speaks::Tcp => inbound_tcp(cluster),
-        _ => inbound_http(site, level, cluster, speaks),
+        _ => inbound_http(site, level, principal, cluster, speaks),
     };
     let filters: Vec<Value> = connection_rules.into_iter().chain([handler]).collect();
     let mut chain = json!({
@@ -213,18 +283,25 @@ fn inbound_chain(
         // Whatever is not the mesh's TLS matches no chain, and is closed: Istio's STRICT mode.
         chain["filter_chain_match"]["transport_protocol"] = json!("tls");
         chain["filter_chain_match"]["application_protocols"] = json!(ALPN_SERVER);
-        chain["transport_socket"] = downstream_tls(pod);
+        chain["transport_socket"] = downstream_tls(served.pod);
     }
     chain
 }
 
-fn inbound_http(site: &Site, level: PolicyLevel, cluster: &str, speaks: Speaks) -> Value {
-    let rules = (level == PolicyLevel::L7).then(|| http_policy(site, permitted_principal(site)));
+fn inbound_http(
+    site: &Site,
+    level: PolicyLevel,
+    principal: Value,
+    cluster: &str,
+    speaks: Speaks,
+) -> Value {
+    let rules = (level == PolicyLevel::L7).then(|| http_policy(site, principal));
     let forwarded = json!({
         "forward_client_cert_details": "APPEND_FORWARD",
         "set_current_client_cert_details": {"subject": true, "dns": true, "uri": true},
     });
-    connection_manager("inbound", speaks, cluster, forwarded, rules.as_slice())
+    let routes = Routes::All(cluster);
+    connection_manager("inbound", speaks, &routes, forwarded, rules.as_slice())
 }
 
 /// Whose connection it was is the one thing that is logged: no header can tell it to the application.
@@ -234,13 +311,13 @@ fn inbound_tcp(cluster: &str) -> Value {
     proxy
 }
 
-fn upstream_tls(site: &Site, port: u16, speaks: Speaks) -> Value {
+fn upstream_tls(pod: &Pod, callee: &Callee<'_>, port: u16, speaks: Speaks) -> Value {
     let mut config = typed("envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext");
-    config["sni"] = json!(format!("outbound_.{port}_._.{SERVICE_NAME}"));
+    config["sni"] = json!(format!("outbound_.{port}_._.{}", callee.name));
     config["common_tls_context"] = common_tls(
-        &site.client,
+        pod,
         &[alpn(speaks)],
-        &json!({"exact": site.server.identity()}),
+        &json!({"exact": spiffe_id(callee.service_account())}),
     );
     json!({"name": "envoy.transport_sockets.tls", "typed_config": config})
 }

@@ -32,10 +32,11 @@ pub use control::{
 pub use limit::{LimitProxyConfig, LimitSide, LimitTls};
 pub use probe::{ClientIdentityFrom, Probe};
 pub use sabotage::Sabotage;
-pub use site::{AppPort, HttpRule, Pod, Site, Speaks};
+pub use site::{AppPort, HttpRule, Pod, Site, SiteService, Speaks};
 
 pub(crate) use blueprint::certificate_files;
 pub(crate) use probe::Looks;
+pub(crate) use site::{Callee, Meshed};
 
 /// Where a pod's outgoing TCP is redirected to, as in Istio.
 pub const PORT_OUTBOUND: u16 = 15001;
@@ -78,6 +79,7 @@ pub struct DataPlane {
     /// What a reader of its figures must know.
     pub note: Option<&'static str>,
     waypoint: bool,
+    graphs: bool,
     build: fn(&Site, PolicyLevel) -> Blueprint,
 }
 
@@ -90,6 +92,7 @@ pub const DATA_PLANES: &[DataPlane] = &[
         needs: &[],
         note: None,
         waypoint: false,
+        graphs: true,
         build: |site, _| Blueprint::direct(site),
     },
     limit::LIMIT_L4,
@@ -122,7 +125,13 @@ impl DataPlane {
         self.waypoint
     }
 
-    /// What is to be started and proven for one pair of pods.
+    /// Whether services that call each other can stand on it; otherwise only one that clients call.
+    #[must_use]
+    pub fn carries_graphs(&self) -> bool {
+        self.graphs
+    }
+
+    /// What is to be started and proven for one pair of pods, and for the services behind it.
     ///
     /// `level` is `None` for the data plane `none`. `sabotage` breaks the result on purpose
     /// while its probes still expect what the level promises.
@@ -170,6 +179,8 @@ mod tests {
             app_port: APP_PORT,
             more_ports: Vec::new(),
             workers: 1,
+            behind: Vec::new(),
+            calls: Vec::new(),
         }
     }
 
@@ -212,6 +223,43 @@ mod tests {
             let blueprint = plane.blueprint(&site, plane.levels.last().copied(), None);
             assert_eq!(blueprint.servers(&site).len(), 2, "{}", plane.name);
             insta::assert_json_snapshot!(format!("service-{}", plane.name), blueprint);
+        }
+    }
+
+    /// The server calls two services, of which one has two pods and calls the other.
+    fn graph_site() -> Site {
+        let pod = |name: &str, last| Pod {
+            name: name.into(),
+            address: Ipv4Addr::new(10, 0, 1, last),
+            service_account: name.trim_end_matches("-2").into(),
+            directory: format!("/lab/{name}"),
+        };
+        let mut site = site();
+        site.behind = vec![
+            SiteService {
+                name: "reviews".into(),
+                called: Ipv4Addr::new(10, 0, 8, 1),
+                pods: vec![pod("reviews", 11), pod("reviews-2", 12)],
+                calls: vec!["ratings".into()],
+            },
+            SiteService {
+                name: "ratings".into(),
+                called: Ipv4Addr::new(10, 0, 1, 13),
+                pods: vec![pod("ratings", 13)],
+                calls: Vec::new(),
+            },
+        ];
+        site.calls = vec!["reviews".into(), "ratings".into()];
+        site
+    }
+
+    #[test]
+    fn golden_blueprints_of_a_call_graph() {
+        let site = graph_site();
+        for plane in DATA_PLANES.iter().filter(|plane| plane.carries_graphs()) {
+            let blueprint = plane.blueprint(&site, plane.levels.last().copied(), None);
+            assert_eq!(blueprint.pods_behind(&site).len(), 3, "{}", plane.name);
+            insta::assert_json_snapshot!(format!("graph-{}", plane.name), blueprint);
         }
     }
 
@@ -270,8 +318,12 @@ mod tests {
                     if !sabotage.breaks(plane, *level) {
                         continue;
                     }
-                    let whole = plane.blueprint(&site(), Some(*level), None);
-                    let broken = plane.blueprint(&site(), Some(*level), Some(*sabotage));
+                    let site = match sabotage {
+                        Sabotage::NoRedirectBehind => graph_site(),
+                        _ => site(),
+                    };
+                    let whole = plane.blueprint(&site, Some(*level), None);
+                    let broken = plane.blueprint(&site, Some(*level), Some(*sabotage));
                     assert_eq!(whole.probes, broken.probes, "{sabotage:?}");
                     assert_ne!(whole, broken, "{} {level} {sabotage:?}", plane.name);
                 }

@@ -10,8 +10,9 @@ use meshtax_model::trial::ComponentRole;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Blueprint, ClientIdentityFrom, Content, DataPlane, Looks, PORT_INBOUND, PORT_OUTBOUND,
-    PROXY_MARK, Place, Pod, PodFile, Process, Program, Site, TRUST_DOMAIN, certificate_files,
+    Blueprint, Callee, ClientIdentityFrom, Content, DataPlane, Looks, Meshed, PORT_INBOUND,
+    PORT_OUTBOUND, PROXY_MARK, Place, Pod, PodFile, Process, Program, Site, TRUST_DOMAIN,
+    certificate_files, spiffe_id,
 };
 
 pub(crate) const LIMIT_L4: DataPlane = DataPlane {
@@ -21,6 +22,7 @@ pub(crate) const LIMIT_L4: DataPlane = DataPlane {
     needs: &[Program::LimitProxy],
     note: Some("no encryption, no parsing, no statistics, no policy: what two more hops cost"),
     waypoint: false,
+    graphs: true,
     build: blueprint,
 };
 
@@ -31,6 +33,7 @@ pub(crate) const LIMIT_MTLS: DataPlane = DataPlane {
     needs: &[Program::LimitProxy],
     note: Some("no parsing, no statistics, no policy: the floor that any user-space proxy pays"),
     waypoint: false,
+    graphs: true,
     build: blueprint,
 };
 
@@ -75,56 +78,97 @@ pub struct LimitTls {
     /// Client side: the exact SPIFFE identity of the server. Server side: a prefix that the
     /// client's identity must have (the trust domain).
     pub peer: String,
+    /// Client side: the exact identity of whoever is called at one of these addresses, in its place.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub peers: BTreeMap<Ipv4Addr, String>,
 }
 
 fn blueprint(site: &Site, level: PolicyLevel) -> Blueprint {
     Blueprint {
         probes: Looks::at_sidecars(site, ClientIdentityFrom::ProxyLog).probes(site, level),
-        ..Blueprint::sidecars(site, |pod, role| side(site, pod, role, level))
+        ..Blueprint::sidecars(site, |end| sides(site, end, level))
     }
 }
 
-fn side(
-    site: &Site,
-    pod: &Pod,
+/// A proxy for who calls the pod, and one for what it calls.
+fn sides(site: &Site, end: &Meshed<'_>, level: PolicyLevel) -> (Vec<PodFile>, Vec<Process>) {
+    let mut files = certificate_files(&end.pod.identity());
+    let mut processes = Vec::new();
+    if end.callers.is_some() {
+        let peer = format!("spiffe://{TRUST_DOMAIN}/");
+        let of = Side {
+            side: LimitSide::Server,
+            role: ComponentRole::ServerProxy,
+            file: "limit.json",
+            peer,
+            peers: BTreeMap::new(),
+        };
+        let (file, process) = of.proxy(site, end.pod, level);
+        files.push(file);
+        processes.push(process);
+    }
+    if let Some(first) = end.callees.first() {
+        let (role, file) = match end.is_between() {
+            true => (ComponentRole::ServerProxy, "limit-out.json"),
+            false => (ComponentRole::ClientProxy, "limit.json"),
+        };
+        let identity = |callee: &Callee<'_>| spiffe_id(callee.service_account());
+        let further = end.callees.iter().skip(1);
+        let of = Side {
+            side: LimitSide::Client,
+            role,
+            file,
+            peer: identity(first),
+            peers: further.map(|c| (c.called, identity(c))).collect(),
+        };
+        let (file, process) = of.proxy(site, end.pod, level);
+        files.push(file);
+        processes.push(process);
+    }
+    (files, processes)
+}
+
+/// One of a pod's proxies.
+struct Side {
+    side: LimitSide,
     role: ComponentRole,
-    level: PolicyLevel,
-) -> (Vec<PodFile>, Process) {
-    let side = match role {
-        ComponentRole::ClientProxy => LimitSide::Client,
-        _ => LimitSide::Server,
-    };
-    let tls = (level >= PolicyLevel::Mtls).then(|| LimitTls {
-        chain: pod.path("chain.pem"),
-        key: pod.path("key.pem"),
-        root: pod.path("root.pem"),
-        peer: match side {
-            LimitSide::Client => site.server.identity(),
-            LimitSide::Server => format!("spiffe://{TRUST_DOMAIN}/"),
-        },
-    });
-    let config = LimitProxyConfig {
-        side,
-        listen_port: match side {
-            LimitSide::Client => PORT_OUTBOUND,
-            LimitSide::Server => PORT_INBOUND,
-        },
-        mark: PROXY_MARK,
-        workers: site.workers,
-        tls,
-        upstream_source: (side == LimitSide::Server).then_some(Ipv4Addr::new(127, 0, 0, 6)),
-    };
-    let mut files = certificate_files(&pod.identity());
-    files.push(PodFile {
-        name: "limit.json".into(),
-        content: Content::Text(serde_json::to_string_pretty(&config).unwrap_or_default()),
-    });
-    let process = Process {
-        role,
-        program: Program::LimitProxy,
-        arguments: vec![pod.path("limit.json")],
-        environment: BTreeMap::new(),
-        place: Place::Pod,
-    };
-    (files, process)
+    file: &'static str,
+    peer: String,
+    peers: BTreeMap<Ipv4Addr, String>,
+}
+
+impl Side {
+    fn proxy(self, site: &Site, pod: &Pod, level: PolicyLevel) -> (PodFile, Process) {
+        let tls = (level >= PolicyLevel::Mtls).then(|| LimitTls {
+            chain: pod.path("chain.pem"),
+            key: pod.path("key.pem"),
+            root: pod.path("root.pem"),
+            peer: self.peer,
+            peers: self.peers,
+        });
+        let config = LimitProxyConfig {
+            side: self.side,
+            listen_port: match self.side {
+                LimitSide::Client => PORT_OUTBOUND,
+                LimitSide::Server => PORT_INBOUND,
+            },
+            mark: PROXY_MARK,
+            workers: site.workers,
+            tls,
+            upstream_source: (self.side == LimitSide::Server)
+                .then_some(Ipv4Addr::new(127, 0, 0, 6)),
+        };
+        let file = PodFile {
+            name: self.file.into(),
+            content: Content::Text(serde_json::to_string_pretty(&config).unwrap_or_default()),
+        };
+        let process = Process {
+            role: self.role,
+            program: Program::LimitProxy,
+            arguments: vec![pod.path(self.file)],
+            environment: BTreeMap::new(),
+            place: Place::Pod,
+        };
+        (file, process)
+    }
 }

@@ -25,6 +25,7 @@ pub(crate) const DATA_PLANE: DataPlane = DataPlane {
          every level, and balances requests; its key exchange is its own choice",
     ),
     waypoint: false,
+    graphs: false,
     build: blueprint,
 };
 
@@ -87,6 +88,7 @@ fn blueprint(site: &Site, level: PolicyLevel) -> Blueprint {
         client: sidecar(site, &site.client, ComponentRole::ClientProxy, client),
         server: server(&site.server),
         more_servers: site.more_servers.iter().map(server).collect(),
+        behind: Vec::new(),
         waypoint: None,
         probes: looks.probes(site, level),
         direct_tls: DirectTls {

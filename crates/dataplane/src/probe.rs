@@ -64,6 +64,19 @@ pub enum Probe {
         /// The server's ports that may be seen on the link.
         ports: Vec<u16>,
     },
+    /// Every service behind the one that clients call is reached through its proxy, and where identities are
+    /// demanded a client without a mesh is refused there, too.
+    CallsInThePath {
+        /// Where the proxies of their pods take connections; `None`: there are none.
+        port: Option<u16>,
+        /// Whether plain HTTP from outside is to be refused.
+        refuses_outsiders: bool,
+    },
+    /// The canary goes with the calls between services: whether it is readable there, and TLS 1.3 where it is not.
+    CallsOnTheWire {
+        /// True in plaintext, false where it is encrypted.
+        readable: bool,
+    },
     /// Whether the canary is readable in what was captured.
     Canary {
         /// True in plaintext, false where it is encrypted.
@@ -190,6 +203,8 @@ impl Looks {
         if level >= PolicyLevel::Mtls {
             probes.push(Probe::Handshake);
         }
+        let meshed = level >= PolicyLevel::Mtls;
+        probes.extend(calls(site, Some(self.server_port), meshed));
         probes
     }
 }
@@ -202,7 +217,22 @@ pub(crate) fn direct_probes(site: &Site) -> Vec<Probe> {
         ports: port_numbers(site),
     });
     probes.push(Probe::Canary { readable: true });
+    probes.extend(calls(site, None, false));
     probes
+}
+
+/// What is looked at where services call each other.
+fn calls(site: &Site, port: Option<u16>, meshed: bool) -> Vec<Probe> {
+    if site.behind.is_empty() {
+        return Vec::new();
+    }
+    vec![
+        Probe::CallsInThePath {
+            port,
+            refuses_outsiders: meshed,
+        },
+        Probe::CallsOnTheWire { readable: !meshed },
+    ]
 }
 
 /// Every further port of the application is tried, where the level has an answer for it.

@@ -3,7 +3,7 @@
 use meshtax_model::experiment::PolicyLevel;
 use serde::{Deserialize, Serialize};
 
-use crate::{Blueprint, DataPlane, Site, ztunnel};
+use crate::{Blueprint, DataPlane, Redirect, Site, ztunnel};
 
 /// One way to break a variant. Its probes stay those of the promised level.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -23,6 +23,8 @@ pub enum Sabotage {
     NoServerRedirect,
     /// No redirection at all: both proxies idle beside the traffic.
     NoRedirect,
+    /// No redirection in the pods of the services behind the one that clients call.
+    NoRedirectBehind,
     /// No proxy is started.
     NoProxy,
     /// The waypoint has the identity of another workload.
@@ -41,6 +43,7 @@ impl Sabotage {
         Self::NoClientRedirect,
         Self::NoServerRedirect,
         Self::NoRedirect,
+        Self::NoRedirectBehind,
         Self::NoProxy,
         Self::WrongWaypointIdentity,
         Self::AroundTheWaypoint,
@@ -50,6 +53,7 @@ impl Sabotage {
     #[must_use]
     pub fn breaks(self, plane: &DataPlane, level: PolicyLevel) -> bool {
         match self {
+            Self::NoRedirectBehind => plane.carries_graphs(),
             Self::WrongWaypointIdentity | Self::AroundTheWaypoint => plane.has_waypoint(),
             Self::NoPolicy => level >= PolicyLevel::L4,
             Self::NoEncryption | Self::WrongServerIdentity | Self::WrongClientIdentity => {
@@ -86,6 +90,11 @@ impl Sabotage {
             Self::NoRedirect => {
                 broken.client.redirect.outbound_to = None;
                 without_server_redirect(&mut broken);
+            }
+            Self::NoRedirectBehind => {
+                for pod in broken.behind.iter_mut().flatten() {
+                    pod.redirect = Redirect::default();
+                }
             }
             Self::NoProxy => {
                 broken.client.processes.clear();

@@ -4,7 +4,7 @@ use std::net::Ipv4Addr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{ALLOWED_CALL, ALLOWED_PATH, ECHO_PATH, spiffe_id};
+use crate::{ALLOWED_CALL, ALLOWED_PATH, ECHO_PATH, SERVICE_NAME, spiffe_id};
 
 /// Where the two ends of one variant stand, and what they are given.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -25,6 +25,134 @@ pub struct Site {
     pub more_ports: Vec<AppPort>,
     /// Worker threads of each proxy.
     pub workers: u32,
+    /// The services that the server calls, and those that they call.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub behind: Vec<SiteService>,
+    /// Those of them that the server itself calls.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub calls: Vec<String>,
+}
+
+/// A service behind the one that clients call. Its application speaks HTTP/1.1 at [`Site::app_port`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SiteService {
+    /// Its name, and its pods' service account.
+    pub name: String,
+    /// The address at which others call it: its own, or its only pod's.
+    pub called: Ipv4Addr,
+    /// Its pods, one at least.
+    pub pods: Vec<Pod>,
+    /// The services that it calls.
+    pub calls: Vec<String>,
+}
+
+impl SiteService {
+    /// Its name in the cluster's DNS.
+    #[must_use]
+    pub fn dns_name(&self) -> String {
+        format!("{}.default.svc.cluster.local", self.name)
+    }
+}
+
+/// A pod as its proxy sees it: who may call it, and whom it calls.
+#[derive(Clone, Debug)]
+pub(crate) struct Meshed<'a> {
+    pub(crate) pod: &'a Pod,
+    /// Service accounts of those who may call it; `None`: nobody calls it.
+    pub(crate) callers: Option<Vec<&'a str>>,
+    pub(crate) callees: Vec<Callee<'a>>,
+}
+
+/// A service that a pod calls.
+#[derive(Clone, Debug)]
+pub(crate) struct Callee<'a> {
+    /// In the cluster's DNS.
+    pub(crate) name: String,
+    pub(crate) called: Ipv4Addr,
+    pub(crate) pods: Vec<&'a Pod>,
+    pub(crate) ports: Vec<AppPort>,
+}
+
+impl Callee<'_> {
+    /// The identity of its pods, all of one service account.
+    pub(crate) fn service_account(&self) -> &str {
+        self.pods.first().map_or("", |pod| &pod.service_account)
+    }
+}
+
+impl Meshed<'_> {
+    /// Whether it is called and calls as well.
+    pub(crate) fn is_between(&self) -> bool {
+        self.callers.is_some() && !self.callees.is_empty()
+    }
+}
+
+impl Site {
+    /// The client's pod as its proxy sees it.
+    pub(crate) fn client_end(&self) -> Meshed<'_> {
+        Meshed {
+            pod: &self.client,
+            callers: None,
+            callees: vec![Callee {
+                name: SERVICE_NAME.into(),
+                called: self.called,
+                pods: self.servers().collect(),
+                ports: self.ports(),
+            }],
+        }
+    }
+
+    /// A pod of the service that clients call.
+    pub(crate) fn server_end<'a>(&'a self, pod: &'a Pod) -> Meshed<'a> {
+        Meshed {
+            pod,
+            callers: Some(vec![&self.client.service_account]),
+            callees: self.callees(&self.calls),
+        }
+    }
+
+    /// The pods of the services behind it, by service.
+    pub(crate) fn ends_behind(&self) -> Vec<Vec<Meshed<'_>>> {
+        let mut all = Vec::new();
+        for service in &self.behind {
+            let end = |pod| Meshed {
+                pod,
+                callers: Some(self.callers(&service.name)),
+                callees: self.callees(&service.calls),
+            };
+            all.push(service.pods.iter().map(end).collect());
+        }
+        all
+    }
+
+    fn callees(&self, names: &[String]) -> Vec<Callee<'_>> {
+        let mut callees = Vec::new();
+        for service in self.behind.iter().filter(|s| names.contains(&s.name)) {
+            callees.push(Callee {
+                name: service.dns_name(),
+                called: service.called,
+                pods: service.pods.iter().collect(),
+                ports: vec![AppPort {
+                    number: self.app_port,
+                    speaks: Speaks::Http1,
+                    response_bytes: 0,
+                    path: None,
+                }],
+            });
+        }
+        callees
+    }
+
+    /// Service accounts of those who call a service behind.
+    fn callers(&self, name: &str) -> Vec<&str> {
+        let calls = |calls: &[String]| calls.iter().any(|call| call == name);
+        let server = calls(&self.calls).then_some(self.server.service_account.as_str());
+        let others = self.behind.iter().filter(|service| calls(&service.calls));
+        server
+            .into_iter()
+            .chain(others.map(|service| service.name.as_str()))
+            .collect()
+    }
 }
 
 impl Site {

@@ -12,8 +12,8 @@ use meshtax_model::trial::ComponentRole;
 use serde_json::{Value, json};
 
 use crate::envoy::{
-    DIRECT, address, bootstrap, cluster, common_tls, connection_manager, http_metrics, http_policy,
-    peer_log, pod_endpoints, set_endpoints, side, tcp_proxy, typed, unbound_cluster,
+    DIRECT, Routes, address, bootstrap, cluster, common_tls, connection_manager, http_metrics,
+    http_policy, peer_log, pod_endpoints, set_endpoints, side, tcp_proxy, typed, unbound_cluster,
 };
 use crate::ztunnel::{Mesh, Node, PORT_HBONE, Waypoint, captured, node};
 use crate::{
@@ -31,6 +31,7 @@ pub(crate) const DATA_PLANE: DataPlane = DataPlane {
          image may cost more; the waypoint stands on the servers' node",
     ),
     waypoint: true,
+    graphs: false,
     build: |site, level| blueprint(site, level, Waypoint::SpeaksHbone),
 };
 
@@ -44,6 +45,7 @@ pub(crate) const SANDWICH: DataPlane = DataPlane {
          and into the server",
     ),
     waypoint: true,
+    graphs: false,
     build: |site, level| {
         let port = PORT_SANDWICH;
         blueprint(site, level, Waypoint::Sandwiched { port })
@@ -81,6 +83,7 @@ fn blueprint(site: &Site, level: PolicyLevel, form: Waypoint) -> Blueprint {
         client: node(site, Node::Client, &mesh),
         server: node(site, Node::Server, &mesh),
         more_servers: site.more_servers.iter().map(|_| captured()).collect(),
+        behind: Vec::new(),
         waypoint: Some(waypoint(site, level, form)),
         probes,
         direct_tls: DirectTls {
@@ -206,7 +209,7 @@ fn connect_terminate(site: &Site) -> Value {
     let handler = connection_manager(
         "connect_terminate",
         Speaks::Http2,
-        "main_internal",
+        &Routes::All("main_internal"),
         more,
         &[filter],
     );
@@ -248,9 +251,13 @@ fn judged(site: &Site, level: PolicyLevel, before: Option<&Value>) -> Value {
                 (level == PolicyLevel::L7).then(|| http_policy(site, peer_in_filter_state(site)));
             let handler = match port.speaks {
                 Speaks::Tcp => tcp_proxy(&name, &name),
-                speaks => {
-                    connection_manager("inbound-vip", speaks, &name, json!({}), rules.as_slice())
-                }
+                speaks => connection_manager(
+                    "inbound-vip",
+                    speaks,
+                    &Routes::All(&name),
+                    json!({}),
+                    rules.as_slice(),
+                ),
             };
             json!({
                 "filter_chain_match": {"destination_port": port.number},
@@ -367,7 +374,7 @@ fn sandwiched(site: &Site, level: PolicyLevel, port: u16) -> Value {
         .map(|port| {
             // Its connections must be captured.
             let mut cluster = unbound_cluster(&to_port(port.number), "STATIC", port.speaks);
-            set_endpoints(&mut cluster, &pod_endpoints(site, port.number));
+            set_endpoints(&mut cluster, &pod_endpoints(site.servers(), port.number));
             cluster
         })
         .collect();

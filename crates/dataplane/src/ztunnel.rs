@@ -27,6 +27,7 @@ pub(crate) const DATA_PLANE: DataPlane = DataPlane {
          parse HTTP, and balances connections, not requests",
     ),
     waypoint: false,
+    graphs: false,
     build: |site, level| blueprint(site, level, Place::Node),
 };
 
@@ -37,6 +38,7 @@ pub(crate) const DEDICATED: DataPlane = DataPlane {
     needs: &[Program::Ztunnel],
     note: Some("what one ztunnel for each pod would take: compare it with one for each node"),
     waypoint: false,
+    graphs: false,
     build: |site, level| blueprint(site, level, Place::Pod),
 };
 
@@ -89,6 +91,7 @@ fn blueprint(site: &Site, level: PolicyLevel, place: Place) -> Blueprint {
         client,
         server,
         more_servers,
+        behind: Vec::new(),
         waypoint: None,
         probes: looks.probes(site, level),
         direct_tls: DirectTls {

@@ -320,7 +320,7 @@ fn load(
     noise: &mut Noise,
 ) -> LoadResult {
     let window_ns = experiment.design.trial_ns;
-    let connections = experiment.workload.connections;
+    let connections = experiment.connections(point);
     let delay = delay_ns(variant) as f64;
     let (count, mean, spread) = match point.load {
         Regime::Steady { rate_per_s, .. } => {

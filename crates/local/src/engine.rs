@@ -112,7 +112,9 @@ impl RunningLab {
 
 impl Engine for LocalEngine {
     fn prepare(&mut self, experiment: &Experiment) -> Result<Environment, EngineError> {
-        enough_open_files(experiment.workload.connections)?;
+        let points = experiment.load_points.iter();
+        let most = points.map(|point| experiment.connections(point)).max();
+        enough_open_files(most.unwrap_or(experiment.workload.connections))?;
         let layout = cpu_layout(&meshtax_observe::allowed_cores());
         let binaries = &self.options.programs;
         let paths: Vec<&Path> = binaries.iter().map(|b| b.path.as_path()).collect();
@@ -133,7 +135,7 @@ impl Engine for LocalEngine {
             replies,
             surroundings,
         });
-        self.ask(&Request::Prepare(Setup {
+        self.ask(&Request::Prepare(Box::new(Setup {
             version: PROTOCOL_VERSION,
             service: experiment.service.clone(),
             workload: experiment.workload.clone(),
@@ -145,7 +147,7 @@ impl Engine for LocalEngine {
             layout: layout.clone(),
             programs,
             sabotage: self.options.sabotage.clone(),
-        }))?;
+        })))?;
         self.without_program = experiment
             .variants
             .iter()

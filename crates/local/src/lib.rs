@@ -16,7 +16,7 @@ mod tls_wire;
 
 pub use artifacts::{Binary, ProgramError, find_program, get_envoy, keep_program};
 pub use engine::{LocalEngine, LocalOptions, cpu_layout, missing_program};
-pub use lab::lab_main;
+pub use lab::{lab_main, wait};
 pub use limit_proxy::run as limit_proxy_main;
 
 #[cfg(test)]

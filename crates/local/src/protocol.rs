@@ -19,7 +19,7 @@ pub(crate) const PROTOCOL_VERSION: u32 = 1;
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Request {
     /// Build nodes and pods.
-    Prepare(Setup),
+    Prepare(Box<Setup>),
     /// New processes for these variants, proven.
     StartRound { round: u32, variants: Vec<Variant> },
     /// Measure.

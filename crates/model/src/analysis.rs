@@ -344,6 +344,10 @@ pub struct Level {
     pub metric: Metric,
     /// In the metric's unit; `None`: not resolved, see `reason`.
     pub value: Option<f64>,
+    /// Of percentiles and throughput, over the rounds of this run; `None`: another metric, or fewer than six
+    /// blocks. It speaks of this run: what moves a machine between runs is not in it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub interval: Option<Interval>,
     /// Why there is no value (too few requests above the percentile).
     pub reason: Option<String>,
 }
@@ -463,6 +467,43 @@ pub enum Node {
     Server,
 }
 
+/// A point of a percentile curve.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct CurvePoint {
+    /// Which quantile (0.99 for the p99).
+    pub quantile: f64,
+    /// Response latency in nanoseconds.
+    pub value_ns: f64,
+}
+
+/// One measured trial as a moment of the run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Moment {
+    /// When the trial began, counted from the run's begin, in nanoseconds.
+    pub at_ns: u64,
+    /// At which load point.
+    pub load_point: LoadPointId,
+    /// Whether it counts.
+    pub valid: bool,
+    /// Median response latency in nanoseconds; `None` in a closed loop, or without requests.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub response_p50_ns: Option<f64>,
+    /// By role: the application and the proxies in the path.
+    pub roles: Vec<RoleMoment>,
+}
+
+/// What the processes of one role used in a trial.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RoleMoment {
+    /// Whose.
+    pub role: ComponentRole,
+    /// CPU as a share of one core.
+    pub cores: f64,
+    /// Resident anonymous memory at the window's end, in bytes; `None` where it was not read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub anonymous_bytes: Option<u64>,
+}
+
 /// How the requests of a trial were spread over a service's replicas.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Spread {
@@ -493,6 +534,14 @@ pub struct Point {
     pub achieved_per_s: f64,
     /// Levels, from merged histograms.
     pub levels: Vec<Level>,
+    /// Response latency over its quantiles, from merged histograms, up to where too few requests lie
+    /// above; empty in a closed loop.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub curve: Vec<CurvePoint>,
+    /// The percentiles of response latency that studies print, in a closed loop as well, as far as they are resolved;
+    /// empty where no study is followed. In a closed loop they say no more than the throughput.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub percentiles: Vec<CurvePoint>,
     /// p99 of the send lag, from merged histograms, in nanoseconds.
     pub send_lag_p99_ns: Option<u64>,
     /// Connections between the proxies: median over the valid trials.
@@ -533,6 +582,9 @@ pub struct VariantAnalysis {
     /// By node.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub nodes: Vec<NodeMemory>,
+    /// Its trials in the order of the run.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub timeline: Vec<Moment>,
 }
 
 /// The largest absolute end of the A/A pair's interval: the margin for "no relevant difference".

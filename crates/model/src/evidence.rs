@@ -27,6 +27,10 @@ pub mod probe {
     pub const AROUND_THE_WAYPOINT: &str = "around the waypoint";
     /// Between the waypoint and the servers the traffic is encrypted as well.
     pub const BEHIND_THE_WAYPOINT: &str = "behind the waypoint";
+    /// Services that other services call are reached through their proxies.
+    pub const CALLS_IN_THE_PATH: &str = "calls in the path";
+    /// Calls between services are readable on the wire, or are not, as the policy level promises.
+    pub const CALLS_ON_THE_WIRE: &str = "calls on the wire";
     /// Frames and payload between the pods were seen on the link between the nodes.
     pub const ON_THE_WIRE: &str = "on the wire";
     /// The canary is readable on the wire, or is not, as the policy level promises.

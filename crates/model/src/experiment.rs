@@ -4,6 +4,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::graph::Graph;
+
 /// The name of a variant, unique in its experiment (`envoy-sidecar-l7`).
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
@@ -156,6 +158,9 @@ pub struct LoadPoint {
     /// After so many requests a connection is closed, and a new one made; `None`: connections stay.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub requests_per_connection: Option<u32>,
+    /// Connections of the generator; `None`: the workload's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub connections: Option<u32>,
     /// What is spoken.
     #[serde(default)]
     pub protocol: Protocol,
@@ -198,6 +203,7 @@ impl LoadPoint {
             id: LoadPointId(id.to_owned()),
             load,
             requests_per_connection: None,
+            connections: None,
             protocol: Protocol::Http1,
             response_bytes: None,
         }
@@ -220,7 +226,7 @@ pub struct Workload {
 }
 
 /// The service that clients call.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Service {
     /// Pods that it stands on, all equal.
     pub replicas: u32,
@@ -229,6 +235,9 @@ pub struct Service {
     /// The user's own program in place of meshtax's application.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub program: Option<OwnProgram>,
+    /// The services that it calls for each request, and those that they call.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub graph: Option<Graph>,
 }
 
 impl Default for Service {
@@ -238,6 +247,7 @@ impl Default for Service {
             replicas: 1,
             address: ServiceAddress::Pod,
             program: None,
+            graph: None,
         }
     }
 }
@@ -308,6 +318,10 @@ pub struct EqualWork {
 pub struct Experiment {
     /// The preset's or the spec's name.
     pub name: String,
+    /// The published study whose set-up this is, by its name in `meshtax published`: its figures stand beside those that
+    /// are measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub study: Option<String>,
     /// Where client and server stand.
     pub placement: Placement,
     /// What is called.
@@ -336,6 +350,12 @@ impl Experiment {
     #[must_use]
     pub fn load_point(&self, id: &LoadPointId) -> Option<&LoadPoint> {
         self.load_points.iter().find(|p| p.id == *id)
+    }
+
+    /// Connections of the generator at a load point.
+    #[must_use]
+    pub fn connections(&self, point: &LoadPoint) -> u32 {
+        point.connections.unwrap_or(self.workload.connections)
     }
 
     /// Why this variant has no answer to this load; `None`: it has one.

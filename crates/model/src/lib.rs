@@ -5,13 +5,17 @@
 
 #![forbid(unsafe_code)]
 
+pub mod advice;
 pub mod analysis;
+pub mod comparison;
 pub mod environment;
 pub mod event;
 pub mod evidence;
 pub mod experiment;
+pub mod graph;
 pub mod histogram;
 pub mod plan;
+pub mod scaling;
 pub mod trial;
 
 pub use histogram::{HistogramSnapshot, LatencyHistogram};

@@ -1,10 +1,41 @@
 //! Markdown as code hosts render it in comments.
 
+use crate::draw;
+use crate::figure::{Chapter, Choice, Figure};
 use crate::layout::{clean, plain_cell};
 use crate::view::{Align, Cell, EvidenceLine, Proof, Table, Tone, View};
 
-/// Lays a view out as Markdown.
-pub(crate) fn render(view: &View) -> String {
+/// More drawings of one figure than this are for the page.
+const PICTURES_MAX: usize = 6;
+
+/// The pictures of a view, as name and SVG.
+pub(crate) fn pictures(view: &View) -> Vec<(String, String)> {
+    let drawn = view.figures.iter().flat_map(|figure| {
+        let choices = figure.choices.iter().take(PICTURES_MAX).enumerate();
+        choices.map(|(at, choice)| {
+            let title = match figure.choices.len() {
+                1 => figure.title.clone(),
+                _ => format!("{}: {}", figure.title, choice.label),
+            };
+            (
+                file_name(figure, at),
+                draw::alone(&choice.chart, &title, &choice.alt),
+            )
+        })
+    });
+    drawn.collect()
+}
+
+fn file_name(figure: &Figure, at: usize) -> String {
+    match at {
+        0 => format!("{}.svg", figure.id),
+        at => format!("{}-{}.svg", figure.id, at + 1),
+    }
+}
+
+/// Lays a view out as Markdown. `pictures_in`: the folder that has the pictures, as the text's readers
+/// find it.
+pub(crate) fn render(view: &View, pictures_in: Option<&str>) -> String {
     let mut out = format!("### {}\n\n", escaped(&view.title));
     if let Some(partial) = &view.partial {
         out.push_str(&format!("> **{}**\n\n", escaped(partial)));
@@ -21,13 +52,19 @@ pub(crate) fn render(view: &View) -> String {
     for text in &view.meaning {
         out.push_str(&format!("{}\n\n", escaped(text)));
     }
+    let chapter = |chapters: &[Chapter]| match pictures_in {
+        Some(folder) => picture_texts(view, chapters, folder),
+        None => String::new(),
+    };
+    out.push_str(&chapter(&[Chapter::Overheads]));
     for table in &view.tables {
         out.push_str(&table_text(table));
     }
+    out.push_str(&chapter(&Chapter::ALL[1..]));
     out.push_str(&evidence(view));
-    if !view.details.is_empty() {
-        out.push_str("<details><summary>All of CPU and memory, and the variants against each other</summary>\n\n");
-        for table in &view.details {
+    if !view.details.is_empty() || !view.checks.is_empty() {
+        out.push_str("<details><summary>All of CPU and memory, the variants against each other, which trials count</summary>\n\n");
+        for table in view.details.iter().chain(&view.checks) {
             out.push_str(&table_text(table));
         }
         out.push_str("</details>\n");
@@ -41,6 +78,42 @@ pub(crate) fn render(view: &View) -> String {
     }
     out.push_str("\n</details>\n");
     out
+}
+
+fn picture_texts(view: &View, chapters: &[Chapter], folder: &str) -> String {
+    let mut out = String::new();
+    let here = view
+        .figures
+        .iter()
+        .filter(|f| chapters.contains(&f.chapter));
+    for figure in here {
+        let Some(first) = figure.choices.first() else {
+            continue;
+        };
+        out.push_str(&picture(figure, first, folder));
+        let others: Vec<String> = figure
+            .choices
+            .iter()
+            .take(PICTURES_MAX)
+            .enumerate()
+            .skip(1)
+            .map(|(at, other)| {
+                let (label, file) = (escaped(&other.label), file_name(figure, at));
+                format!("[{label}](<{folder}/{file}>)")
+            })
+            .collect();
+        if !others.is_empty() {
+            let first = escaped(&first.label);
+            out.push_str(&format!("{first}; also: {}\n\n", others.join(", ")));
+        }
+    }
+    out
+}
+
+fn picture(figure: &Figure, choice: &Choice, folder: &str) -> String {
+    // A bracket would end the words that stand for the picture.
+    let alt = escaped(&choice.alt).replace('[', "(").replace(']', ")");
+    format!("![{alt}](<{folder}/{}>)\n\n", file_name(figure, 0))
 }
 
 fn table_text(table: &Table) -> String {

@@ -2,15 +2,11 @@
 
 use crate::TerminalOptions;
 use crate::layout::{self, wrap};
-use crate::view::{Headline, Proof, Table, Tone, View};
+use crate::view::{Headline, Part, Proof, Table, Tone, View};
 
 /// Lays a view out for a terminal.
 pub(crate) fn render(view: &View, options: TerminalOptions) -> String {
-    let mut screen = Screen {
-        width: options.width.max(TerminalOptions::MIN_WIDTH),
-        color: options.color,
-        out: String::new(),
-    };
+    let mut screen = Screen::new(options);
     screen.paragraph("", &view.title, Tone::Strong);
     if let Some(partial) = &view.partial {
         screen.paragraph("", partial, Tone::Bad);
@@ -26,11 +22,24 @@ pub(crate) fn render(view: &View, options: TerminalOptions) -> String {
     screen.blank();
     screen.evidence(view);
     screen.blank();
-    for note in &view.notes {
-        screen.paragraph("- ", note, Tone::Plain);
-    }
-    for (name, text) in &view.facts {
-        screen.paragraph("", &format!("{name}: {text}"), Tone::Muted);
+    screen.notes(&view.notes);
+    screen.facts(&view.facts);
+    screen.out
+}
+
+/// Lays parts out, one below the other.
+pub(crate) fn document(parts: &[Part], options: TerminalOptions) -> String {
+    let mut screen = Screen::new(options);
+    for part in parts {
+        match part {
+            Part::Title(text) => screen.paragraph("", text, Tone::Strong),
+            Part::Fact(name, text) => screen.paragraph(&format!("{name}  "), text, Tone::Plain),
+            Part::Text(text, tone) => screen.paragraph("", text, *tone),
+            Part::Item(text) => screen.paragraph("- ", text, Tone::Plain),
+            Part::Aside(text) => screen.paragraph("    ", text, Tone::Muted),
+            Part::Table(table) => screen.table(table),
+            Part::Gap => screen.blank(),
+        }
     }
     screen.out
 }
@@ -42,6 +51,26 @@ struct Screen {
 }
 
 impl Screen {
+    fn new(options: TerminalOptions) -> Self {
+        Self {
+            width: options.width.max(TerminalOptions::MIN_WIDTH),
+            color: options.color,
+            out: String::new(),
+        }
+    }
+
+    fn notes(&mut self, notes: &[String]) {
+        for note in notes {
+            self.paragraph("- ", note, Tone::Plain);
+        }
+    }
+
+    fn facts(&mut self, facts: &[(&'static str, String)]) {
+        for (name, text) in facts {
+            self.paragraph("", &format!("{name}: {text}"), Tone::Muted);
+        }
+    }
+
     fn blank(&mut self) {
         if !self.out.ends_with("\n\n") {
             self.out.push('\n');

@@ -1,21 +1,37 @@
 //! What a report says, before it is laid out: the one place for wording and digits.
 
+mod advice;
 mod attribution;
+mod changes;
+mod charts;
+mod checks;
 mod details;
 mod evidence;
 mod figures;
+mod gate;
 mod headline;
 mod known_costs;
 mod notes;
+mod part;
 mod proxies;
 mod replicas;
+mod scaling;
+mod so_far;
+mod study;
 
 use meshtax_model::analysis::{Analysis, Calibration, Effect, Metric, Point, VariantAnalysis};
 use meshtax_model::experiment::{
     LoadPoint, LoadPointId, Protocol, Regime, Role, Variant, VariantId,
 };
 
+pub(crate) use advice::Document;
+pub(crate) use part::Part;
+pub(crate) use scaling::parts as of_scaling;
+pub(crate) use so_far::so_far;
+
+use crate::figure::Figure;
 use crate::format;
+pub(crate) use gate::{limit as gate_limit, line as gate_line, sentence as gate_sentence};
 
 /// How something is to be felt. Each format finds its own means.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -175,27 +191,8 @@ pub(crate) struct EvidenceLine {
     pub(crate) probes: Vec<Probe>,
 }
 
-/// A row of a forest plot, in its panel's unit.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Mark {
-    pub(crate) label: String,
-    pub(crate) figure: String,
-    pub(crate) value: f64,
-    pub(crate) interval: Option<(f64, f64)>,
-    pub(crate) tone: Tone,
-}
-
-/// One metric of the forest plot.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Panel {
-    pub(crate) title: String,
-    pub(crate) unit: &'static str,
-    pub(crate) noise_floor: Option<f64>,
-    pub(crate) marks: Vec<Mark>,
-}
-
 /// Everything that a report says.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct View {
     pub(crate) title: String,
     /// That the run is not whole.
@@ -205,10 +202,14 @@ pub(crate) struct View {
     pub(crate) headlines: Vec<Headline>,
     /// What the figures mean on this machine.
     pub(crate) meaning: Vec<String>,
-    pub(crate) panels: Vec<Panel>,
+    pub(crate) figures: Vec<Figure>,
+    /// Place and name of each variant in the pictures.
+    pub(crate) drawn: Vec<(usize, String)>,
     pub(crate) tables: Vec<Table>,
     /// For the formats that have room.
     pub(crate) details: Vec<Table>,
+    /// Likewise: what stands behind the figures.
+    pub(crate) checks: Vec<Table>,
     pub(crate) evidence_title: String,
     pub(crate) evidence: Vec<EvidenceLine>,
     pub(crate) notes: Vec<String>,
@@ -226,6 +227,7 @@ impl View {
         tables.extend(proxies::table(source));
         tables.extend(replicas::table(source));
         tables.extend(known_costs::table(source));
+        tables.extend(study::table(source));
         let mut details = attribution::tables(source);
         // A run that takes a hop apart was made for it.
         if attribution::is_asked_for(source) {
@@ -239,9 +241,11 @@ impl View {
             lead: headline::lead(source),
             headlines: headline::headlines(source),
             meaning: notes::meaning(&analysis.environment.layout),
-            panels: figures::panels(source),
+            figures: charts::figures(source),
+            drawn: charts::drawn(source),
             tables,
             details,
+            checks: checks::tables(source),
             evidence_title: evidence::title(analysis),
             evidence: evidence::lines(source),
             notes: notes::notes(source),
@@ -271,9 +275,11 @@ impl View {
             lead: known_costs::lead(calibration),
             headlines: Vec::new(),
             meaning: notes::meaning(&analysis.environment.layout),
-            panels: Vec::new(),
+            figures: Vec::new(),
+            drawn: Vec::new(),
             tables,
             details: Vec::new(),
+            checks: Vec::new(),
             evidence_title: String::new(),
             evidence: Vec::new(),
             notes,
@@ -319,6 +325,12 @@ impl<'a> Source<'a> {
             .filter_map(move |v| Some((self.analysis.experiment.variant(&v.variant)?, v)))
     }
 
+    /// A variant's place in the experiment: by it, its color is the same in all pictures.
+    pub(crate) fn place(self, id: &VariantId) -> usize {
+        let mut variants = self.analysis.experiment.variants.iter();
+        variants.position(|v| v.id == *id).unwrap_or_default()
+    }
+
     pub(crate) fn effect(
         self,
         variant: &VariantId,
@@ -354,6 +366,9 @@ pub(crate) fn load_in_words(point: &LoadPoint) -> String {
 /// Behind a load: what is other than usual about it.
 pub(crate) fn manner_in_words(point: &LoadPoint) -> String {
     let mut words = reuse_in_words(point);
+    if let Some(connections) = point.connections {
+        words.push_str(&format!(", {connections} connections"));
+    }
     if point.protocol != Protocol::Http1 {
         words.push_str(&format!(", {}", point.protocol));
     }

@@ -116,11 +116,9 @@ impl Window {
     }
 }
 
-/// The known word that was probably meant.
-pub(crate) fn nearest<'a>(
-    typed: &str,
-    known: impl IntoIterator<Item = &'a str>,
-) -> Option<&'a str> {
+/// The known word that was probably meant: the one with the fewest letters to change, if they are few.
+#[must_use]
+pub fn nearest<'a>(typed: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let typed = typed.to_lowercase().replace('_', "-");
     known
         .into_iter()

@@ -5,24 +5,32 @@
 
 mod error;
 mod fields;
+mod limit;
+mod objective;
 mod parse;
 mod plan;
 mod presets;
 mod service;
+mod sides;
+mod topology;
 mod tree;
 mod value;
 mod variants;
 
 use meshtax_model::experiment::{Experiment, PolicyLevel};
 
-pub use error::SpecError;
+pub use error::{SpecError, nearest};
+pub use limit::{between, limit};
+pub use objective::{hops, hourly_price, need, objective, priority};
 pub use plan::{arrival_seed, block};
 pub use presets::{Preset, preset, presets};
+pub use sides::{SideError, Sides, interleave};
+pub use topology::{Shipped, Topology, named as named_topology, shipped as topologies, topology};
 pub use value::{
-    ValueError, count, duration_ns, inject, percentage, precision, rate_per_s, size_bytes,
-    time_limit_ns, trial_ns, warmup_ns,
+    ValueError, count, duration_ns, inject, percentage, precision, rate_per_s, service_time, share,
+    size_bytes, time_limit_ns, trial_ns, warmup_ns,
 };
-pub use variants::add_injected;
+pub use variants::{add_injected, policy_level};
 
 /// A data plane that a spec may name.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,6 +39,8 @@ pub struct KnownDataPlane {
     pub name: String,
     /// The policy levels that it has; empty if it takes none.
     pub levels: Vec<PolicyLevel>,
+    /// Whether services that call each other can stand on it.
+    pub carries_graphs: bool,
 }
 
 impl KnownDataPlane {
@@ -40,6 +50,16 @@ impl KnownDataPlane {
         Self {
             name: name.to_owned(),
             levels: levels.into(),
+            carries_graphs: true,
+        }
+    }
+
+    /// The same, for one service only or for services that call each other.
+    #[must_use]
+    pub fn carrying_graphs(self, carries_graphs: bool) -> Self {
+        Self {
+            carries_graphs,
+            ..self
         }
     }
 }

@@ -9,6 +9,7 @@ use crate::KnownDataPlane;
 use crate::error::{Place, Problem};
 use crate::fields::{Fields, items, scalar, word};
 use crate::service;
+use crate::topology::{self, Topology};
 use crate::tree::Node;
 use crate::value::{self, ValueError};
 use crate::variants;
@@ -22,9 +23,11 @@ const SATURATED_EXAMPLE: &str = "- saturated: {}";
 
 /// The whole spec.
 pub(crate) fn experiment(root: &Node, known: &[KnownDataPlane]) -> Result<Experiment, Problem> {
-    const KEYS: [&str; 8] = [
+    const KEYS: [&str; 10] = [
         "name",
+        "study",
         "placement",
+        "topology",
         "service",
         "workload",
         "workers",
@@ -37,23 +40,32 @@ pub(crate) fn experiment(root: &Node, known: &[KnownDataPlane]) -> Result<Experi
         Some(node) => design(node)?,
         None => default_design(),
     };
+    let topology_node = spec.get("topology");
+    let topology = topology_node.map(topology::read).transpose()?;
+    if let (Some(_), Some(node)) = (&topology, spec.get("service")) {
+        return Err(Problem::new(
+            node.at,
+            "`service` and `topology` both say what is called",
+            "leave one out; a topology has replicas of its own, as in `topology: replicas-3`",
+        ));
+    }
     let experiment = Experiment {
         name: spec.or("name", "custom".to_owned(), safe_name)?,
+        study: spec.or("study", None, |t| safe_name(t).map(Some))?,
         placement: match spec.get("placement") {
             Some(node) => word(node, "placement", &[("two-nodes", Placement::TwoNodes)])?,
             None => Placement::TwoNodes,
         },
         service: match spec.get("service") {
             Some(node) => service::read(node)?,
-            None => Service::default(),
+            None => topology
+                .as_ref()
+                .map_or_else(Service::default, Topology::service),
         },
-        workload: match spec.get("workload") {
-            Some(node) => workload(node)?,
-            None => Workload {
-                response_bytes: 1024,
-                connections: 32,
-            },
-        },
+        workload: workload(
+            spec.get("workload"),
+            topology.as_ref().and_then(|t| t.response_bytes),
+        )?,
         equal_work: EqualWork {
             workers: spec.or("workers", 1, |t| {
                 value::count(t, "a number of worker threads", 1, 64)
@@ -66,6 +78,10 @@ pub(crate) fn experiment(root: &Node, known: &[KnownDataPlane]) -> Result<Experi
         },
         design,
     };
+    if let Some(node) = topology_node {
+        let of_topology = |e: ValueError| Problem::new(node.at, e.problem, e.fix);
+        topology::fits(&experiment, known).map_err(of_topology)?;
+    }
     service::fits(spec.get("service"), &experiment)?;
     Ok(experiment)
 }
@@ -86,7 +102,15 @@ pub(crate) fn safe_name(text: &str) -> Result<String, ValueError> {
     })
 }
 
-fn workload(node: &Node) -> Result<Workload, Problem> {
+/// `response_bytes` is the topology's, which holds if nothing else is said.
+fn workload(node: Option<&Node>, response_bytes: Option<u32>) -> Result<Workload, Problem> {
+    let usual = Workload {
+        response_bytes: response_bytes.unwrap_or(1024),
+        connections: 32,
+    };
+    let Some(node) = node else {
+        return Ok(usual);
+    };
     let fields = Fields::of(
         node,
         "`workload`",
@@ -94,15 +118,17 @@ fn workload(node: &Node) -> Result<Workload, Problem> {
         "`workload: {response: 1 KiB, connections: 32}`",
     )?;
     Ok(Workload {
-        response_bytes: fields.or("response", 1024, response_bytes)?,
-        connections: fields.or("connections", 32, |t| {
-            value::count(t, "a number of connections", 1, 10_000)
-        })?,
+        response_bytes: fields.or("response", usual.response_bytes, response_size)?,
+        connections: fields.or(CONNECTIONS, usual.connections, connections)?,
     })
 }
 
+fn connections(text: &str) -> Result<u32, ValueError> {
+    value::count(text, "a number of connections", 1, 10_000)
+}
+
 /// Size of an answer's body.
-fn response_bytes(text: &str) -> Result<u32, ValueError> {
+pub(crate) fn response_size(text: &str) -> Result<u32, ValueError> {
     const MOST: u64 = 64 * 1024 * 1024;
     let bytes = value::size_bytes(text)?;
     u32::try_from(bytes)
@@ -163,6 +189,7 @@ struct Draft {
     id: Option<String>,
     load: Regime,
     requests_per_connection: Option<u32>,
+    connections: Option<u32>,
     protocol: Protocol,
     response: Option<(String, u32)>,
 }
@@ -186,6 +213,9 @@ impl Draft {
             Protocol::Grpc => "-grpc",
             Protocol::Tcp => "-tcp",
         });
+        if let Some(connections) = self.connections {
+            id.push_str(&format!("-c{connections}"));
+        }
         if let Some((text, _)) = &self.response {
             let size: String = text.chars().filter(|c| !c.is_whitespace()).collect();
             id.push_str(&format!("-{size}"));
@@ -223,6 +253,7 @@ fn load_points(node: &Node, design: &Design) -> Result<Vec<LoadPoint>, Problem> 
             id,
             load: draft.load,
             requests_per_connection: draft.requests_per_connection,
+            connections: draft.connections,
             protocol: draft.protocol,
             response_bytes: draft.response.map(|(_, bytes)| bytes),
         });
@@ -246,7 +277,7 @@ fn load_point(node: &Node, design: &Design) -> Result<Draft, Problem> {
         let fields = Fields::of(
             inner,
             "`saturated`",
-            &["id", REUSE, PROTOCOL, RESPONSE],
+            &["id", REUSE, CONNECTIONS, PROTOCOL, RESPONSE],
             &format!("`{SATURATED_EXAMPLE}`"),
         )?;
         (fields, Regime::Saturated)
@@ -258,16 +289,19 @@ fn load_point(node: &Node, design: &Design) -> Result<Draft, Problem> {
         requests_per_connection: fields.or(REUSE, None, |t| {
             value::count(t, "a number of requests", 1, 1_000_000).map(Some)
         })?,
+        connections: fields.or(CONNECTIONS, None, |t| connections(t).map(Some))?,
         protocol: match fields.get(PROTOCOL) {
             Some(node) => word(node, PROTOCOL, &PROTOCOLS)?,
             None => Protocol::Http1,
         },
         response: fields.or(RESPONSE, None, |t| {
-            response_bytes(t).map(|bytes| Some((t.to_owned(), bytes)))
+            response_size(t).map(|bytes| Some((t.to_owned(), bytes)))
         })?,
     })
 }
 
+/// The key for the generator's connections.
+const CONNECTIONS: &str = "connections";
 /// The key for what is spoken.
 const PROTOCOL: &str = "protocol";
 const PROTOCOLS: [(&str, Protocol); 4] = [
@@ -291,7 +325,15 @@ fn steady<'a>(node: &'a Node, design: &Design) -> Result<(Fields<'a>, Regime), P
     let fields = Fields::of(
         node,
         "`steady`",
-        &["rate", "arrivals", "id", REUSE, PROTOCOL, RESPONSE],
+        &[
+            "rate",
+            "arrivals",
+            "id",
+            REUSE,
+            CONNECTIONS,
+            PROTOCOL,
+            RESPONSE,
+        ],
         &example,
     )?;
     let rate_node = fields.need("rate", &example)?;

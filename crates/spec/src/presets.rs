@@ -23,7 +23,7 @@ pub fn preset(name: &str) -> Option<&'static Preset> {
     PRESETS.iter().find(|p| p.name == name)
 }
 
-static PRESETS: [Preset; 9] = [
+static PRESETS: [Preset; 12] = [
     Preset {
         name: "quick",
         summary: "mutual TLS at its limit and an Envoy sidecar at mtls and l7, against no mesh; 2 minutes",
@@ -38,6 +38,11 @@ static PRESETS: [Preset; 9] = [
         name: "data-planes",
         summary: "ztunnel, linkerd2-proxy and Envoy at each level that they have; 6 minutes",
         yaml: include_str!("../presets/data-planes.yaml"),
+    },
+    Preset {
+        name: "rates",
+        summary: "latency over the offered rate, and where each variant ceases to keep up; 3 minutes",
+        yaml: include_str!("../presets/rates.yaml"),
     },
     Preset {
         name: "new-connections",
@@ -58,6 +63,16 @@ static PRESETS: [Preset; 9] = [
         name: "replicas",
         summary: "twenty replicas behind one address: who balances requests, who connections; 3 minutes",
         yaml: include_str!("../presets/replicas.yaml"),
+    },
+    Preset {
+        name: "livewyer-pod",
+        summary: "a study's set-up: bookinfo, closed loops, a new connection for each request; 4 minutes",
+        yaml: include_str!("../presets/livewyer-pod.yaml"),
+    },
+    Preset {
+        name: "ambient-rates",
+        summary: "a study's set-up: ambient at 160, 1,600 and 16,000 requests/s; 4 minutes",
+        yaml: include_str!("../presets/ambient-rates.yaml"),
     },
     Preset {
         name: "noise",

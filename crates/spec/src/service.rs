@@ -3,6 +3,7 @@
 use meshtax_model::experiment::{
     Experiment, OwnProgram, PROXY_PORTS, Protocol, Service, ServiceAddress,
 };
+use meshtax_model::graph::Graph;
 
 use crate::error::Problem;
 use crate::fields::{Fields, scalar, text_of, word};
@@ -13,7 +14,7 @@ const EXAMPLE: &str = "`service: {replicas: 3, address: virtual}`";
 const PROGRAM_EXAMPLE: &str = "`server: {command: [nginx, -g, daemon off;], port: 80}`";
 
 /// More on one machine would measure its scheduler.
-const MOST_REPLICAS: u32 = 500;
+pub(crate) const MOST_REPLICAS: u32 = 500;
 
 /// As many as a node's bridge has ports for, with room for the rest.
 const MOST_PODS: u32 = 1000;
@@ -47,6 +48,7 @@ pub(crate) fn read(node: &Node) -> Result<Service, Problem> {
         replicas,
         address,
         program: fields.get("server").map(program).transpose()?,
+        graph: None,
     })
 }
 
@@ -118,29 +120,34 @@ pub(crate) fn fits(node: Option<&Node>, experiment: &Experiment) -> Result<(), P
     let Some(node) = node else {
         return Ok(());
     };
-    room_for_all(node, experiment)?;
+    room_for_all(experiment).map_err(|e| Problem::new(node.at, e.problem, e.fix))?;
     match experiment.service.program {
         Some(_) => program_fits(node, experiment),
         None => Ok(()),
     }
 }
 
-/// All variants stand at the same time, each with its replicas and a pod for a waypoint.
-fn room_for_all(node: &Node, experiment: &Experiment) -> Result<(), Problem> {
+/// All variants stand at the same time, each with its replicas, the services behind them, and a pod for a waypoint.
+pub(crate) fn room_for_all(experiment: &Experiment) -> Result<(), ValueError> {
     let variants = experiment.variants.len() as u32;
     let most = MOST_PODS / variants.max(1) - 1;
-    let replicas = experiment.service.replicas;
-    if replicas <= most {
+    let service = &experiment.service;
+    let behind = service.graph.as_ref().map_or(0, Graph::pods);
+    let pods = service.replicas.saturating_add(behind);
+    if pods <= most {
         return Ok(());
     }
-    Err(Problem::new(
-        node.at,
-        format!(
-            "{replicas} replicas of {variants} variants (the two baselines among them) are more pods than \
+    let (what, fix) = match behind {
+        0 => ("replicas", format!("write `replicas: {most}` or less")),
+        _ => ("pods", "take a smaller topology".to_owned()),
+    };
+    Err(ValueError {
+        problem: format!(
+            "{pods} {what} of {variants} variants (the two baselines among them) are more pods than \
              a node has room for"
         ),
-        format!("write `replicas: {most}` or less, or leave out variants"),
-    ))
+        fix: format!("{fix}, or leave out variants"),
+    })
 }
 
 /// The user's own program is asked by plain HTTP/1.1, and answers what it likes.

@@ -1,6 +1,7 @@
 //! Values with human units, as they stand in a spec and on the command line.
 
 use meshtax_model::experiment::Inject;
+use meshtax_model::graph::ServiceTime;
 
 use crate::error::{nearest, one_of};
 
@@ -15,7 +16,7 @@ pub struct ValueError {
 }
 
 impl ValueError {
-    fn new(problem: impl Into<String>, fix: impl Into<String>) -> Self {
+    pub(crate) fn new(problem: impl Into<String>, fix: impl Into<String>) -> Self {
         Self {
             problem: problem.into(),
             fix: fix.into(),
@@ -72,7 +73,7 @@ fn number_and_unit<'a>(
 }
 
 /// A value as it is quoted in a message: short, and without anything that steers a terminal.
-fn shown(text: &str) -> String {
+pub(crate) fn shown(text: &str) -> String {
     let mut short: String = text
         .chars()
         .take(40)
@@ -161,7 +162,7 @@ pub fn size_bytes(text: &str) -> Result<u64, ValueError> {
 }
 
 /// A number with its unit within bounds, or an error that says the bounds.
-fn within<T: PartialOrd>(
+pub(crate) fn within<T: PartialOrd>(
     text: &str,
     value: T,
     (least, most): (T, T),
@@ -270,7 +271,7 @@ pub(crate) const INJECTABLE: [(&str, &str); 5] = [
 pub(crate) fn known_cost(kind: &str, size: &str) -> Result<Inject, ValueError> {
     match kind.trim() {
         "delay" => delay(size),
-        "burn" => burn(size),
+        "burn" => burn_steps(size).map(Inject::BurnSteps),
         "memory" => {
             const RANGE: &str = "1MiB to 8GiB";
             let bytes = within(size, size_bytes(size)?, (1 << 20, 8 << 30), RANGE)?;
@@ -316,7 +317,7 @@ fn delay(text: &str) -> Result<Inject, ValueError> {
 }
 
 /// Steps of work: `100000`, `100k`, `2M`.
-fn burn(text: &str) -> Result<Inject, ValueError> {
+pub(crate) fn burn_steps(text: &str) -> Result<u64, ValueError> {
     const RANGE: &str = "100 to 100M steps for each request, about a nanosecond each, as in 100k";
     let bare = text.trim().replace('_', "");
     let (digits, unit) = match bare.strip_suffix(['k', 'K']) {
@@ -334,12 +335,61 @@ fn burn(text: &str) -> Result<Inject, ValueError> {
             let problem = format!("`{}` is not a number of steps", shown(text));
             ValueError::new(problem, format!("allowed: {RANGE}"))
         })?;
-    Ok(Inject::BurnSteps(within(
-        text,
-        steps,
-        (100, 100_000_000),
-        RANGE,
-    )?))
+    within(text, steps, (100, 100_000_000), RANGE)
+}
+
+/// A share of the requests: `20%`.
+///
+/// # Errors
+/// If it is no percentage of 0 to 100.
+pub fn share(text: &str) -> Result<f64, ValueError> {
+    within(text, percentage(text)?, (0.0, 1.0), "0% to 100%")
+}
+
+/// A pause, in nanoseconds.
+pub(crate) fn pause_ns(text: &str) -> Result<u64, ValueError> {
+    within(text, duration_ns(text)?, (0, MINUTE), "0s to 1m")
+}
+
+/// How long a service takes besides its CPU: `exp:2ms`, `uniform:1ms-5ms` or `lognormal:2ms,0.5` (the median
+/// and the standard deviation of the natural logarithm).
+///
+/// # Errors
+/// If it is none of these, or longer than a minute.
+pub fn service_time(text: &str) -> Result<ServiceTime, ValueError> {
+    const FORMS: &str = "write it as exp:2ms, uniform:1ms-5ms or lognormal:2ms,0.5";
+    let none = || {
+        let problem = format!("`{}` is no distribution of times", shown(text));
+        ValueError::new(problem, FORMS)
+    };
+    let ns = |text: &str| {
+        pause_ns(text).map_err(|e| ValueError::new(e.problem, format!("{}; {FORMS}", e.fix)))
+    };
+    let (name, parameters) = text.split_once(':').ok_or_else(none)?;
+    match name.trim() {
+        "exp" => Ok(ServiceTime::Exponential {
+            mean_ns: ns(parameters)?,
+        }),
+        "uniform" => {
+            let (from, to) = parameters.split_once('-').ok_or_else(none)?;
+            let (from_ns, to_ns) = (ns(from)?, ns(to)?);
+            if from_ns > to_ns {
+                let problem = format!("`{}` ends before it begins", shown(text));
+                let fix = format!("put the shorter time first: uniform:{to}-{from}");
+                return Err(ValueError::new(problem, fix));
+            }
+            Ok(ServiceTime::Uniform { from_ns, to_ns })
+        }
+        "lognormal" => {
+            let (median, sigma) = parameters.split_once(',').ok_or_else(none)?;
+            let sigma: f64 = sigma.trim().parse().map_err(|_| none())?;
+            Ok(ServiceTime::LogNormal {
+                median_ns: ns(median)?,
+                sigma: within(text, sigma, (0.0, 5.0), "a sigma of 0 to 5")?,
+            })
+        }
+        _ => Err(none()),
+    }
 }
 
 /// A known cost as the command line writes it: `delay=15%`, `memory=64MiB`.

@@ -15,7 +15,7 @@ pub(crate) const NONE: &str = "none";
 pub(crate) const NONE_AGAIN: &str = "none-again";
 
 /// A block of more variants takes longer than a machine stays the same.
-const MOST: usize = 32;
+pub(crate) const MOST: usize = 32;
 
 const EXAMPLE: &str = "`- {data-plane: envoy-sidecar, level: mtls}`";
 
@@ -25,6 +25,18 @@ const LEVELS: [(&str, PolicyLevel); 4] = [
     ("l4", PolicyLevel::L4),
     ("l7", PolicyLevel::L7),
 ];
+
+/// A policy level by its name, as a spec and the command line write it.
+///
+/// # Errors
+/// If there is none of that name.
+pub fn policy_level(text: &str) -> Result<PolicyLevel, ValueError> {
+    let found = LEVELS.iter().find(|(name, _)| *name == text);
+    found.map(|(_, level)| *level).ok_or_else(|| ValueError {
+        problem: format!("`{}` is no policy level", value::shown(text)),
+        fix: format!("allowed: {}", one_of(LEVELS.map(|(name, _)| name))),
+    })
+}
 
 /// The baseline, its control, then what the spec lists (or the default candidates).
 pub(crate) fn read(node: Option<&Node>, known: &[KnownDataPlane]) -> Result<Vec<Variant>, Problem> {

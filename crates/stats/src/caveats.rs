@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use meshtax_model::analysis::{Analysis, Effect, Metric, Verdict};
+use meshtax_model::analysis::{Analysis, CpuAccount, Effect, Metric, Verdict};
 use meshtax_model::event::Ending;
 use meshtax_model::experiment::{LoadPoint, Role, Variant};
 
@@ -405,6 +405,18 @@ fn noise(_: &Trials<'_>, analysis: &Analysis) -> Vec<String> {
     noise::caveats(&analysis.noise, &analysis.environment.host.clock_source)
 }
 
+/// Kernels without the hypervisor's clock charge what it takes away to whoever was running.
+fn why_exceeded(account: &CpuAccount) -> &'static str {
+    let beyond = i128::from(account.attributed_ns) - i128::from(account.busy_ns);
+    if beyond <= i128::from(account.steal_ns) + i128::from(account.resolution_ns) {
+        "the kernel counts time that the hypervisor took as the components' own; their CPU figures \
+         are upper bounds"
+    } else {
+        "the components' CPU time exceeds the machine's busy time by more than the kernel's step \
+         explains; read its CPU figures with care"
+    }
+}
+
 fn unattributed(trials: &Trials<'_>, _: &Analysis) -> Vec<String> {
     let mut said = Vec::new();
     for variant in trials.variants() {
@@ -415,9 +427,10 @@ fn unattributed(trials: &Trials<'_>, _: &Analysis) -> Vec<String> {
             };
             if account.exceeded {
                 said.push(format!(
-                    "{} at {}: the components' CPU time exceeds the machine's busy time by more \
-                     than the kernel's step explains; read its CPU figures with care.",
-                    variant.id, point.id
+                    "{} at {}: {}.",
+                    variant.id,
+                    point.id,
+                    why_exceeded(&account.shown)
                 ));
             }
             let rest = account.shown.unattributed_ns.unwrap_or(0) as f64;

@@ -189,6 +189,18 @@ fn estimate(
     })
 }
 
+/// A variant's effect against the baselines of its own run.
+pub(crate) fn against_baselines(
+    trials: &Trials<'_>,
+    variant: &Variant,
+    point: &LoadPoint,
+    metric: Metric,
+) -> Result<Paired, String> {
+    let references = references(trials, variant, point);
+    let paired = estimate(trials, variant, point, metric, &references, "the baselines")?;
+    too_few(&paired).map_or(Ok(paired), Err)
+}
+
 /// One variant against others, as an effect is found against the baselines.
 pub(crate) fn compare_variants(
     trials: &Trials<'_>,

@@ -144,6 +144,46 @@ impl Inference {
         Some((p_value / self.error_share).min(1.0))
     }
 
+    /// The one-sided p-value of "it is at most `threshold`".
+    ///
+    /// At most 0.025 exactly if the interval at 95 % lies above the threshold.
+    #[must_use]
+    pub fn p_above(&self, threshold: f64) -> Option<f64> {
+        let p_value = match self.spread.as_ref()? {
+            Spread::Student(student) => student.p_above(self.estimate - threshold)?,
+            Spread::SignedRank(ranks) => ranks.p_above(threshold),
+        };
+        Some((p_value / self.error_share).min(1.0))
+    }
+
+    /// The one-sided p-value of "it is at least `threshold`".
+    #[must_use]
+    pub fn p_below(&self, threshold: f64) -> Option<f64> {
+        let p_value = match self.spread.as_ref()? {
+            Spread::Student(student) => student.p_above(threshold - self.estimate)?,
+            Spread::SignedRank(ranks) => ranks.p_below(threshold),
+        };
+        Some((p_value / self.error_share).min(1.0))
+    }
+
+    /// How uncertain it is as a standard error with Student's t, for what has to be added up: of
+    /// signed ranks the one whose 95 % interval is as wide as theirs.
+    #[must_use]
+    pub fn as_student(&self) -> Option<Student> {
+        match self.spread.as_ref()? {
+            Spread::Student(student) => Some(*student),
+            Spread::SignedRank(ranks) => {
+                let interval = ranks.interval(CONFIDENCE);
+                let degrees_of_freedom = ranks.units() as f64 - 1.0;
+                let half = (interval.high - interval.low) / 2.0;
+                Some(Student {
+                    standard_error: half / critical_t(degrees_of_freedom, CONFIDENCE)?,
+                    degrees_of_freedom,
+                })
+            }
+        }
+    }
+
     /// In the unit of the values.
     #[must_use]
     pub fn estimate_plain(&self) -> Estimate {
@@ -187,12 +227,21 @@ impl Student {
         })
     }
 
-    fn interval(&self, estimate: f64, confidence: f64) -> Option<Interval> {
+    pub(crate) fn interval(&self, estimate: f64, confidence: f64) -> Option<Interval> {
         let half = critical_t(self.degrees_of_freedom, confidence)? * self.standard_error;
         Some(Interval {
             low: estimate - half,
             high: estimate + half,
         })
+    }
+
+    /// How likely an estimate as far above is, if there is nothing.
+    fn p_above(&self, estimate: f64) -> Option<f64> {
+        if self.standard_error <= 0.0 {
+            return Some(if estimate > 0.0 { 0.0 } else { 1.0 });
+        }
+        let student = StudentsT::new(0.0, 1.0, self.degrees_of_freedom).ok()?;
+        Some(student.sf(estimate / self.standard_error).clamp(0.0, 1.0))
     }
 
     fn p_value(&self, estimate: f64) -> Option<f64> {
@@ -293,6 +342,51 @@ mod tests {
                 assert_eq!(outside, p < 1.0 - confidence, "{confidence} {p}");
             }
         }
+    }
+
+    #[test]
+    fn one_sided_tests_agree_with_the_interval() {
+        let units: Vec<f64> = (0..14)
+            .map(|i| f64::from(i * 37 % 14) / 4.0 - 0.68)
+            .collect();
+        let fits = [
+            Inference::of_mean(&units[..9]).unwrap(),
+            Inference::of_units(&units).unwrap(),
+        ];
+        for fit in fits
+            .into_iter()
+            .flat_map(|fit| [fit.clone(), fit.within(0.5)])
+        {
+            let interval = fit.interval(0.95).unwrap();
+            for step in -300..300 {
+                let threshold = f64::from(step) / 100.0 + 0.001_3;
+                let (above, below) = (
+                    fit.p_above(threshold).unwrap(),
+                    fit.p_below(threshold).unwrap(),
+                );
+                assert_eq!(
+                    interval.low > threshold,
+                    above <= 0.025,
+                    "{threshold} {above}"
+                );
+                assert_eq!(
+                    interval.high < threshold,
+                    below <= 0.025,
+                    "{threshold} {below}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn signed_ranks_have_a_standard_error_as_wide() {
+        let units: Vec<f64> = (0..40).map(|i| f64::from(i * 37 % 40) / 10.0).collect();
+        let ranks = Inference::of_units(&units).unwrap();
+        let student = ranks.as_student().unwrap();
+        let mean = Inference::of_mean(&units).unwrap().as_student().unwrap();
+        assert_eq!(student.degrees_of_freedom, 39.0);
+        let ratio = student.standard_error / mean.standard_error;
+        assert!((0.9..1.15).contains(&ratio), "{ratio}");
     }
 
     #[test]

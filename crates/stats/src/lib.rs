@@ -31,11 +31,15 @@
 #![forbid(unsafe_code)]
 
 pub mod account;
+pub mod advise;
 mod analyse;
 mod attribution;
+pub mod between;
 mod caveats;
+mod differing;
 mod effects;
 pub mod family;
+pub mod gate;
 mod ground_truth;
 pub mod interval;
 pub mod knee;
@@ -46,9 +50,11 @@ mod points;
 pub mod power;
 mod ranking;
 pub mod saturation;
+pub mod scaling;
 pub mod signed_rank;
 pub mod stopping;
 pub mod tails;
+mod timeline;
 mod trials;
 pub mod validity;
 mod verdict;

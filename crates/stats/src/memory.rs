@@ -104,7 +104,8 @@ impl Growth {
     }
 }
 
-fn held(sample: &ResourceSample, role: ComponentRole) -> Option<Memory> {
+/// What the processes of a role held together; `None` where there is none, or one cannot be read.
+pub(crate) fn held(sample: &ResourceSample, role: ComponentRole) -> Option<Memory> {
     let mut of_role = sample.components.iter().filter(|c| c.role == role);
     // A role with a process whose memory is not known has no sum.
     let first = of_role.next()?.memory?;

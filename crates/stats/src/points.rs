@@ -1,15 +1,21 @@
 //! Levels and counts of one variant at one load point.
 
 use meshtax_model::LatencyHistogram;
-use meshtax_model::analysis::{Level, Metric, Point, Spread, VariantAnalysis};
+use meshtax_model::analysis::{
+    CurvePoint, Interval, Level, Metric, Point, Spread, VariantAnalysis,
+};
+use meshtax_model::event::Ending;
 use meshtax_model::evidence::Evidence;
 use meshtax_model::experiment::{LoadPoint, Variant};
 use meshtax_model::trial::ResourceSample;
 
 use crate::account::{IN_PATH, account, median};
-use crate::effects::{arm, tail_name};
+use crate::effects::{arm, figure, tail_name};
+use crate::interval::{CONFIDENCE, Inference};
 use crate::memory::{self, anonymous_bytes};
-use crate::tails::{Counts, resolved};
+use crate::pairing::unit_means_of;
+use crate::tails::{self, Counts, REQUESTS_ABOVE_MIN, TRIALS_ABOVE_MIN, resolved};
+use crate::timeline;
 use crate::trials::{Cell, Trials};
 
 /// All about one variant.
@@ -17,6 +23,7 @@ pub(crate) fn variant(trials: &Trials<'_>, variant: &Variant) -> VariantAnalysis
     let mut evidence: Vec<_> = trials.evidence_of(&variant.id).collect();
     evidence.sort_by_key(|seen| seen.round);
     let failing = evidence.iter().find(|seen| !seen.passed());
+    let stopped = trials.data.run.ending == Some(Ending::PrecisionReached);
     let held = |seen: &Evidence| seen.passed() && !trials.was_lost(&variant.id, seen.round);
     let proven = evidence.iter().filter(|seen| held(seen)).count();
     let mut tried = trials.rounds_measured(&variant.id);
@@ -34,14 +41,22 @@ pub(crate) fn variant(trials: &Trials<'_>, variant: &Variant) -> VariantAnalysis
         rounds_tried: u32::try_from(tried.len()).unwrap_or(u32::MAX),
         points: cells()
             .filter(|(at, _)| trials.data.experiment.gap(variant, at).is_none())
-            .map(|(at, cell)| point(at, cell))
+            .map(|(at, cell)| Point {
+                percentiles: match &trials.data.experiment.study {
+                    Some(_) => studied(cell),
+                    None => Vec::new(),
+                },
+                ..point(at, cell, stopped)
+            })
             .collect(),
         memory: memory::by_role(trials, &variant.id),
         nodes: memory::by_node(trials, &variant.id),
+        timeline: timeline::moments(trials, &variant.id),
     }
 }
 
-fn point(point: &LoadPoint, cell: &Cell<'_>) -> Point {
+/// `stopped`: because the run's intervals were narrow.
+fn point(point: &LoadPoint, cell: &Cell<'_>, stopped: bool) -> Point {
     let merged = Counts::merged(cell.valid.iter().map(|trial| &trial.response));
     let per_s = |count: &dyn Fn(&Cell<'_>) -> f64| {
         let window_ns: f64 = cell.valid.iter().map(|t| t.load.window_ns as f64).sum();
@@ -69,8 +84,17 @@ fn point(point: &LoadPoint, cell: &Cell<'_>) -> Point {
         achieved_per_s,
         levels: Metric::of(point)
             .iter()
-            .map(|metric| level(*metric, cell, &merged))
+            .map(|metric| {
+                let level = level(*metric, cell, &merged);
+                let known = level.value.and_then(|_| interval(*metric, cell, stopped));
+                Level {
+                    interval: known,
+                    ..level
+                }
+            })
             .collect(),
+        curve: curve(point, cell, &merged),
+        percentiles: Vec::new(),
         send_lag_p99_ns: send_lag_p99_ns(point, cell),
         proxy_connections: median(connections.collect()),
         spread: spread(cell),
@@ -79,6 +103,60 @@ fn point(point: &LoadPoint, cell: &Cell<'_>) -> Point {
         series_ends_ns,
         series,
     }
+}
+
+/// Percentile curves have so many points for each further nine.
+const CURVE_STEPS: u32 = 12;
+/// Up to the p99.9999.
+const CURVE_NINES: u32 = 6;
+
+/// Over the quantiles at even distances in nines (0, .. 0.9, .. 0.99, ..), up to where too little lies
+/// above: by the rule of the tails, from the p90 on.
+fn curve(point: &LoadPoint, cell: &Cell<'_>, merged: &Counts) -> Vec<CurvePoint> {
+    if !point.is_steady() {
+        return Vec::new();
+    }
+    let mut curve = Vec::new();
+    for step in 0..=CURVE_STEPS * CURVE_NINES {
+        let quantile = 1.0 - 0.1_f64.powf(f64::from(step) / f64::from(CURVE_STEPS));
+        if step > CURVE_STEPS && !stands_on_enough(quantile, cell, merged) {
+            break;
+        }
+        let Some(value_ns) = merged.quantile(quantile) else {
+            break;
+        };
+        curve.push(CurvePoint { quantile, value_ns });
+    }
+    curve
+}
+
+/// What studies print of a latency.
+const STUDIED: [f64; 6] = [0.5, 0.75, 0.9, 0.95, 0.99, 0.999];
+
+/// In a closed loop as well: what is compared with a study is what the study has.
+fn studied(cell: &Cell<'_>) -> Vec<CurvePoint> {
+    let merged = Counts::merged(cell.valid.iter().map(|trial| &trial.response));
+    let resolved = |quantile: &f64| *quantile < 0.9 || stands_on_enough(*quantile, cell, &merged);
+    let at = |quantile| {
+        let value_ns = merged.quantile(quantile)?;
+        Some(CurvePoint { quantile, value_ns })
+    };
+    STUDIED
+        .into_iter()
+        .filter(resolved)
+        .filter_map(at)
+        .collect()
+}
+
+fn stands_on_enough(quantile: f64, cell: &Cell<'_>, merged: &Counts) -> bool {
+    let trials = cell.valid.iter();
+    let above = trials.map(|trial| trial.response.count_above_quantile_of(merged, quantile));
+    let (trials, requests) = above
+        .filter(|count| *count > 0)
+        .fold((0_u32, 0_u64), |(trials, requests), count| {
+            (trials + 1, requests.saturating_add(count))
+        });
+    trials >= TRIALS_ABOVE_MIN && requests >= REQUESTS_ABOVE_MIN
 }
 
 /// `None` where no trial counted.
@@ -114,6 +192,12 @@ pub(crate) fn sampled<'a>(cell: &Cell<'a>) -> Vec<(&'a ResourceSample, u64)> {
         .collect()
 }
 
+/// A metric's level in a cell; `None` where there is none, or it is not resolved.
+pub(crate) fn level_in(metric: Metric, cell: &Cell<'_>) -> Option<f64> {
+    let merged = Counts::merged(cell.valid.iter().map(|trial| &trial.response));
+    level(metric, cell, &merged).value
+}
+
 fn level(metric: Metric, cell: &Cell<'_>, merged: &Counts) -> Level {
     let value = match metric {
         _ if cell.valid.is_empty() => Err("no valid trial".to_owned()),
@@ -132,8 +216,30 @@ fn level(metric: Metric, cell: &Cell<'_>, merged: &Counts) -> Level {
     Level {
         metric,
         value: value.as_ref().ok().copied(),
+        interval: None,
         reason: value.err(),
     }
+}
+
+/// How sure a level is within this run; only where something is held against it ([`crate::advise`]).
+fn interval(metric: Metric, cell: &Cell<'_>, stopped: bool) -> Option<Interval> {
+    let fit = match metric.quantile() {
+        Some(quantile) => tails::level(quantile, &arm([cell]))?,
+        None if metric == Metric::Throughput => {
+            let figures = cell.valid.iter();
+            let figures = figures.filter_map(|trial| Some((trial.key, figure(metric, trial)?)));
+            Inference::of_units(&unit_means_of(figures))?
+        }
+        None => return None,
+    };
+    let fit = if stopped { fit.after_stopping() } else { fit };
+    let Interval { low, high } = fit.interval(CONFIDENCE)?;
+    let is_finite = low.is_finite() && high.is_finite();
+    // Nothing takes less than no time.
+    is_finite.then(|| Interval {
+        low: low.max(0.0),
+        high,
+    })
 }
 
 fn percentile(metric: Metric, cell: &Cell<'_>, merged: &Counts) -> Result<f64, String> {

@@ -70,6 +70,24 @@ impl SignedRank {
         (2.0 * self.tail(smaller)).min(1.0)
     }
 
+    /// How many units there are.
+    #[must_use]
+    pub fn units(&self) -> usize {
+        self.units
+    }
+
+    /// The one-sided p-value of "the units lie symmetrically around `threshold` or below it".
+    #[must_use]
+    pub fn p_above(&self, threshold: f64) -> f64 {
+        self.tail(self.averages.iter().filter(|a| **a <= threshold).count())
+    }
+
+    /// The one-sided p-value of "the units lie symmetrically around `threshold` or above it".
+    #[must_use]
+    pub fn p_below(&self, threshold: f64) -> f64 {
+        self.tail(self.averages.iter().filter(|a| **a >= threshold).count())
+    }
+
     /// How many averages the interval leaves out at each end: the largest rank sum that has at most
     /// this probability. The interval then holds zero exactly if the test does not reject it.
     fn skip(&self, tail: f64) -> usize {

@@ -8,7 +8,7 @@ use meshtax_model::{evidence::Evidence, plan::TrialId};
 
 use crate::pairing::BlockKey;
 use crate::tails::Counts;
-use crate::validity::{self, INVALID_SHARE_MAX, reason};
+use crate::validity::{self, DISTURBED_SHARE_MAX, INVALID_SHARE_MAX, is_by_the_hypervisor, reason};
 use crate::{RunData, VariantFailure};
 
 /// A valid trial.
@@ -35,10 +35,6 @@ impl Cell<'_> {
     pub(crate) fn valid_count(&self) -> u32 {
         u32::try_from(self.valid.len()).unwrap_or(u32::MAX)
     }
-
-    pub(crate) fn invalid_count(&self) -> u32 {
-        self.invalid.values().sum()
-    }
 }
 
 /// `Some`: why a share of invalid trials this large leaves nothing to say.
@@ -46,15 +42,30 @@ pub(crate) fn too_many_invalid<'a>(
     whose: &str,
     cells: impl IntoIterator<Item = &'a Cell<'a>>,
 ) -> Option<String> {
-    let (mut invalid, mut all) = (0_u32, 0_u32);
+    let (mut invalid, mut disturbed, mut valid) = (0_u32, 0_u32, 0_u32);
     for cell in cells {
-        invalid = invalid.saturating_add(cell.invalid_count());
-        all = all
-            .saturating_add(cell.invalid_count())
-            .saturating_add(cell.valid_count());
+        valid = valid.saturating_add(cell.valid_count());
+        for (why, count) in &cell.invalid {
+            let sum = if is_by_the_hypervisor(why) {
+                &mut disturbed
+            } else {
+                &mut invalid
+            };
+            *sum = sum.saturating_add(*count);
+        }
     }
-    (f64::from(invalid) > INVALID_SHARE_MAX * f64::from(all))
-        .then(|| format!("above 10 % of {whose} trials are invalid ({invalid} of {all})"))
+    let undisturbed = valid.saturating_add(invalid);
+    if f64::from(invalid) > INVALID_SHARE_MAX * f64::from(undisturbed) {
+        return Some(format!(
+            "above 10 % of {whose} trials are invalid ({invalid} of {undisturbed})"
+        ));
+    }
+    let all = undisturbed.saturating_add(disturbed);
+    (f64::from(disturbed) > DISTURBED_SHARE_MAX * f64::from(all)).then(|| {
+        format!(
+            "the hypervisor disturbed more than three in four of {whose} trials ({disturbed} of {all})"
+        )
+    })
 }
 
 /// The run's records, indexed.
@@ -63,6 +74,7 @@ pub(crate) struct Trials<'a> {
     cells: BTreeMap<&'a VariantId, BTreeMap<&'a LoadPointId, Cell<'a>>>,
     empty: Cell<'a>,
     evidence: BTreeMap<(&'a VariantId, u32), &'a Evidence>,
+    samples: BTreeMap<&'a TrialId, &'a ResourceSample>,
     /// Records of variants or load points that the experiment does not have.
     pub(crate) unknown: u32,
 }
@@ -79,16 +91,12 @@ impl<'a> Trials<'a> {
                 .iter()
                 .map(|seen| ((&seen.variant, seen.round), seen))
                 .collect(),
+            samples: data.samples.iter().map(|s| (&s.trial, s)).collect(),
             unknown: 0,
         };
-        let samples: BTreeMap<&TrialId, &ResourceSample> = data
-            .samples
-            .iter()
-            .map(|sample| (&sample.trial, sample))
-            .collect();
         let mut taken = BTreeSet::new();
         for (order, record) in data.trials.iter().enumerate() {
-            trials.add(order, record, &samples, &mut taken);
+            trials.add(order, record, &mut taken);
         }
         trials
     }
@@ -97,7 +105,6 @@ impl<'a> Trials<'a> {
         &mut self,
         order: usize,
         record: &'a TrialRecord,
-        samples: &BTreeMap<&TrialId, &'a ResourceSample>,
         taken: &mut BTreeSet<(&'a VariantId, &'a LoadPointId, BlockKey)>,
     ) {
         let planned = &record.trial;
@@ -124,9 +131,10 @@ impl<'a> Trials<'a> {
         } else if self.was_lost(&planned.variant, planned.round) {
             Some(reason::EVIDENCE_LOST)
         } else {
-            let sample = samples.get(&planned.id).copied();
+            let sample = self.sample(&planned.id);
             validity::check(record, point).or_else(|| validity::disturbed(sample?))
         };
+        let sample = self.sample(&planned.id);
         let cell = self
             .cells
             .entry(&planned.variant)
@@ -148,7 +156,7 @@ impl<'a> Trials<'a> {
                 order,
                 load,
                 response: Counts::from(&load.response),
-                sample: samples.get(&planned.id).copied(),
+                sample,
                 proxy_connections: *proxy_connections,
                 injected: *injected,
                 replicas,
@@ -158,6 +166,11 @@ impl<'a> Trials<'a> {
                 *cell.invalid.entry(why.to_owned()).or_default() += 1;
             }
         }
+    }
+
+    /// What a trial cost the machine, if that is on record.
+    pub(crate) fn sample(&self, trial: &TrialId) -> Option<&'a ResourceSample> {
+        self.samples.get(trial).copied()
     }
 
     /// A round in which a variant was measured has a failure on record only if the proof was lost in it.

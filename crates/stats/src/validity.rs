@@ -24,6 +24,18 @@ pub const FAULTY_SHARE_MAX: f64 = 0.001;
 /// With a larger share of invalid trials, what is left may not stand for the variant.
 pub const INVALID_SHARE_MAX: f64 = 0.10;
 
+/// With a larger share of trials that the hypervisor disturbed, what is left is the machine's rare
+/// good moments only. It strikes all variants alike, whatever they cost, so that leaving such trials out
+/// chooses no outcome: they are not counted against [`INVALID_SHARE_MAX`]. Below this, what is left has to be
+/// enough by itself: rounds and blocks are counted as ever.
+pub const DISTURBED_SHARE_MAX: f64 = 0.75;
+
+/// A generator that was late while the hypervisor took at least this share of one core's time...
+pub const LATE_BY_STEAL_SHARE: f64 = 0.05;
+
+/// ... and two ticks of its clock, was late because of it.
+pub const LATE_BY_STEAL_NS: u64 = 20_000_000;
+
 /// Time for which a limit on CPU kept processes waiting, as a share of the window.
 pub const THROTTLED_SHARE_MAX: f64 = 0.01;
 
@@ -69,6 +81,8 @@ pub mod reason {
     pub const THROTTLED: &str = "a limit on CPU held it back";
     /// More than [`super::STEAL_SHARE_MAX`].
     pub const STEAL: &str = "the hypervisor took above 10 % of the machine";
+    /// The generator was late while the hypervisor gave its time to others.
+    pub const LATE_BY_STEAL: &str = "the hypervisor took a core when requests were due";
     /// More than [`super::OTHERS_SHARE_MAX`].
     pub const OTHERS: &str = "another program used its cores";
     /// More than [`super::GROWTH_SHARE_MAX`], all through the window.
@@ -77,6 +91,12 @@ pub mod reason {
     /// were it a reason, a fast baseline on a small machine would have no trials left, and the
     /// slow variants would be all that remains.
     pub const GENERATOR_BOUND: &str = "the generator was the limit";
+}
+
+/// Whether a reason is the hypervisor's doing, and nobody's under test.
+#[must_use]
+pub fn is_by_the_hypervisor(why: &str) -> bool {
+    [reason::STEAL, reason::LATE_BY_STEAL].contains(&why)
 }
 
 /// `None`: valid as far as the record alone can say. Otherwise the first reason why not.
@@ -213,8 +233,15 @@ fn achieved(load: &LoadResult) -> Option<&'static str> {
 }
 
 fn generator_bound(load: &LoadResult) -> Option<&'static str> {
-    let bound = load.audit.generator_bound.is_some();
-    bound.then_some(reason::GENERATOR_BOUND)
+    load.audit.generator_bound.as_ref()?;
+    let stolen = load.audit.steal_ns;
+    let late_by_steal =
+        stolen >= LATE_BY_STEAL_NS && exceeds(stolen, load.window_ns, LATE_BY_STEAL_SHARE);
+    Some(if late_by_steal {
+        reason::LATE_BY_STEAL
+    } else {
+        reason::GENERATOR_BOUND
+    })
 }
 
 fn exceeds(part: u64, whole: u64, share: f64) -> bool {
@@ -331,6 +358,21 @@ mod tests {
             both(|l| l.audit.generator_bound = Some("lag".into())),
             [Some(reason::GENERATOR_BOUND), None]
         );
+    }
+
+    #[test]
+    fn a_generator_that_the_hypervisor_stopped_was_late_by_it() {
+        let late = |steal_ns| {
+            both(move |l| {
+                l.audit.generator_bound = Some("lag".into());
+                l.audit.steal_ns = steal_ns;
+            })[0]
+        };
+        assert_eq!(late(50_000_000), Some(reason::GENERATOR_BOUND));
+        assert_eq!(late(51_000_000), Some(reason::LATE_BY_STEAL));
+        assert!(is_by_the_hypervisor(reason::LATE_BY_STEAL));
+        assert!(!is_by_the_hypervisor(reason::GENERATOR_BOUND));
+        assert_eq!(both(|l| l.audit.steal_ns = 51_000_000), [None; 2]);
     }
 
     #[test]

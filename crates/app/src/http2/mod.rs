@@ -28,8 +28,6 @@ use crate::http1::MAX_UNSENT_BYTES;
 use crate::link::Link;
 use crate::request::Route;
 use crate::stats::Echo;
-use crate::timers::Timer;
-use crate::work::now_ns;
 
 /// Streams that a peer may have open at once.
 const MAX_STREAMS: usize = 1000;
@@ -112,7 +110,7 @@ impl Http2 {
 
     /// Answers wait, and need nothing of the peer.
     pub(crate) fn is_waiting(&self) -> bool {
-        let waits = |stream: &Stream| matches!(stream.phase, Phase::Waiting { .. });
+        let waits = |stream: &Stream| matches!(stream.phase, Phase::Waiting(_));
         self.session.streams.iter().any(waits)
     }
 
@@ -129,15 +127,20 @@ impl Http2 {
     }
 
     /// A stream's answer is due.
-    pub(crate) fn fire(&mut self, context: &mut Context<'_>, link: &mut Link, id: u32) {
+    pub(crate) fn fire(
+        &mut self,
+        context: &mut Context<'_>,
+        link: &mut Link,
+        id: u32,
+        failed: bool,
+    ) {
         let session = &mut self.session;
         // It may have been cancelled meanwhile.
         let phase = session.streams.get(id).map(|stream| &stream.phase);
-        let Some(Phase::Waiting { fails, since_ns }) = phase else {
+        let Some(Phase::Waiting(waits)) = phase else {
             return;
         };
-        let (fails, since_ns) = (*fails, *since_ns);
-        context.counters().delay(now_ns() - since_ns);
+        let fails = context.waited(waits, failed);
         if let Some(stream) = session.streams.remove(id) {
             session.answer(context, link, stream, fails);
         }
@@ -482,19 +485,14 @@ impl Session {
             return self.answer(context, link, stream, false);
         }
         let verdict = context.request(read_ns);
-        let Some(at_ns) = verdict.not_before_ns else {
-            return self.answer(context, link, stream, verdict.fails);
-        };
-        context.timers.add(Timer {
-            at_ns,
-            connection: context.connection,
-            stream: stream.id,
-        });
-        stream.phase = Phase::Waiting {
-            fails: verdict.fails,
-            since_ns: *read_ns,
-        };
-        self.streams.insert(stream);
+        let canary = &stream.request.canary;
+        match context.before_answer(verdict, *read_ns, stream.id, canary) {
+            Ok(ready) => self.answer(context, link, stream, ready.fails),
+            Err(waits) => {
+                stream.phase = Phase::Waiting(waits);
+                self.streams.insert(stream);
+            }
+        }
     }
 
     fn answer(&mut self, context: &mut Context<'_>, link: &mut Link, stream: Stream, fails: bool) {

@@ -1,6 +1,7 @@
 //! The streams of a connection that are not answered yet.
 
 use super::request::Request;
+use crate::connection::Waits;
 
 /// A request, from its headers to the end of its answer.
 #[derive(Debug)]
@@ -27,7 +28,7 @@ pub(super) enum Phase {
     /// Its body is on its way.
     Receiving,
     /// Its answer waits.
-    Waiting { fails: bool, since_ns: u64 },
+    Waiting(Waits),
     /// Its answer's body is on its way.
     Sending(Sending),
 }

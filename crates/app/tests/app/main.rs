@@ -1,5 +1,6 @@
 //! The application over real sockets, against clients that share nothing with it.
 
+mod calls;
 mod echo;
 mod garbage;
 mod grpc;

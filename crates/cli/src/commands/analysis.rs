@@ -14,6 +14,12 @@ pub(crate) fn of_directory(path: &Path) -> Result<Analysis, Failure> {
     Ok(meshtax_stats::analyse(&data(&read(path)?)))
 }
 
+/// As far as a run can be read and understood now, without a word: it goes on, and is read again.
+pub(crate) fn quietly(path: &Path) -> Option<Analysis> {
+    let run = meshtax_store::read(path).ok()?;
+    Some(meshtax_stats::analyse(&data(&run)))
+}
+
 /// Reads a run, and tells what was odd about its files.
 pub(crate) fn read(path: &Path) -> Result<RunOnDisk, Failure> {
     let run = meshtax_store::read(path).map_err(|e| Failure::new(UNREADABLE, e))?;

@@ -64,6 +64,7 @@ fn perform(
         seed,
         programs: ProgramArgs::default(),
         sabotage: Vec::new(),
+        open: false,
     };
     job.perform()
 }

@@ -198,6 +198,8 @@ fn show(name: &str) -> Outcome {
         app_port: APP_PORT,
         more_ports: Vec::new(),
         workers: 1,
+        behind: Vec::new(),
+        calls: Vec::new(),
     };
     let levels = if plane.levels.is_empty() {
         vec![None]

@@ -190,12 +190,8 @@ fn failed(check: &'static str, error: &str) -> Finding {
 
 /// The quick preset with nothing from outside in it.
 fn smallest_experiment() -> Experiment {
-    let known: Vec<_> = meshtax_dataplane::DATA_PLANES
-        .iter()
-        .map(|plane| meshtax_spec::KnownDataPlane::new(plane.name, plane.levels))
-        .collect();
     let quick = meshtax_spec::preset("quick").map_or("", |p| p.yaml);
-    let mut experiment = meshtax_spec::parse("quick", quick, &known)
+    let mut experiment = meshtax_spec::parse("quick", quick, &super::run::known())
         .unwrap_or_else(|_| unreachable!("a test parses every preset"));
     let built_in = |v: &Variant| {
         meshtax_dataplane::find(&v.data_plane)

@@ -1,15 +1,22 @@
 //! One module per command.
 
+pub(crate) mod advise;
 pub(crate) mod analysis;
 pub(crate) mod calibrate;
+pub(crate) mod compare;
 pub(crate) mod dataplanes;
 pub(crate) mod doctor;
 pub(crate) mod fleet;
+pub(crate) mod gate;
 pub(crate) mod internal;
-mod kept;
+mod live;
 pub(crate) mod load;
+mod page;
 pub(crate) mod presets;
+pub(crate) mod published;
 pub(crate) mod report;
 pub(crate) mod run;
+pub(crate) mod scale;
 pub(crate) mod serve;
+pub(crate) mod topologies;
 pub(crate) mod worker;

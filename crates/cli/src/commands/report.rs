@@ -2,19 +2,117 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use meshtax_model::analysis::Analysis;
 
-use super::analysis;
+use super::{analysis, page};
 use crate::args::{Format, ReportArgs};
-use crate::exit::{Failure, Outcome, SUCCESS, UNREADABLE};
+use crate::exit::{Failure, MISSING, Outcome, SUCCESS, UNREADABLE};
 use crate::terminal;
+
+/// How often a run that goes on is looked at.
+const LOOK_EVERY: Duration = Duration::from_secs(3);
+
+/// A run in which nothing was measured for so long was killed: no step of one takes longer.
+const GIVEN_UP_AFTER: Duration = Duration::from_secs(180);
 
 pub(crate) fn report(args: &ReportArgs) -> Outcome {
     let path = args.run.clone().map_or_else(newest, Ok)?;
+    if args.watch {
+        return watch(&path, args);
+    }
     let analysis = analysis::of_directory(&path)?;
-    terminal::print(&render(&analysis, args.format));
+    match &args.out {
+        Some(out) => write(&analysis, args.format, out)?,
+        None if args.open => {}
+        None => terminal::print(&render(&analysis, args.format)),
+    }
+    if args.open {
+        page::write(&analysis, &path);
+        page::open(&path.join(page::REPORT));
+    }
     Ok(SUCCESS)
+}
+
+/// Reports again when the trials on disk have become more, until the manifest says how the run ended.
+fn watch(path: &Path, args: &ReportArgs) -> Outcome {
+    let mut open = args.open;
+    let mut seen = None;
+    let mut changed = Instant::now();
+    loop {
+        let now = fs::metadata(path.join(meshtax_store::TRIALS))
+            .ok()
+            .map(|m| m.len());
+        let run = meshtax_store::read(path).map_err(|e| Failure::new(UNREADABLE, e))?;
+        let is_over = run.manifest.ending.is_some();
+        if now != seen || is_over {
+            seen = now;
+            changed = Instant::now();
+            let analysis = meshtax_stats::analyse(&analysis::data(&run));
+            terminal::begin_again();
+            terminal::print(&render(&analysis, args.format));
+            if is_over {
+                page::write(&analysis, path);
+            } else {
+                page::write_growing(&analysis, path);
+            }
+            if std::mem::take(&mut open) {
+                page::open(&path.join(page::REPORT));
+            }
+        }
+        if is_over {
+            return Ok(SUCCESS);
+        }
+        if changed.elapsed() > GIVEN_UP_AFTER {
+            terminal::say(
+                "nothing was measured for three minutes, and no end is on record: the run was broken off",
+            );
+            return Ok(SUCCESS);
+        }
+        std::thread::sleep(LOOK_EVERY);
+    }
+}
+
+/// A report as files.
+fn write(analysis: &Analysis, format: Format, out: &Path) -> Result<(), Failure> {
+    match format {
+        Format::Csv => write_all(out, &meshtax_report::sheets(analysis)),
+        Format::Markdown => {
+            let stem = out.file_stem().unwrap_or_default().to_string_lossy();
+            let folder = format!("{stem}-pictures");
+            let (text, pictures) = meshtax_report::illustrated_markdown(analysis, &folder);
+            write_all(&out.with_file_name(folder), &pictures)?;
+            fs::write(out, text).map_err(|e| unwritable(out, &e))
+        }
+        Format::Terminal => {
+            // A file is no terminal: no colors.
+            let text =
+                meshtax_report::terminal(analysis, meshtax_report::TerminalOptions::default());
+            fs::write(out, text).map_err(|e| unwritable(out, &e))
+        }
+        Format::Html | Format::Json => {
+            fs::write(out, render(analysis, format)).map_err(|e| unwritable(out, &e))
+        }
+    }
+}
+
+fn write_all(directory: &Path, files: &[meshtax_report::File]) -> Result<(), Failure> {
+    fs::create_dir_all(directory).map_err(|e| unwritable(directory, &e))?;
+    for file in files {
+        let path = directory.join(&file.name);
+        fs::write(&path, &file.text).map_err(|e| unwritable(&path, &e))?;
+    }
+    Ok(())
+}
+
+fn unwritable(path: &Path, why: &std::io::Error) -> Failure {
+    let message = format!("cannot write {}: {why}", path.display());
+    Failure::with_fix(
+        MISSING,
+        message,
+        "name a place that you may write to with --out",
+    )
 }
 
 /// The analysis in one of its forms.

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use meshtax_dataplane::{DATA_PLANES, Program, Sabotage};
+use meshtax_dataplane::{DATA_PLANES, DataPlane, Program, Sabotage};
 use meshtax_engine::{Counts, EngineError, RunError, RunOptions, RunOutcome, SystemClock, Watch};
 use meshtax_local::{LocalEngine, LocalOptions};
 use meshtax_model::analysis::{Analysis, Verdict};
@@ -14,9 +14,9 @@ use meshtax_spec::KnownDataPlane;
 use meshtax_stats::RunData;
 use meshtax_store::{RunStart, Store};
 
-use super::kept::{KeepingSink, Kept};
+use super::live::Live;
 use super::report::render;
-use super::{analysis, dataplanes, presets};
+use super::{analysis, dataplanes, page, presets, topologies};
 use crate::args::{EngineName, Format, ProgramArgs, RunArgs};
 use crate::exit::{
     Failure, LEFTOVERS, MISSING, NOTHING_MEASURED, Outcome, SPEC_INVALID, SUCCESS, TOO_FEW,
@@ -26,8 +26,6 @@ use crate::interrupt::Interrupt;
 use crate::progress::Progress;
 use crate::terminal;
 
-const REPORT: &str = "report.html";
-
 pub(crate) fn run(args: RunArgs) -> Outcome {
     let job = Job {
         experiment: experiment(&args)?,
@@ -36,6 +34,7 @@ pub(crate) fn run(args: RunArgs) -> Outcome {
         seed: args.seed,
         programs: args.programs,
         sabotage: args.sabotage,
+        open: args.open,
     };
     let done = job.perform()?;
     let format = if args.json {
@@ -54,6 +53,8 @@ pub(crate) struct Job {
     pub(crate) seed: Option<u64>,
     pub(crate) programs: ProgramArgs,
     pub(crate) sabotage: Vec<(VariantId, Sabotage)>,
+    /// Show the page while the run goes on.
+    pub(crate) open: bool,
 }
 
 /// One that was.
@@ -125,22 +126,20 @@ impl Job {
             programs,
             sabotage: self.sabotage.into_iter().collect(),
         });
-        let kept = Kept::default();
-        let kept = RefCell::new(kept);
-        let half_width = experiment.design.precision;
-        let mut sink = KeepingSink {
-            store,
-            kept: half_width.is_some().then_some(&kept),
-        };
-        let mut enough = || half_width.is_some_and(|half_width| kept.borrow().precise(half_width));
+        let live = Live::new(store.path(), experiment.design.precision, self.open);
+        let live = RefCell::new(live);
+        let mut enough = || live.borrow_mut().is_enough();
         let outcome = meshtax_engine::run(
             &mut engine,
             experiment,
             RunOptions { seed },
-            &mut sink,
+            store,
             Watch {
                 clock: &SystemClock::new(),
-                events: &mut |event| progress.show(&event),
+                events: &mut |event| {
+                    progress.show(&event);
+                    live.borrow_mut().hear(&event, &mut progress);
+                },
                 interrupted: &interrupt.flag,
                 enough: &mut enough,
             },
@@ -150,12 +149,26 @@ impl Job {
     }
 }
 
-fn parse(file: &str, text: &str) -> Result<Experiment, Failure> {
-    let known: Vec<_> = DATA_PLANES
-        .iter()
-        .map(|plane| KnownDataPlane::new(plane.name, plane.levels))
-        .collect();
-    meshtax_spec::parse(file, text, &known).map_err(|e| Failure::new(SPEC_INVALID, e))
+/// The data planes, as specs see them.
+pub(crate) fn known() -> Vec<KnownDataPlane> {
+    let known = |plane: &DataPlane| {
+        KnownDataPlane::new(plane.name, plane.levels).carrying_graphs(plane.carries_graphs())
+    };
+    DATA_PLANES.iter().map(known).collect()
+}
+
+pub(crate) fn parse(file: &str, text: &str) -> Result<Experiment, Failure> {
+    let experiment =
+        meshtax_spec::parse(file, text, &known()).map_err(|e| Failure::new(SPEC_INVALID, e))?;
+    match &experiment.study {
+        Some(study) if meshtax_published::find(study).is_none() => {
+            let message =
+                format!("{file}: `study`: nobody published `{study}` as far as meshtax knows");
+            let fix = "name one of `meshtax published`, or leave it out";
+            Err(Failure::with_fix(SPEC_INVALID, message, fix))
+        }
+        _ => Ok(experiment),
+    }
 }
 
 /// An experiment that ships with meshtax.
@@ -164,16 +177,19 @@ pub(crate) fn preset(name: &str) -> Result<Experiment, Failure> {
     parse(preset.name, preset.yaml)
 }
 
+/// An experiment from a file.
+pub(crate) fn spec(path: &Path, fix: &str) -> Result<Experiment, Failure> {
+    let text = fs::read_to_string(path).map_err(|e| {
+        let message = format!("cannot read the spec {}: {e}", path.display());
+        Failure::with_fix(SPEC_INVALID, message, fix)
+    })?;
+    parse(&path.display().to_string(), &text)
+}
+
 /// What was asked: the spec or the preset, with what the command line adds.
 fn experiment(args: &RunArgs) -> Result<Experiment, Failure> {
     let mut experiment = match &args.spec {
-        Some(path) => {
-            let text = fs::read_to_string(path).map_err(|e| {
-                let message = format!("cannot read the spec {}: {e}", path.display());
-                Failure::with_fix(SPEC_INVALID, message, "name a YAML file, or use --preset")
-            })?;
-            parse(&path.display().to_string(), &text)?
-        }
+        Some(path) => spec(path, "name a YAML file, or use --preset")?,
         None => preset(args.preset.as_deref().unwrap_or("quick"))?,
     };
     if let Some(time_limit_ns) = args.time {
@@ -181,6 +197,12 @@ fn experiment(args: &RunArgs) -> Result<Experiment, Failure> {
     }
     if args.precision.is_some() {
         experiment.design.precision = args.precision;
+    }
+    if let Some(name) = &args.topology {
+        let topology = topologies::find(name)?;
+        topology
+            .apply(&mut experiment, &known())
+            .map_err(|e| Failure::with_fix(USAGE, format!("--topology: {}", e.problem), &e.fix))?;
     }
     for inject in &args.inject {
         meshtax_spec::add_injected(&mut experiment, *inject)
@@ -221,18 +243,31 @@ pub(crate) fn conclude(
     done: &Done,
     told: impl FnOnce(&RunData<'_>, &Analysis) -> String,
 ) -> Outcome {
+    conclude_judged(done, |data, analysis| {
+        terminal::print(&told(data, analysis));
+        Ok(None)
+    })
+}
+
+/// The same, of a run that is judged: a code of `told` stands in place of the run's own, if the run came to
+/// its end in good order.
+pub(crate) fn conclude_judged(
+    done: &Done,
+    told: impl FnOnce(&RunData<'_>, &Analysis) -> Result<Option<u8>, Failure>,
+) -> Outcome {
     let Done {
         outcome,
         directory,
         interrupt,
     } = done;
     let mut analysis = None;
+    let mut judged = None;
     if outcome.measured.trials > 0 {
         let run = analysis::read(directory)?;
         let data = analysis::data(&run);
         let analysed = meshtax_stats::analyse(&data);
-        terminal::print(&told(&data, &analysed));
-        write_report(&analysed, directory);
+        page::write(&analysed, directory);
+        judged = told(&data, &analysed)?;
         analysis = Some(analysed);
     }
     if directory.is_dir() {
@@ -248,8 +283,10 @@ pub(crate) fn conclude(
         );
         return Err(Failure::new(LEFTOVERS, message));
     }
+    let whole = outcome.problem.is_none() && !matches!(outcome.ending, Ending::Failed { .. });
     Ok(interrupt
         .exit_code()
+        .or(judged.filter(|_| whole))
         .unwrap_or_else(|| code(outcome, analysis.as_ref())))
 }
 
@@ -270,18 +307,11 @@ fn code(outcome: &RunOutcome, analysis: Option<&Analysis>) -> u8 {
 }
 
 /// Whether anything was compared with an interval.
-fn answers(analysis: &Analysis) -> bool {
+pub(crate) fn answers(analysis: &Analysis) -> bool {
     analysis.effects.iter().any(|effect| {
         !matches!(effect.verdict, Verdict::NotEstimable { .. })
             && effect
                 .difference
                 .is_some_and(|difference| difference.interval.is_some())
     })
-}
-
-fn write_report(analysis: &Analysis, directory: &Path) {
-    let path: PathBuf = directory.join(REPORT);
-    if let Err(e) = fs::write(&path, meshtax_report::html(analysis)) {
-        terminal::say(&format!("cannot write {}: {e}", path.display()));
-    }
 }

@@ -2,10 +2,10 @@
 
 use std::fmt::Write as _;
 use std::fs;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::path::Path;
 
-use meshtax_app::{AppConfig, AppError, Identity, Listener, Protocol, Wait};
+use meshtax_app::{AppConfig, AppError, Call, Identity, Listener, Protocol, Step, Wait};
 
 use crate::args::ServeArgs;
 use crate::exit::{Failure, MISSING, Outcome, SUCCESS, USAGE};
@@ -43,7 +43,8 @@ fn config(args: &ServeArgs) -> Result<AppConfig, Failure> {
         response_bytes,
         grpc_echo: args.grpc_echo,
         delay_ns: args.delay,
-        wait: args.delay_dist,
+        wait: args.delay_dist.map(meshtax_local::wait),
+        steps: args.call.clone(),
         burn: args.burn,
         error_share: args.errors,
         seed: args.seed,
@@ -170,6 +171,10 @@ fn costs(config: &AppConfig) -> String {
             let _ = write!(text, ", waits {median} in the median, sigma {sigma}");
         }
     }
+    for step in &config.steps {
+        let calls: Vec<String> = step.calls().iter().map(called).collect();
+        let _ = write!(text, ", calls {}", calls.join(" and "));
+    }
     if config.burn > 0 {
         let _ = write!(text, ", {} steps of work", config.burn);
     }
@@ -177,6 +182,14 @@ fn costs(config: &AppConfig) -> String {
         let _ = write!(text, ", {} % errors", config.error_share * 100.0);
     }
     text
+}
+
+fn called(call: &Call) -> String {
+    let url = format!("http://{}{}", call.host, call.path);
+    match call.share {
+        share if share >= 1.0 => url,
+        share => format!("{url} for {} %", share * 100.0),
+    }
 }
 
 fn time(ns: u64) -> String {
@@ -218,45 +231,40 @@ pub(crate) fn listen(text: &str) -> Result<Listen, String> {
     Ok(Listen { address, protocol })
 }
 
-/// `--delay-dist`: a distribution and its parameters.
-pub(crate) fn distribution(text: &str) -> Result<Wait, String> {
-    const FORMS: &str = "write it as exp:2ms, uniform:1ms-5ms or lognormal:2ms,0.5";
-    let (name, parameters) = text.split_once(':').ok_or(FORMS)?;
-    let ns = |text: &str| {
-        let parsed = meshtax_spec::duration_ns(text);
-        parsed.map_err(|e| format!("{}: {}; {FORMS}", e.problem, e.fix))
-    };
-    match name {
-        "exp" => Ok(Wait::Exponential {
-            mean_ns: ns(parameters)?,
-        }),
-        "uniform" => {
-            let (from, to) = parameters.split_once('-').ok_or(FORMS)?;
-            let (from_ns, to_ns) = (ns(from)?, ns(to)?);
-            if from_ns > to_ns {
-                return Err(format!("put the shorter time first: uniform:{to}-{from}"));
-            }
-            Ok(Wait::Uniform { from_ns, to_ns })
-        }
-        "lognormal" => {
-            let (median, sigma) = parameters.split_once(',').ok_or(FORMS)?;
-            Ok(Wait::LogNormal {
-                median_ns: ns(median)?,
-                sigma: sigma.trim().parse().map_err(|_| FORMS)?,
-            })
-        }
-        _ => Err(FORMS.to_owned()),
-    }
+/// `--call`: what is called at once.
+pub(crate) fn calls(text: &str) -> Result<Step, String> {
+    text.split(',')
+        .map(call)
+        .collect::<Result<_, _>>()
+        .map(Step::Calls)
 }
 
-/// `--errors`: a share, as a fraction.
-pub(crate) fn share(text: &str) -> Result<f64, String> {
-    let share = meshtax_spec::percentage(text);
-    let share = share.map_err(|e| format!("{}: {}", e.problem, e.fix))?;
-    match share {
-        0.0..=1.0 => Ok(share),
-        _ => Err("use 0% to 100%".to_owned()),
-    }
+/// `http://HOST:PORT/PATH`, with `@20%` behind it for a share.
+fn call(text: &str) -> Result<Call, String> {
+    const FORM: &str = "write it as http://HOST:PORT/PATH, or http://HOST:PORT/PATH@20%";
+    let rest = text.trim().strip_prefix("http://").ok_or(FORM)?;
+    let (url, share) = match rest.rsplit_once('@') {
+        Some((url, share)) => {
+            let share =
+                meshtax_spec::share(share).map_err(|e| format!("{}: {}", e.problem, e.fix))?;
+            (url, share)
+        }
+        None => (rest, 1.0),
+    };
+    let (host, path) = url.split_once('/').unwrap_or((url, ""));
+    let with_port = match host.rsplit_once(':') {
+        Some((_, port)) if port.parse::<u16>().is_ok() => host.to_owned(),
+        _ => format!("{host}:80"),
+    };
+    let mut found = with_port
+        .to_socket_addrs()
+        .map_err(|e| format!("no address is known for `{host}`: {e}; {FORM}"))?;
+    Ok(Call {
+        address: found.next().ok_or(FORM)?,
+        host: host.to_owned(),
+        path: format!("/{path}"),
+        share,
+    })
 }
 
 #[cfg(test)]

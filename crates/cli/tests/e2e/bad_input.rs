@@ -125,6 +125,15 @@ fn wrong_words_on_the_command_line_are_refused() {
         USAGE,
         &["--inject", "fast"],
     );
+    let result = [
+        "\"livewyer-pot\"",
+        "fix: did you mean livewyer-pod? use one of: livewyer-pod, ",
+    ];
+    refused_without_a_trace(&["published", "show", "livewyer-pot"], USAGE, &result);
+    let mesh = ["\"linkrd\"", "did you mean linkerd?", "istio-ambient"];
+    refused_without_a_trace(&["meshes", "linkrd"], USAGE, &mesh);
+    let mesh = ["\"consul\"", "fix: use one of: istio-sidecar, "];
+    refused_without_a_trace(&["meshes", "consul", "--json"], USAGE, &mesh);
     let plane = ["\"nope\"", "fix: use one of: none, ", "envoy-sidecar"];
     refused_without_a_trace(&["dataplanes", "show", "nope"], USAGE, &plane);
     refused_without_a_trace(&["dataplanes", "get", "nope"], USAGE, &plane);

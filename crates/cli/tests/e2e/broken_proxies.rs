@@ -11,7 +11,7 @@ use crate::processes::{Process, descendants};
 use crate::specs::{SATURATED, run_arguments, spec, variant};
 use crate::support::{
     LINKERD_PROXY, PATIENCE, Running, Scratch, ZTUNNEL, alone, copy_program, finish, given,
-    meshtax, records,
+    is_measured, meshtax, records,
 };
 
 const DESIGN: &str = "rounds: 1, blocks: 6, trial: 100ms, warmup: 20ms, ";
@@ -35,8 +35,7 @@ fn assert_measured(analysis: &Value, ids: &[&str]) {
     for id in ids {
         let variant = of(analysis, id);
         assert_eq!(variant["left_out"], Value::Null, "{id}");
-        let valid = variant["points"][0]["valid"].as_u64();
-        assert!(valid >= Some(6), "{id}: {valid:?} valid trials");
+        is_measured(&variant["points"][0], 6, id);
     }
 }
 
@@ -82,7 +81,7 @@ fn a_proxy_that_exits_at_once_is_named_with_its_last_words() {
     let _alone = alone();
     let scratch = Scratch::new();
     let finished = finish(with_broken(&scratch, "exits", "10s"));
-    let analysis = finished.expect_code(0).json();
+    let analysis = finished.expect_an_answer().json();
     for id in BROKEN {
         let left_out = of(&analysis, id)["left_out"].as_str().unwrap_or_default();
         let named = format!("{id}/client-proxy exited with 3; {LAST_WORDS}");
@@ -100,7 +99,7 @@ fn a_proxy_that_never_becomes_ready_is_named_with_its_last_words() {
     let _alone = alone();
     let scratch = Scratch::new();
     let finished = finish(with_broken(&scratch, "sleeps", "60s"));
-    let analysis = finished.expect_code(0).json();
+    let analysis = finished.expect_an_answer().json();
     for id in BROKEN {
         let left_out = of(&analysis, id)["left_out"].as_str().unwrap_or_default();
         assert!(
@@ -151,7 +150,7 @@ fn dies(variable: &str, program: &str, data_plane: &str) {
         is_hit()
     });
     let finished = run.finish(PATIENCE);
-    let analysis = finished.expect_code(0).json();
+    let analysis = finished.expect_an_answer().json();
     let said = format!("{}\n{analysis:#}", finished.stderr);
     assert!(said.contains("-proxy was killed by signal 9"), "{said}");
     assert!(said.contains("dies/"), "{said}");

@@ -11,7 +11,7 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use serde_json::Value;
 
 use crate::specs::{run_arguments, spec};
-use crate::support::{Finished, Scratch, alone, finish, meshtax};
+use crate::support::{Finished, Scratch, alone, finish, meshtax, skipped};
 
 /// Two more baselines, so that every difference declared is one that is not there.
 const EQUALS: [&str; 2] = [
@@ -94,6 +94,13 @@ fn each_try(says: &[&str], tried: impl Fn(&Scratch) -> Finished) {
         let scratch = Scratch::new();
         let analysis = analysis_of(&tried(&scratch));
         let said = caveats(&analysis);
+        if analysis["blocks"] == 0 && said.contains("the hypervisor") {
+            skipped(
+                "what is said of a disturbance",
+                "the hypervisor took all trials away",
+            );
+            continue;
+        }
         assert!(
             says.iter().any(|words| said.contains(words)),
             "try {number} says none of {says:?}:\n{said}"

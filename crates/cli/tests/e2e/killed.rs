@@ -11,6 +11,7 @@ use crate::processes::{Process, descendants};
 use crate::specs::{SATURATED, candidates, run_arguments, spec};
 use crate::support::{
     Finished, PATIENCE, Running, Scratch, alone, envoy, finish, meshtax, records,
+    run_was_taken_away, skipped,
 };
 
 /// How many runs are killed, and the seed of the moments: `MESHTAX_KILL_RUNS`, `MESHTAX_KILL_SEED`.
@@ -204,7 +205,14 @@ impl Attempt {
                 );
             }
             _ => {
-                finished.expect_success_or_company();
+                if finished.code == 13 && run_was_taken_away(&self.scratch, &self.out()) {
+                    skipped(
+                        &format!("the answer of the run whose {killed} was killed"),
+                        "the hypervisor took the machine away",
+                    );
+                } else {
+                    finished.expect_success_or_company();
+                }
                 let named = said.contains(&format!("{killed} was killed by signal 9"));
                 assert!(named, "no {killed}: {about}");
             }

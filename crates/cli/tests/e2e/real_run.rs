@@ -11,7 +11,7 @@ use crate::machine::{Machine, Trace, assert_nothing_left};
 use crate::specs::{BOTH, candidate_ids, candidates, run_arguments, spec};
 use crate::support::{
     BINARY, Finished, NOBODY, PATIENCE, Running, Scratch, alone, copy_program, envoy, finish,
-    is_root, manifest, meshtax, prepared, records, skipped,
+    is_measured, is_root, manifest, meshtax, prepared, records, skipped,
 };
 
 const SCHEMA: &str = include_str!("../../../../docs/schema/report-v1.json");
@@ -36,7 +36,7 @@ fn measures_proves_and_reports() {
     let mut trace = Trace::default();
     trace.look(run.pid());
     let finished = run.finish(PATIENCE);
-    finished.expect_code(0);
+    finished.expect_an_answer();
     // Without this the comparison of before and after could pass because it looked at nothing.
     assert!(
         trace.processes() >= 7 && trace.namespaces() >= 10,
@@ -46,6 +46,7 @@ fn measures_proves_and_reports() {
     let analysis = finished.json();
     assert_eq!(analysis["run"]["seed"], 7);
     assert_eq!(analysis["environment"]["rootless"], !is_root());
+    check_answer(&finished, &analysis);
     check_analysis(&analysis);
     check_files(&out, &analysis);
     check_reports(&scratch, &out, &analysis);
@@ -81,10 +82,11 @@ fn an_ordinary_user_needs_no_rights() {
         assert!(finished.stderr.contains("fix: "), "{}", finished.stderr);
         return skipped("the run as an ordinary user", finished.stderr.trim());
     }
-    finished.expect_code(0);
+    finished.expect_an_answer();
     assert_nothing_left(&before, &Trace::default(), &scratch);
     let analysis = finished.json();
     assert_eq!(analysis["environment"]["rootless"], true);
+    check_answer(&finished, &analysis);
     check_analysis(&analysis);
     check_files(&out, &analysis);
 }
@@ -119,6 +121,12 @@ fn named<'a>(items: &'a [Value], key: &str, name: &str) -> &'a Value {
         .unwrap_or_else(|| panic!("no {key} {name} in {items:#?}"))
 }
 
+/// An answer stands on blocks that count; `check_files` sees to it that as many were measured at least.
+fn check_answer(finished: &Finished, analysis: &Value) {
+    let blocks = analysis["blocks"].as_u64();
+    assert!(finished.code != 0 || blocks >= Some(6), "{blocks:?}");
+}
+
 fn check_analysis(analysis: &Value) {
     let schema = serde_json::from_str(SCHEMA).expect("a schema in JSON");
     let validator = jsonschema::draft202012::new(&schema).expect("a schema");
@@ -128,11 +136,6 @@ fn check_analysis(analysis: &Value) {
         .collect();
     assert!(errors.is_empty(), "{errors:#?}");
     assert_eq!(analysis["run"]["ending"]["kind"], "time_used");
-    assert!(
-        analysis["blocks"].as_u64() >= Some(6),
-        "{}",
-        analysis["blocks"]
-    );
     let variants = list(analysis, "variants");
     let names: Vec<&str> = variants
         .iter()
@@ -149,13 +152,15 @@ fn check_analysis(analysis: &Value) {
             let points = list(named(variants, "variant", name), "points");
             let levels = list(named(points, "load_point", "saturated"), "levels");
             let level = &named(levels, "metric", "cpu_per_request")["value"];
-            level.as_f64().expect("CPU per request")
+            level.as_f64()
         };
-        let (limit, proxy) = (cpu("limit-mtls"), cpu("envoy-sidecar-mtls"));
-        assert!(
-            limit < proxy,
-            "limit-mtls {limit} ns, Envoy {proxy} ns per request"
-        );
+        // What has no valid trial was told of above.
+        if let (Some(limit), Some(proxy)) = (cpu("limit-mtls"), cpu("envoy-sidecar-mtls")) {
+            assert!(
+                limit < proxy,
+                "limit-mtls {limit} ns, Envoy {proxy} ns per request"
+            );
+        }
     }
 }
 
@@ -172,7 +177,9 @@ fn check_variant(variant: &Value) {
     assert_eq!(points.len(), 2, "{name}");
     for point in points {
         let at = format!("{name} {}", point["load_point"]);
-        assert!(point["valid"].as_u64() > Some(0), "{at}: {point:#}");
+        if !is_measured(point, 1, &at) {
+            continue;
+        }
         assert!(point["requests"].as_u64() > Some(0), "{at}: {point:#}");
         for level in list(point, "levels") {
             let known = level["value"].is_number() || level["reason"].is_string();
@@ -198,7 +205,9 @@ fn check_account(at: &str, cpu: &Value) {
             .unwrap_or_else(|| panic!("{at}: no {key} in {cpu:#}"))
     };
     let rest = nanoseconds("busy_ns") - nanoseconds("attributed_ns");
-    assert!(rest >= -nanoseconds("resolution_ns"), "{at}: {cpu:#}");
+    // Kernels without the hypervisor's clock charge what it takes away to whoever was running.
+    let explained = nanoseconds("resolution_ns") + nanoseconds("steal_ns");
+    assert!(rest >= -explained, "{at}: {cpu:#}");
     match &cpu["unattributed_ns"] {
         Value::Null => {}
         unattributed => assert_eq!(unattributed.as_i64(), Some(rest), "{at}: {cpu:#}"),

@@ -211,7 +211,39 @@ impl Finished {
     #[track_caller]
     pub(crate) fn expect_success_or_company(&self) -> &Self {
         let company = self.stdout.contains("another program used its cores");
-        self.expect_code(if company && self.code == 13 { 13 } else { 0 })
+        if company && self.code == 13 {
+            return self;
+        }
+        self.expect_an_answer()
+    }
+
+    /// It ended with an answer, of a run with `--json`. It may have none only if, of its trials that do not count,
+    /// the hypervisor disturbed more than everything else did.
+    #[track_caller]
+    pub(crate) fn expect_an_answer(&self) -> &Self {
+        if self.code == 13 && self.was_taken_away() {
+            skipped(
+                "the answer of a run",
+                "the hypervisor took the machine away",
+            );
+            return self;
+        }
+        self.expect_code(0)
+    }
+
+    /// Of the trials that do not count, the hypervisor disturbed more than everything else did.
+    pub(crate) fn was_taken_away(&self) -> bool {
+        let analysis: Value = serde_json::from_str(&self.stdout).unwrap_or_default();
+        let items = |value: &Value| value.as_array().cloned().unwrap_or_default();
+        let points = items(&analysis["variants"]);
+        let points = points.iter().flat_map(|variant| items(&variant["points"]));
+        let (mut taken, mut invalid) = (0, 0);
+        for point in points {
+            taken += taken_away(&point);
+            let all = point["invalid"].as_object().into_iter().flatten();
+            invalid += all.filter_map(|(_, count)| count.as_u64()).sum::<u64>();
+        }
+        taken * 2 > invalid
     }
 
     #[track_caller]
@@ -276,4 +308,35 @@ pub(crate) fn copy_program(from: &Path, to: &Path) {
     fs::copy(from, &partial).expect("room for a copy of a program");
     open_to_all(&partial);
     fs::rename(&partial, to).expect("a name for the copy");
+}
+
+/// Of a run on disk: see [`Finished::was_taken_away`].
+pub(crate) fn run_was_taken_away(scratch: &Scratch, run: &Path) -> bool {
+    let run = run.to_str().expect("a path in UTF-8");
+    finish(meshtax(scratch, &["report", run, "--format", "json"])).was_taken_away()
+}
+
+/// Asserts that at least so many trials of a point were measured as planned. What the hypervisor or another program took
+/// away was; false, and said, if they took so much that there are no figures.
+#[track_caller]
+pub(crate) fn is_measured(point: &Value, least: u64, what: &str) -> bool {
+    let valid = point["valid"].as_u64().unwrap_or(0);
+    let company = &point["invalid"]["another program used its cores"];
+    let taken = taken_away(point) + company.as_u64().unwrap_or(0);
+    assert!(valid + taken >= least.max(1), "{what}: {point:#}");
+    if valid == 0 {
+        skipped(
+            &format!("figures of {what}"),
+            "the hypervisor, or another program, took the machine away",
+        );
+    }
+    valid > 0
+}
+
+/// Trials of a point that do not count only because the hypervisor gave the machine to others: they were
+/// measured as planned, and no test can help it.
+pub(crate) fn taken_away(point: &Value) -> u64 {
+    let invalid = point["invalid"].as_object().into_iter().flatten();
+    let taken = invalid.filter(|(why, _)| why.starts_with("the hypervisor"));
+    taken.filter_map(|(_, count)| count.as_u64()).sum()
 }

@@ -38,7 +38,8 @@ fn two_runs_do_not_mix_and_each_names_the_other_on_its_cores() {
         // Trials that shared their cores do not count, and too few may be left.
         let analysis = finished.expect_success_or_company().json();
         let said = analysis["caveats"].to_string();
-        assert!(said.contains("another program used its cores"), "{said}");
+        let company = said.contains("another program used its cores");
+        assert!(company || finished.was_taken_away(), "{said}");
         assert_eq!(analysis["run"]["seed"], seed);
         assert_eq!(manifest(out)["seed"], seed);
         for variant in analysis["variants"].as_array().expect("variants") {

@@ -4,8 +4,8 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use crate::specs::{candidates, run_arguments};
-use crate::support::{Finished, Scratch, alone, finish, meshtax, records};
+use crate::specs::{SATURATED, candidates, run_arguments, spec, variant};
+use crate::support::{Finished, Scratch, alone, finish, is_measured, meshtax, records, skipped};
 
 const DESIGN: &str = "design: {rounds: 1, blocks: 1, trial: 200ms, warmup: 50ms, time: 25s}\n";
 
@@ -34,7 +34,11 @@ fn assert_whole(finished: &Finished) -> Value {
     for variant in variants(&analysis) {
         assert_eq!(variant["left_out"], Value::Null, "{variant:#}");
         for point in variant["points"].as_array().expect("points") {
-            assert!(point["valid"].as_u64() >= Some(1), "{variant:#}");
+            is_measured(
+                point,
+                1,
+                &format!("{} {}", variant["variant"], point["load_point"]),
+            );
         }
     }
     analysis
@@ -46,15 +50,22 @@ fn a_service_address_reaches_every_replica() {
     let scratch = Scratch::new();
     let head = "service: {replicas: 5, address: virtual}\nworkload: {connections: 8}\n";
     let load = "  - saturated: {requests-per-connection: 1}\n  - saturated: {}\n";
-    let analysis = assert_whole(&run(&scratch, "replicas", head, load));
+    let finished = run(&scratch, "replicas", head, load);
+    let analysis = assert_whole(&finished);
     for variant in variants(&analysis) {
         let id = &variant["variant"];
-        // 5 replicas and hundreds of connections: that one of them gets none happens never.
-        let spread = &variant["points"][0]["spread"];
-        assert_eq!(spread["replicas"], 5, "{id}");
-        assert_eq!(spread["hit_min"], 5, "{id}: {spread}");
-        let kept = &variant["points"][1]["spread"];
-        assert!(kept["busiest_share"].as_f64() >= Some(0.2), "{id}: {kept}");
+        let points = variant["points"].as_array().expect("points");
+        for point in points.iter().filter(|point| point["valid"] != 0) {
+            // 5 replicas and hundreds of connections: that one of them gets none happens never.
+            let spread = &point["spread"];
+            assert_eq!(spread["replicas"], 5, "{id}");
+            if point["load_point"] == "saturated-new-connections" {
+                assert_eq!(spread["hit_min"], 5, "{id}: {spread}");
+            } else {
+                let busiest = spread["busiest_share"].as_f64();
+                assert!(busiest >= Some(0.2), "{id}: {spread}");
+            }
+        }
         let balances = &variant["evidence"]["features"]["balances"];
         let by_request = id.as_str().is_some_and(|id| id.starts_with("envoy"));
         let expected = if by_request {
@@ -68,11 +79,14 @@ fn a_service_address_reaches_every_replica() {
         &scratch,
         &["report", scratch.path("replicas").to_str().expect("UTF-8")],
     ));
-    assert!(
-        told.stdout.contains("Spread over 5 replicas"),
-        "{}",
-        told.stdout
-    );
+    let told_so = told.stdout.contains("Spread over 5 replicas");
+    if !told_so && finished.was_taken_away() {
+        return skipped(
+            "what is said of the spread",
+            "the hypervisor took the machine away",
+        );
+    }
+    assert!(told_so, "{}", told.stdout);
 }
 
 #[test]
@@ -148,6 +162,164 @@ fn the_users_own_program_stands_behind_the_service() {
     });
     let programs = names.filter(|name| name.contains("own-program")).count();
     assert!(programs > 0, "its CPU is accounted for");
+}
+
+/// Calls between services go through the proxies of both ends, encrypted where the level says so; who asks whom is
+/// told by the names of the pods that the probes saw.
+#[test]
+fn services_that_call_each_other_are_proven_call_by_call() {
+    let _alone = alone();
+    let scratch = Scratch::new();
+    let mut variants = vec![variant("limit-l4", "plaintext", "plain")];
+    variants.extend(candidates());
+    variants.push(variant("limit-l4", "plaintext", "around"));
+    variants.push(variant("limit-mtls", "mtls", "around-mtls"));
+    let design = "rounds: 1, blocks: 1, trial: 200ms, warmup: 50ms, time: 25s";
+    let text = spec("graph", &variants, SATURATED, design);
+    let path = scratch.write("graph.yaml", &text);
+    let out = scratch.path("graph");
+    let mut arguments = run_arguments(&path, &out);
+    let broken = [
+        "around=no-redirect-behind",
+        "around-mtls=no-redirect-behind",
+    ];
+    arguments.extend(["--topology", "bookinfo", "--json"]);
+    for kind in &broken {
+        arguments.extend(["--sabotage", kind]);
+    }
+    let finished = finish(meshtax(&scratch, &arguments));
+    assert!([0, 13].contains(&finished.code), "{finished:?}");
+    let analysis = finished.json();
+    let seen = |variant: &Value, probe: &str| {
+        let probes = variant["evidence"]["probes"].as_array().cloned();
+        let probes = probes.unwrap_or_default();
+        let found = probes.into_iter().find(|p| p["probe"] == probe);
+        found.map(|p| p["seen"].as_str().unwrap_or_default().to_owned())
+    };
+    for variant in self::variants(&analysis) {
+        let id = variant["variant"].as_str().expect("an id");
+        let left_out = variant["left_out"].as_str().unwrap_or_default();
+        match id {
+            // Without encryption only the proxies' own sockets tell.
+            "around" => assert!(
+                left_out.contains(
+                    "no proxy of details, reviews, ratings holds a connection at port 15006"
+                ),
+                "{left_out}"
+            ),
+            "around-mtls" => assert!(left_out.contains("permitted request: "), "{left_out}"),
+            _ => {
+                assert_eq!(left_out, "", "{id}");
+                let wire = seen(variant, "calls on the wire").expect("calls on the wire");
+                let how = match id {
+                    "none" | "none-again" | "plain" => "readable: ",
+                    _ => "TLS 1.3, the canary not readable: ",
+                };
+                assert!(wire.starts_with(how), "{id}: {wire}");
+                assert!(
+                    wire.contains("server to details, server to reviews, "),
+                    "{id}: {wire}"
+                );
+                let path = seen(variant, "calls in the path").expect("calls in the path");
+                assert!(path.contains("3 services"), "{id}: {path}");
+                is_measured(&variant["points"][0], 1, id);
+            }
+        }
+    }
+    let used = records(&out.join("samples.jsonl"));
+    let names: Vec<&str> = used
+        .iter()
+        .flat_map(|sample| sample["components"].as_array().expect("components"))
+        .filter_map(|component| component["name"].as_str())
+        .collect();
+    for name in [
+        "none/reviews-app-3",
+        "plain/server-proxy-out",
+        "plain/ratings-proxy",
+    ] {
+        assert!(names.contains(&name), "{name} in {names:?}");
+    }
+    let told = finish(meshtax(&scratch, &["report", out.to_str().expect("UTF-8")]));
+    let words = told.stdout.split_whitespace().collect::<Vec<_>>().join(" ");
+    let topology = "topology bookinfo: 4 services, 2.67 calls between them for a request";
+    assert!(words.contains(topology), "{words}");
+}
+
+/// A service that fails makes the one in front fail, and the load says so.
+#[test]
+fn errors_behind_are_errors_in_front() {
+    let _alone = alone();
+    let scratch = Scratch::new();
+    let own = "name: shaky\nservices:\n  - {name: front, calls: [{all: [back, slow]}]}\n\
+               \x20 - {name: back, errors: 5%}\n  - {name: slow, replicas: 2, node: server, time: 'exp:1ms'}\n";
+    let topology = scratch.write("shaky.yaml", own);
+    let variants = [variant("limit-l4", "plaintext", "plain")];
+    let design = "rounds: 1, blocks: 1, trial: 300ms, warmup: 50ms, time: 10s";
+    let text = spec("shaky", &variants, SATURATED, design);
+    let path = scratch.write("spec.yaml", &text);
+    let out = scratch.path("shaky");
+    let mut arguments = run_arguments(&path, &out);
+    arguments.extend(["--topology", topology.to_str().expect("UTF-8"), "--json"]);
+    let finished = finish(meshtax(&scratch, &arguments));
+    let trials = records(&out.join("trials.jsonl"));
+    // One request in twenty fails: a probe may meet one of them, and then there is no trial.
+    for trial in &trials {
+        let load = &trial["outcome"]["load"];
+        let completed = load["completed"].as_f64().expect("requests");
+        let succeeded = load["succeeded"].as_f64().expect("requests");
+        let failed = (completed - succeeded) / completed;
+        assert!((0.01..0.12).contains(&failed), "{failed}: {trial}");
+    }
+    let refused = finished.stderr.contains("permitted request") || !trials.is_empty();
+    assert!(refused, "{finished:?}");
+}
+
+#[test]
+fn topologies_that_are_none_are_named_with_the_fix() {
+    let _alone = alone();
+    let scratch = Scratch::new();
+    let cycle = scratch.write(
+        "cycle.yaml",
+        "services:\n  - {name: a, calls: [b]}\n  - {name: b, calls: [a]}\n",
+    );
+    let cycle = cycle.to_str().expect("UTF-8");
+    for (arguments, code, said) in [
+        (
+            vec!["run", "--topology", "bookinf"],
+            2,
+            "did you mean `bookinfo`?",
+        ),
+        (
+            vec!["run", "--topology", cycle],
+            10,
+            "a request would never end",
+        ),
+        (
+            vec!["run", "--topology", "no/such.yaml"],
+            10,
+            "cannot read the topology",
+        ),
+        (
+            vec!["run", "--preset", "data-planes", "--topology", "chain-3"],
+            2,
+            "cannot carry services that call each other here",
+        ),
+        (
+            vec!["topologies", "show", "chain-99"],
+            2,
+            "whole numbers from 1 to 20",
+        ),
+    ] {
+        let finished = finish(meshtax(&scratch, &arguments));
+        finished.expect_code(code);
+        assert!(
+            finished.stderr.contains(said),
+            "{arguments:?}: {}",
+            finished.stderr
+        );
+    }
+    let shown = finish(meshtax(&scratch, &["topologies", "show", "bookinfo"]));
+    assert!(shown.expect_code(0).stdout.contains("4 services of 6 pods"));
 }
 
 #[test]

@@ -2,14 +2,17 @@
 //! the user's own program, if there is one.
 
 use std::collections::BTreeMap;
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 
-use meshtax_app::{AppConfig, AppStats, Listener, Protocol as Spoken, STATS_PATH};
-use meshtax_dataplane::{ALLOWED_CALL, ALLOWED_PATH, APP_PORT, AppPort, Speaks};
+use meshtax_app::{
+    AppConfig, AppStats, Call, Listener, Protocol as Spoken, STATS_PATH, Step, Wait,
+};
+use meshtax_dataplane::{ALLOWED_CALL, ALLOWED_PATH, APP_PORT, AppPort, Site, Speaks};
 use meshtax_load::{LoadSpec, Protocol as Wire, Request};
 use meshtax_model::experiment::{Inject, LoadPoint, PROXY_PORTS, Protocol, Variant};
+use meshtax_model::graph::{self, Graph, ServiceTime, Work};
 use meshtax_model::trial::ComponentRole;
 
 use super::component::Component;
@@ -233,17 +236,101 @@ fn start_app(
     response_bytes: u32,
     listeners: Vec<Listener>,
 ) -> Result<Component, String> {
-    let config = AppConfig {
+    let cores = &lab.setup.layout.server_node;
+    let mut config = AppConfig {
         listeners,
         response_bytes,
-        threads: app_threads(lab),
+        threads: app_threads(cores),
         ..with_cost(variant.inject)?
     };
+    if let Some(graph) = &lab.setup.service.graph {
+        let callees = callees(lab, variant, graph);
+        work(&mut config, &graph.work, &callees);
+    }
+    start_process(config, name, pod, cores)
+}
+
+fn start_process(
+    config: AppConfig,
+    name: String,
+    pod: &NetNs,
+    cores: &[u32],
+) -> Result<Component, String> {
     let config = serde_json::to_string(&config).map_err(|e| e.to_string())?;
     let command = own_program("app", &[config]);
-    let cores = &lab.setup.layout.server_node;
     Component::start(name, ComponentRole::App, command, pod, cores)
         .map_err(|e| format!("cannot start the test application: {e}"))
+}
+
+/// Starts the applications of all services behind the one that clients call.
+pub(crate) fn start_behind(
+    lab: &Lab,
+    variant: &Variant,
+    site: &Site,
+) -> Result<Vec<Component>, String> {
+    let Some(graph) = &lab.setup.service.graph else {
+        return Ok(Vec::new());
+    };
+    let callees = callees(lab, variant, graph);
+    let nets = &lab.pods[&variant.id].behind;
+    let mut components = Vec::new();
+    for ((service, nets), site) in graph.others.iter().zip(nets).zip(&site.behind) {
+        let cores = lab.cores_of(nets.node);
+        let mut config = AppConfig::new((Ipv4Addr::UNSPECIFIED, first_port(&lab.setup)).into());
+        config.response_bytes = service.response_bytes;
+        config.threads = app_threads(cores);
+        work(&mut config, &service.work, &callees);
+        for (pod, net) in site.pods.iter().zip(&nets.pods) {
+            let number = pod.name.trim_start_matches(&service.name);
+            let name = format!("{}/{}-app{number}", variant.id, service.name);
+            components.push(start_process(config.clone(), name, &net.namespace, cores)?);
+        }
+    }
+    Ok(components)
+}
+
+/// Where each service of the graph is called.
+fn callees(lab: &Lab, variant: &Variant, graph: &Graph) -> BTreeMap<String, SocketAddr> {
+    let port = first_port(&lab.setup);
+    let nets = &lab.pods[&variant.id].behind;
+    let services = graph.others.iter().zip(nets);
+    services
+        .map(|(service, nets)| (service.name.clone(), (nets.called, port).into()))
+        .collect()
+}
+
+/// A service's time, as the test application takes it.
+#[must_use]
+pub fn wait(time: ServiceTime) -> Wait {
+    match time {
+        ServiceTime::Exponential { mean_ns } => Wait::Exponential { mean_ns },
+        ServiceTime::Uniform { from_ns, to_ns } => Wait::Uniform { from_ns, to_ns },
+        ServiceTime::LogNormal { median_ns, sigma } => Wait::LogNormal { median_ns, sigma },
+    }
+}
+
+/// What a service of the graph does for each request, besides a cost that is injected.
+fn work(config: &mut AppConfig, work: &Work, callees: &BTreeMap<String, SocketAddr>) {
+    config.burn = config.burn.saturating_add(work.burn_steps);
+    config.wait = work.time.map(wait);
+    config.error_share = work.error_share;
+    let call = |call: &graph::Call| {
+        let address = callees.get(&call.service)?;
+        Some(Call {
+            address: *address,
+            host: format!("{}:{}", call.service, address.port()),
+            path: ALLOWED_PATH.to_owned(),
+            share: call.share,
+        })
+    };
+    config.steps = work
+        .steps
+        .iter()
+        .map(|step| match step {
+            graph::Step::Calls(calls) => Step::Calls(calls.iter().filter_map(call).collect()),
+            graph::Step::SleepNs(ns) => Step::SleepNs(*ns),
+        })
+        .collect();
 }
 
 /// The application with a known cost.
@@ -271,8 +358,8 @@ fn with_cost(inject: Option<Inject>) -> Result<AppConfig, String> {
 
 /// One thread is as fast as the generator's one; on a node with cores to spare the application must
 /// not be the bottleneck of a pair either.
-fn app_threads(lab: &Lab) -> u32 {
-    (lab.setup.layout.server_node.len() as u32).clamp(1, 4)
+fn app_threads(cores: &[u32]) -> u32 {
+    (cores.len() as u32).clamp(1, 4)
 }
 
 /// In the pod's network namespace, and with the files that there are outside the lab.

@@ -2,11 +2,13 @@
 //! kernel removes every process, namespace, link and rule of the run.
 
 mod apps;
+mod calls;
 mod capture;
 mod carries;
 mod client_identity;
 mod component;
 mod control;
+mod ends;
 mod features;
 mod hbone;
 mod http;
@@ -31,6 +33,7 @@ use std::thread;
 use rustix::event::{PollFd, PollFlags, poll};
 
 use crate::protocol::{Reply, Request, receive, send};
+pub use apps::wait;
 use round::Round;
 use setup::Lab;
 
@@ -96,7 +99,7 @@ struct Server {
 impl Server {
     fn handle(&mut self, request: Request) -> Reply {
         match (request, &mut self.lab) {
-            (Request::Prepare(setup), _) => match Lab::build(setup) {
+            (Request::Prepare(setup), _) => match Lab::build(*setup) {
                 Ok(lab) => {
                     self.lab = Some(lab);
                     Reply::Prepared

@@ -88,13 +88,31 @@ pub(crate) fn set_up(name: &str) -> io::Result<()> {
 
 /// Gives a link an IPv4 address.
 pub(crate) fn add_address(name: &str, address: Ipv4Addr, prefix: u8) -> io::Result<()> {
+    add_address_towards(name, address, address, prefix)
+}
+
+/// Gives a link an IPv4 address from which nobody but this peer is reached straight.
+pub(crate) fn add_address_with_peer(
+    name: &str,
+    address: Ipv4Addr,
+    peer: Ipv4Addr,
+) -> io::Result<()> {
+    add_address_towards(name, address, peer, 32)
+}
+
+fn add_address_towards(
+    name: &str,
+    address: Ipv4Addr,
+    reached: Ipv4Addr,
+    prefix: u8,
+) -> io::Result<()> {
     let mut message = AddressMessage::default();
     message.header.family = AddressFamily::Inet;
     message.header.prefix_len = prefix;
     message.header.index = index(name)?;
     message.attributes = vec![
         AddressAttribute::Local(IpAddr::V4(address)),
-        AddressAttribute::Address(IpAddr::V4(address)),
+        AddressAttribute::Address(IpAddr::V4(reached)),
     ];
     request(
         RouteNetlinkMessage::NewAddress(message),

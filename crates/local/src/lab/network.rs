@@ -37,6 +37,9 @@ const SUBNET_BITS: u8 = 20;
 /// The kernel's `BR_MAX_PORTS`, less the addresses that pods do not have.
 const MOST_PODS: u16 = 1000;
 
+/// Of services' addresses: 10.77.8.0 to 10.77.15.255.
+const MOST_SERVICES: u16 = 2000;
+
 impl NodeName {
     /// An address of the node's pods.
     fn subnet(self, host: u16) -> Ipv4Addr {
@@ -61,7 +64,7 @@ pub(crate) struct Network {
     node_a: NetNs,
     node_b: NetNs,
     next_host: [u16; 2],
-    next_service: u8,
+    next_service: u16,
 }
 
 impl Network {
@@ -104,19 +107,41 @@ impl Network {
     /// An address for a service, which no pod has.
     pub(crate) fn add_service(&mut self) -> io::Result<Ipv4Addr> {
         let host = self.next_service;
-        self.next_service = host
-            .checked_add(1)
-            .ok_or_else(|| io::Error::other("there is room for 254 services"))?;
-        Ok(Ipv4Addr::new(10, 77, 8, host))
+        if host > MOST_SERVICES {
+            let full = format!("there is room for {MOST_SERVICES} services");
+            return Err(io::Error::other(full));
+        }
+        self.next_service += 1;
+        let base = Ipv4Addr::new(10, 77, 8, 0);
+        Ok(Ipv4Addr::from(u32::from(base) + u32::from(host)))
     }
 
-    /// What the clients' node does for connections to services, as kube-proxy has it done.
+    /// What each node does for connections from its pods to services, as kube-proxy has it done.
     pub(crate) fn balance(&self, services: &[(Ipv4Addr, Vec<Ipv4Addr>)]) -> io::Result<()> {
-        self.node_a.run(|| nft::balance(services))
+        self.node_a.run(|| nft::balance(services))?;
+        self.node_b.run(|| nft::balance(services))
     }
 
     /// A new pod on a node's bridge.
     pub(crate) fn add_pod(&mut self, on: NodeName) -> io::Result<PodNet> {
+        self.add(on, |address, _| {
+            netlink::add_address(POD_LINK, address, SUBNET_BITS)
+        })
+    }
+
+    /// A new pod that reaches all others through its node, those of the same node as well: its node can then
+    /// balance what they send to a service, since the answers pass it, too.
+    pub(crate) fn add_routed_pod(&mut self, on: NodeName) -> io::Result<PodNet> {
+        self.add(on, |address, gateway| {
+            netlink::add_address_with_peer(POD_LINK, address, gateway)
+        })
+    }
+
+    fn add(
+        &mut self,
+        on: NodeName,
+        give_address: impl FnOnce(Ipv4Addr, Ipv4Addr) -> io::Result<()> + Send,
+    ) -> io::Result<PodNet> {
         let (node, next) = match on {
             NodeName::A => (&self.node_a, &mut self.next_host[0]),
             NodeName::B => (&self.node_b, &mut self.next_host[1]),
@@ -136,7 +161,7 @@ impl Network {
         })?;
         namespace.run(|| {
             harden(false)?;
-            netlink::add_address(POD_LINK, address, SUBNET_BITS)?;
+            give_address(address, on.subnet(1))?;
             netlink::set_up(POD_LINK)?;
             netlink::add_route(Ipv4Addr::UNSPECIFIED, 0, on.subnet(1))
         })?;
@@ -163,6 +188,10 @@ fn harden(forward: bool) -> io::Result<()> {
     sysctl("ipv4/ip_local_port_range", "1024 65535")?;
     sysctl("ipv4/tcp_tw_reuse", "1")?;
     if forward {
+        // Pods are not to find a shorter way to each other than through their node.
+        for interface in ["all", "default"] {
+            sysctl(&format!("ipv4/conf/{interface}/send_redirects"), "0")?;
+        }
         sysctl("ipv4/ip_forward", "1")?;
     }
     Ok(())

@@ -14,6 +14,7 @@ use meshtax_model::evidence::{Evidence, Features, ProbeResult, WireEvidence, pro
 use meshtax_model::experiment::VariantId;
 use meshtax_model::trial::ComponentRole;
 
+use super::calls::{self, Behind};
 use super::capture::Captured;
 use super::carries;
 use super::client_identity::client_identity;
@@ -44,6 +45,8 @@ pub(crate) struct Subject<'a> {
     pub(crate) client: &'a NetNs,
     /// All replicas of the service.
     pub(crate) servers: Vec<&'a NetNs>,
+    /// The services behind it.
+    pub(crate) behind: Vec<Behind<'a>>,
     pub(crate) server_node: &'a NetNs,
     pub(crate) waypoint: &'a NetNs,
     pub(crate) outsider: &'a NetNs,
@@ -88,6 +91,8 @@ fn is_made_again(probe: &Probe) -> bool {
             // Who the client is stands in the log of the proxy, which has gone on since.
             | Probe::ClientIdentity { .. }
             | Probe::BehindTheWaypoint { .. }
+            // Callers keep their connections.
+            | Probe::CallsOnTheWire { .. }
             | Probe::Carries { .. }
             | Probe::AroundTheWaypoint { .. }
     )
@@ -185,7 +190,14 @@ pub(crate) fn conclude(
         .probes
         .iter()
         .zip(results)
-        .filter_map(|(probe, result)| result.or_else(|| wire_probe(subject, probe, &hops)))
+        .filter_map(|(probe, result)| {
+            result.or_else(|| match probe {
+                Probe::CallsOnTheWire { readable } => {
+                    Some(calls::on_the_wire(subject, captured, *readable))
+                }
+                _ => wire_probe(subject, probe, &hops),
+            })
+        })
         .collect();
     Evidence {
         variant: subject.variant.clone(),
@@ -262,7 +274,12 @@ fn active_probe(
         Probe::AroundTheWaypoint { identity, server } => {
             around_the_waypoint(subject, identities, identity, server)
         }
+        Probe::CallsInThePath {
+            port,
+            refuses_outsiders,
+        } => calls::in_the_path(subject, *port, *refuses_outsiders),
         Probe::OnTheWire { .. }
+        | Probe::CallsOnTheWire { .. }
         | Probe::Canary { .. }
         | Probe::Handshake
         | Probe::BehindTheWaypoint { .. } => return None,
@@ -316,7 +333,7 @@ pub(crate) fn one_request(from: &NetNs, to: (Ipv4Addr, u16), request: &Ask<'_>) 
     }
 }
 
-fn through_the_path(subject: &Subject<'_>, request: &Ask<'_>) -> Heard {
+pub(crate) fn through_the_path(subject: &Subject<'_>, request: &Ask<'_>) -> Heard {
     one_request(subject.client, subject.service(), request)
 }
 
@@ -389,7 +406,7 @@ fn in_the_path(subject: &Subject<'_>, client_port: u16, server_port: u16) -> Pro
 }
 
 /// Connections whose own end in this pod has this port.
-fn connections_at(pod: &NetNs, port: u16) -> io::Result<u32> {
+pub(crate) fn connections_at(pod: &NetNs, port: u16) -> io::Result<u32> {
     pod.run(|| meshtax_observe::established_connections_here(port).map_err(io::Error::other))
 }
 

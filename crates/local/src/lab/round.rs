@@ -19,11 +19,13 @@ use meshtax_model::experiment::{Variant, VariantId};
 use meshtax_model::trial::ComponentRole;
 
 use super::apps;
+use super::calls::Behind;
 use super::capture::{Capture, Captured};
 use super::component::Component;
 use super::control::{self, Control};
+use super::ends::{End, ends, site};
 use super::netns::NetNs;
-use super::network::{NODE_LINK, POD_LINK, PodNet};
+use super::network::{NODE_LINK, POD_LINK};
 use super::packet_socket::PacketSocket;
 use super::probes::{self, Identities, Subject};
 use super::setup::{Lab, Pods};
@@ -178,6 +180,7 @@ fn subject<'a>(lab: &'a Lab, instance: &'a mut Instance) -> (Subject<'a>, Identi
         blueprint: &instance.blueprint,
         client: &pods.client.namespace,
         servers: pods.servers().map(|pod| &pod.namespace).collect(),
+        behind: subjects_behind(lab, pods, &instance.site),
         server_node: &pods.server_node,
         waypoint: &pods.waypoint.namespace,
         outsider: &lab.outsider.namespace,
@@ -189,6 +192,19 @@ fn subject<'a>(lab: &'a Lab, instance: &'a mut Instance) -> (Subject<'a>, Identi
         foreign: &lab.foreign,
     };
     (subject, identities)
+}
+
+fn subjects_behind<'a>(lab: &'a Lab, pods: &'a Pods, site: &'a Site) -> Vec<Behind<'a>> {
+    let graph = lab.setup.service.graph.as_ref();
+    let services = site.behind.iter().zip(&pods.behind);
+    services
+        .map(|(service, nets)| Behind {
+            service,
+            pods: nets.pods.iter().map(|pod| &pod.namespace).collect(),
+            asked: graph.map_or(0.0, |graph| graph.requests_per_request(&service.name)),
+            asked_across: graph.map_or(0.0, |graph| graph.requests_across(&service.name)),
+        })
+        .collect()
 }
 
 fn canary(variant: &VariantId, round: u32) -> String {
@@ -276,6 +292,7 @@ impl Instance {
         for (number, server) in pods.servers().enumerate() {
             components.extend(apps::start(lab, variant, &server.namespace, number)?);
         }
+        components.extend(apps::start_behind(lab, variant, &site)?);
         let mut control = Vec::new();
         for end in ends(lab, pods, &site, &blueprint) {
             write_files(lab, end.pod, end.blueprint)?;
@@ -305,79 +322,6 @@ impl Instance {
             _control: control,
         })
     }
-}
-
-/// A pod with what it is given, and where.
-struct End<'a> {
-    pod: &'a Pod,
-    blueprint: &'a PodBlueprint,
-    /// Its own, and those of the pods that its node's proxy serves besides.
-    namespaces: Vec<&'a NetNs>,
-    node: &'a NetNs,
-    cores: &'a [u32],
-}
-
-/// The client's pod, the servers', then the waypoint's, if there is one.
-fn ends<'a>(
-    lab: &'a Lab,
-    pods: &'a Pods,
-    site: &'a Site,
-    blueprint: &'a Blueprint,
-) -> Vec<End<'a>> {
-    let layout = &lab.setup.layout;
-    let mut ends = vec![End {
-        pod: &site.client,
-        blueprint: &blueprint.client,
-        namespaces: vec![&pods.client.namespace],
-        node: &pods.client_node,
-        cores: &layout.client_node,
-    }];
-    let mut namespaces: Vec<&NetNs> = pods.servers().map(|pod| &pod.namespace).collect();
-    namespaces.push(&pods.waypoint.namespace);
-    for (number, (pod, blueprint)) in blueprint.servers(site).into_iter().enumerate() {
-        ends.push(End {
-            pod,
-            blueprint,
-            namespaces: namespaces[number..].to_vec(),
-            node: &pods.server_node,
-            cores: &layout.server_node,
-        });
-    }
-    if let Some(blueprint) = &blueprint.waypoint {
-        ends.push(End {
-            pod: &site.waypoint,
-            blueprint,
-            namespaces: vec![&pods.waypoint.namespace],
-            node: &pods.server_node,
-            cores: &layout.server_node,
-        });
-    }
-    ends
-}
-
-fn site(lab: &Lab, variant: &Variant) -> io::Result<Site> {
-    let pods = &lab.pods[&variant.id];
-    let pod = |net: &PodNet, service_account: &str, name: &str| {
-        Ok::<_, io::Error>(Pod {
-            name: name.into(),
-            address: net.address,
-            service_account: service_account.into(),
-            directory: Lab::pod_directory(&variant.id, name)?,
-        })
-    };
-    let more_servers = pods.more_servers.iter().zip(2..);
-    Ok(Site {
-        client: pod(&pods.client, "client", "client")?,
-        server: pod(&pods.server, "server", "server")?,
-        more_servers: more_servers
-            .map(|(net, number)| pod(net, "server", &format!("server-{number}")))
-            .collect::<io::Result<_>>()?,
-        waypoint: pod(&pods.waypoint, "waypoint", "waypoint")?,
-        called: pods.called,
-        app_port: apps::first_port(&lab.setup),
-        more_ports: apps::more_ports(&lab.setup),
-        workers: lab.setup.equal_work.workers,
-    })
 }
 
 fn write_files(lab: &Lab, pod: &Pod, blueprint: &PodBlueprint) -> Result<(), String> {
@@ -435,13 +379,19 @@ fn start_process(
     for (name, content) in &process.environment {
         command.env(name, OsString::from_vec(resolve(lab, content)?));
     }
+    let is_behind = lab.is_behind(&end.pod.service_account);
     let proxy = match process.role {
-        ComponentRole::ClientProxy => "client-proxy",
-        ComponentRole::Waypoint => "waypoint",
-        _ => "server-proxy",
+        _ if is_behind => format!("{}-proxy", end.pod.service_account),
+        ComponentRole::ClientProxy => "client-proxy".into(),
+        ComponentRole::Waypoint => "waypoint".into(),
+        _ => "server-proxy".into(),
     };
     let number = end.pod.name.trim_start_matches(&end.pod.service_account);
-    let name = format!("{}/{proxy}{number}", variant.id);
+    // A pod may have a proxy for what it calls besides the one for who calls it.
+    let same = end.blueprint.processes.iter();
+    let out = same.take_while(|p| *p != process).count();
+    let out = if out > 0 { "-out" } else { "" };
+    let name = format!("{}/{proxy}{number}{out}", variant.id);
     Component::start(name.clone(), process.role, command, place, end.cores)
         .map_err(|e| format!("cannot start {name} ({}): {e}", plane.name))
 }
@@ -451,7 +401,8 @@ impl Drop for Round {
         for instance in self.instances.values() {
             let site = &instance.site;
             let ends = [&site.client, &site.waypoint].into_iter();
-            for pod in ends.chain(site.servers()) {
+            let behind = site.behind.iter().flat_map(|service| &service.pods);
+            for pod in ends.chain(site.servers()).chain(behind) {
                 let _ = fs::remove_dir_all(&pod.directory);
             }
         }

@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex};
 
 use meshtax_control_plane::{Authority, SharedAuthority};
 use meshtax_model::experiment::{Service, ServiceAddress, VariantId};
+use meshtax_model::graph::{GraphNode, GraphService};
 use nix::mount::{MsFlags, mount};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
@@ -41,6 +42,8 @@ pub(crate) struct Pods {
     pub(crate) server: PodNet,
     /// The service's other replicas.
     pub(crate) more_servers: Vec<PodNet>,
+    /// The services behind it, in the order of the graph.
+    pub(crate) behind: Vec<ServicePods>,
     /// For a mesh's proxy of the whole service.
     pub(crate) waypoint: PodNet,
     /// What clients call.
@@ -49,6 +52,37 @@ pub(crate) struct Pods {
     pub(crate) client_node: NetNs,
     /// And what serves the server's.
     pub(crate) server_node: NetNs,
+}
+
+/// The pods of a service that only other services call.
+#[derive(Debug)]
+pub(crate) struct ServicePods {
+    pub(crate) pods: Vec<PodNet>,
+    /// What its callers call: the only pod, or an address of the service's own.
+    pub(crate) called: Ipv4Addr,
+    pub(crate) node: NodeName,
+}
+
+impl ServicePods {
+    fn build(network: &mut Network, service: &GraphService) -> io::Result<Self> {
+        let node = match service.node {
+            GraphNode::Client => NodeName::A,
+            GraphNode::Server => NodeName::B,
+        };
+        let pods: Vec<PodNet> = (0..service.replicas.max(1))
+            .map(|_| network.add_routed_pod(node))
+            .collect::<io::Result<_>>()?;
+        let called = match pods.as_slice() {
+            [only] => only.address,
+            _ => network.add_service()?,
+        };
+        Ok(Self { pods, called, node })
+    }
+
+    fn balanced(&self) -> Option<(Ipv4Addr, Vec<Ipv4Addr>)> {
+        let pods = self.pods.iter().map(|pod| pod.address).collect();
+        (self.pods.len() > 1).then_some((self.called, pods))
+    }
 }
 
 impl Pods {
@@ -62,7 +96,11 @@ impl Pods {
             ServiceAddress::Pod => server.address,
             ServiceAddress::Virtual => network.add_service()?,
         };
+        let behind = service.graph.iter().flat_map(|graph| &graph.others);
         Ok(Self {
+            behind: behind
+                .map(|service| ServicePods::build(network, service))
+                .collect::<io::Result<_>>()?,
             waypoint: network.add_pod(NodeName::B)?,
             client,
             server,
@@ -78,10 +116,12 @@ impl Pods {
         std::iter::once(&self.server).chain(&self.more_servers)
     }
 
-    /// The service's own address, if it has one, and the pods behind it.
-    fn balanced(&self) -> Option<(Ipv4Addr, Vec<Ipv4Addr>)> {
+    /// Services with an address of their own, each with the pods behind it.
+    fn balanced(&self) -> Vec<(Ipv4Addr, Vec<Ipv4Addr>)> {
         let pods = self.servers().map(|pod| pod.address).collect();
-        (self.called != self.server.address).then_some((self.called, pods))
+        let first = (self.called != self.server.address).then_some((self.called, pods));
+        let others = self.behind.iter().filter_map(ServicePods::balanced);
+        first.into_iter().chain(others).collect()
     }
 }
 
@@ -121,7 +161,7 @@ impl Lab {
             .map(|variant| Ok((variant.clone(), Pods::build(&mut network, &setup.service)?)))
             .collect::<io::Result<_>>()
             .map_err(refused("build the pods"))?;
-        let services: Vec<_> = pods.values().filter_map(Pods::balanced).collect();
+        let services: Vec<_> = pods.values().flat_map(Pods::balanced).collect();
         network
             .balance(&services)
             .map_err(refused("balance the connections to a service's address"))?;
@@ -143,6 +183,20 @@ impl Lab {
             outsider,
             outside,
         })
+    }
+
+    /// Which cores a node's processes have.
+    pub(crate) fn cores_of(&self, node: NodeName) -> &[u32] {
+        match node {
+            NodeName::A => &self.setup.layout.client_node,
+            NodeName::B => &self.setup.layout.server_node,
+        }
+    }
+
+    /// Whether a service of this name stands behind the one that clients call.
+    pub(crate) fn is_behind(&self, name: &str) -> bool {
+        let graph = self.setup.service.graph.as_ref();
+        graph.is_some_and(|graph| graph.other(name).is_some())
     }
 
     /// The directory of one end of a variant, empty.

@@ -312,7 +312,7 @@ fn read_messages(output: ChildStdout) -> Receiver<Result<WorkerMessage, String>>
 
 fn load_spec(lab: &Lab, instance: &Instance, trial: &PlannedTrial, point: &LoadPoint) -> LoadSpec {
     LoadSpec {
-        connections: lab.setup.workload.connections,
+        connections: point.connections.unwrap_or(lab.setup.workload.connections),
         requests_per_connection: point.requests_per_connection,
         model: match point.load {
             Regime::Steady {

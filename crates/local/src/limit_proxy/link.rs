@@ -78,7 +78,8 @@ impl Link {
         let failed = |e: rustls::Error| io::Error::other(e.to_string());
         let tls = match &context.tls {
             Tls::Off => None,
-            Tls::Client(config) => {
+            Tls::Client { usual, by_address } => {
+                let config = by_address.get(destination.ip()).unwrap_or(usual);
                 // Only a place holder: the verifier looks at the SPIFFE identity.
                 let name = ServerName::IpAddress((*destination.ip()).into());
                 let connection = ClientConnection::new(Arc::clone(config), name).map_err(failed)?;

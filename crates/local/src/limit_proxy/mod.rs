@@ -5,6 +5,7 @@
 
 mod link;
 
+use std::collections::HashMap;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpStream};
 use std::os::fd::{AsFd, OwnedFd};
@@ -57,7 +58,11 @@ struct Context {
 
 enum Tls {
     Off,
-    Client(Arc<ClientConfig>),
+    Client {
+        usual: Arc<ClientConfig>,
+        /// Whoever is called at one of these addresses has another identity.
+        by_address: HashMap<Ipv4Addr, Arc<ClientConfig>>,
+    },
     Server {
         config: Arc<ServerConfig>,
         peer_prefix: String,
@@ -90,10 +95,18 @@ impl Tls {
         let invalid = |e: TlsError| io::Error::new(io::ErrorKind::InvalidInput, e.to_string());
         Ok(match side {
             LimitSide::Client => {
-                let expect = Expect::Exactly(files.peer.clone());
-                Self::Client(Arc::new(
-                    client_config(&credentials, expect, &[], false).map_err(invalid)?,
-                ))
+                let config = |peer: &String| {
+                    let expect = Expect::Exactly(peer.clone());
+                    let config = client_config(&credentials, expect, &[], false);
+                    config.map(Arc::new).map_err(invalid)
+                };
+                let others = files.peers.iter();
+                Self::Client {
+                    usual: config(&files.peer)?,
+                    by_address: others
+                        .map(|(address, peer)| Ok((*address, config(peer)?)))
+                        .collect::<io::Result<_>>()?,
+                }
             }
             LimitSide::Server => Self::Server {
                 config: Arc::new(server_config(&credentials).map_err(invalid)?),

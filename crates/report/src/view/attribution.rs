@@ -15,7 +15,8 @@ fn part_name(part: Part) -> &'static str {
     }
 }
 
-fn parts_in_words(parts: &[Part]) -> String {
+/// `encryption`, or several with a word that they stand together.
+pub(crate) fn parts_in_words(parts: &[Part]) -> String {
     let names: Vec<&str> = parts.iter().copied().map(part_name).collect();
     match names.as_slice() {
         [one] => (*one).to_owned(),

@@ -78,6 +78,14 @@ const ROLES: [(ComponentRole, &str); 7] = [
     (ComponentRole::Harness, "meshtax itself"),
 ];
 
+/// What a component is called.
+pub(crate) fn role_name(role: ComponentRole) -> &'static str {
+    let mut names = ROLES.iter();
+    names
+        .find(|(of, _)| *of == role)
+        .map_or("", |(_, name)| name)
+}
+
 /// Where the machine's time went: a row per component, then what belongs to none.
 fn account(source: Source<'_>, point: &LoadPoint) -> Table {
     let sampled = match source.analysis.environment.host.cpu_split {

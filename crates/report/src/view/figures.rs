@@ -2,16 +2,14 @@
 
 use std::collections::BTreeSet;
 
-use meshtax_model::analysis::{
-    CpuAccount, Effect, Estimate, Interval, Level, Metric, Point, Verdict,
-};
+use meshtax_model::analysis::{CpuAccount, Effect, Estimate, Level, Metric, Point, Verdict};
 use meshtax_model::experiment::{Arrivals, LoadPoint, Regime, Role, Variant};
 use meshtax_model::trial::ComponentRole;
 
 use super::details::margin;
 use super::{
-    Align, Cell, Column, Keep, Mark, Panel, Source, Table, Tone, confidence_in_words,
-    load_in_words, manner_in_words, point_of,
+    Align, Cell, Column, Keep, Source, Table, Tone, confidence_in_words, load_in_words,
+    manner_in_words, point_of,
 };
 use crate::format::{
     self, CPU_MS_PER_1K, MICROSECONDS, MILLISECONDS, PERCENT, Unit, decimals_of_column, grouped,
@@ -291,12 +289,13 @@ fn heading(source: Source<'_>, point: &LoadPoint) -> (String, String) {
             )
         }
         Regime::Saturated => {
-            let connections = source.analysis.experiment.workload.connections;
+            let usual = source.analysis.experiment.workload.connections;
+            let usual = match point.connections {
+                Some(_) => String::new(),
+                None => format!(", {usual} connections"),
+            };
             (
-                format!(
-                    "Saturated, {connections} connections{}",
-                    manner_in_words(point)
-                ),
+                format!("Saturated{usual}{}", manner_in_words(point)),
                 "closed loop: latency would be connections / throughput".to_owned(),
             )
         }
@@ -430,92 +429,4 @@ fn equivalent(margin: Option<f64>) -> String {
         }
         None => "no relevant difference".to_owned(),
     }
-}
-
-/// The chart: what is added to p50, and CPU per 1,000 requests.
-pub(crate) fn panels(source: Source<'_>) -> Vec<Panel> {
-    let mut panels = Vec::new();
-    if let Some(point) = source.first_steady() {
-        let largest = source
-            .measured()
-            .filter_map(|(v, _)| source.effect(&v.id, &point.id, Metric::ResponseP50))
-            .filter_map(|e| e.difference)
-            .map(|e| e.value.abs())
-            .fold(0.0, f64::max);
-        let unit = if largest >= 1e6 {
-            MILLISECONDS
-        } else {
-            MICROSECONDS
-        };
-        let title = format!("Added p50 at {}", load_in_words(point));
-        panels.push(panel(source, point, Metric::ResponseP50, title, unit));
-    }
-    if let Some(point) = source.first_saturated().or(source.first_steady()) {
-        let title = format!("Added CPU per 1,000 requests, {}", load_in_words(point));
-        let unit = Unit {
-            name: "ms",
-            ..CPU_MS_PER_1K
-        };
-        panels.push(panel(source, point, Metric::CpuPerRequest, title, unit));
-    }
-    panels.retain(|p| !p.marks.is_empty());
-    panels
-}
-
-fn panel(
-    source: Source<'_>,
-    point: &LoadPoint,
-    metric: Metric,
-    title: String,
-    unit: Unit,
-) -> Panel {
-    let floors = source.analysis.noise_floor.iter();
-    Panel {
-        title,
-        unit: unit.name,
-        noise_floor: floors
-            .filter(|f| f.load_point == point.id && f.metric == metric)
-            .find_map(|f| f.absolute)
-            .map(|f| f.abs() * unit.factor)
-            .filter(|f| f.is_finite()),
-        marks: source
-            .measured()
-            .filter_map(|(asked, _)| chart_mark(source, asked, point, metric, unit))
-            .collect(),
-    }
-}
-
-fn chart_mark(
-    source: Source<'_>,
-    asked: &Variant,
-    point: &LoadPoint,
-    metric: Metric,
-    unit: Unit,
-) -> Option<Mark> {
-    let effect = source.effect(&asked.id, &point.id, metric)?;
-    let scaled = format::scale(effect.difference?, unit);
-    let (value, interval) = format::estimate(effect.difference?, unit);
-    let ends = scaled
-        .interval
-        .filter(|Interval { low, high }| low.is_finite() && high.is_finite());
-    if !scaled.value.is_finite() {
-        return None;
-    }
-    let mut figure = format!("{value} {}", unit.name);
-    if let Some(interval) = interval {
-        figure.push_str(&format!(" {interval}"));
-    }
-    Some(Mark {
-        label: match asked.role {
-            Role::Control => format!("{} (A/A)", asked.id),
-            _ => asked.id.0.clone(),
-        },
-        figure,
-        value: scaled.value,
-        interval: ends.map(|i| (i.low, i.high)),
-        tone: match effect.verdict {
-            Verdict::Different => Tone::Strong,
-            _ => Tone::Muted,
-        },
-    })
 }

@@ -33,7 +33,8 @@ pub(crate) fn in_words(inject: Inject) -> String {
     }
 }
 
-fn unit(metric: Metric) -> Unit {
+/// The unit in which a metric is told in a table.
+pub(crate) fn unit(metric: Metric) -> Unit {
     match metric {
         Metric::CpuPerRequest => CPU_MS_PER_1K,
         Metric::AnonymousMemory => MIB,

@@ -1,7 +1,7 @@
 //! How to read the figures, and where they come from.
 
 use meshtax_model::analysis::{Analysis, Metric, NoiseFloor, Verdict};
-use meshtax_model::environment::CpuLayout;
+use meshtax_model::environment::{CpuLayout, Environment};
 use meshtax_model::event::Ending;
 use meshtax_model::experiment::{Experiment, Inject, LoadPoint, Role, ServiceAddress, Variant};
 
@@ -261,7 +261,7 @@ pub(crate) fn facts(analysis: &Analysis) -> Vec<(&'static str, String)> {
     vec![
         ("Run", run(analysis)),
         ("Design", design(analysis)),
-        ("Machine", machine(analysis)),
+        ("Machine", machine(&analysis.environment)),
         ("Programs", programs(analysis)),
     ]
     .into_iter()
@@ -331,6 +331,14 @@ fn answers(experiment: &Experiment) -> String {
         None if low >= high => format!("{} answers", size(high)),
         None => format!("answers of {} to {}", size(low), size(high)),
     };
+    if let Some(graph) = &experiment.service.graph {
+        text.push_str(&format!(
+            ", topology {}: {} services, {} calls between them for a request",
+            printable(&graph.name),
+            graph.others.len() + 1,
+            grouped(graph.calls_per_request(), 2)
+        ));
+    }
     match (experiment.service.replicas, experiment.service.address) {
         (1, ServiceAddress::Pod) => {}
         (1, ServiceAddress::Virtual) => text.push_str(", called by the service's address"),
@@ -339,8 +347,8 @@ fn answers(experiment: &Experiment) -> String {
     text
 }
 
-fn machine(analysis: &Analysis) -> String {
-    let environment = &analysis.environment;
+/// Where it was measured.
+pub(crate) fn machine(environment: &Environment) -> String {
     let host = &environment.host;
     let mut parts = vec![
         format!(

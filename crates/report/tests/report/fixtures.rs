@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use meshtax_model::FORMAT_VERSION;
 use meshtax_model::analysis::{
-    Analysis, Attribution, Comparison, ComponentCpu, ComponentMemory, CpuAccount, Effect, Estimate,
-    GroundTruth, InstanceSpread, Interval, Level, LinkPerRequest, Metric, Node, NodeMemory,
-    NoiseFacts, NoiseFloor, Part, Point, RoleSeries, RunFacts, Speed, Step, VariantAnalysis,
-    Verdict,
+    Analysis, Attribution, Comparison, ComponentCpu, ComponentMemory, CpuAccount, CurvePoint,
+    Effect, Estimate, GroundTruth, InstanceSpread, Interval, Level, LinkPerRequest, Metric, Moment,
+    Node, NodeMemory, NoiseFacts, NoiseFloor, Part, Point, RoleMoment, RoleSeries, RunFacts, Speed,
+    Step, VariantAnalysis, Verdict,
 };
 use meshtax_model::environment::{Artifact, CpuLayout, CpuSplit, Environment, Host};
 use meshtax_model::event::Ending;
@@ -31,6 +31,7 @@ pub(crate) fn all() -> Vec<(&'static str, Analysis)> {
         ("noisy", noisy()),
         ("calibrate", calibrate()),
         ("steady_only", steady_only()),
+        ("rates", rates()),
     ]
 }
 
@@ -218,6 +219,7 @@ fn noise() -> NoiseFacts {
 fn experiment(rows: &[Figures]) -> Experiment {
     Experiment {
         name: "quick".to_owned(),
+        study: None,
         placement: Placement::TwoNodes,
         service: Default::default(),
         workload: Workload {
@@ -334,13 +336,84 @@ fn variant(f: &Figures) -> VariantAnalysis {
             anonymous_bytes: 9 * MIB,
             file_bytes: 40 * MIB,
         }],
+        timeline: (0..6)
+            .flat_map(|at| [moment(f, at, steady()), moment(f, at, saturated())])
+            .collect(),
     }
+}
+
+/// A trial of each round; the third does not count.
+fn moment(f: &Figures, at: u32, load_point: LoadPointId) -> Moment {
+    let is_steady = load_point == steady();
+    let of_role = |role, cores: f64| RoleMoment {
+        role,
+        cores: cores + f64::from(at) * 0.002,
+        anonymous_bytes: Some((f.memory_mib.0 + 1) * MIB + u64::from(at) * 4096),
+    };
+    let mut roles = vec![of_role(ComponentRole::App, 0.1)];
+    if f.role == Role::Candidate {
+        roles.push(of_role(ComponentRole::ClientProxy, 0.2));
+        roles.push(of_role(ComponentRole::ServerProxy, 0.21));
+    }
+    Moment {
+        at_ns: u64::from(at) * 19_000_000_000 + 2_000_000_000,
+        load_point,
+        valid: at != 2,
+        response_p50_ns: is_steady.then_some(f.p50_us * 1e3 + f64::from(at) * 300.0),
+        roles,
+    }
+}
+
+/// From the p0 to the p99, rising through both figures of the variant.
+fn curve(f: &Figures) -> Vec<CurvePoint> {
+    (0..=24_u32)
+        .map(|step| {
+            let nines = f64::from(step) / 12.0;
+            let share = nines / 2.0;
+            let us = f.p50_us * (1.0 - share) + f.p99_us * share;
+            CurvePoint {
+                quantile: 1.0 - 0.1_f64.powf(nines),
+                value_ns: us * 1e3,
+            }
+        })
+        .collect()
+}
+
+/// Several rates, of which the highest is too much for Envoy.
+pub(crate) fn rates() -> Analysis {
+    let mut analysis = quick();
+    let steady = analysis.experiment.load_points[0].clone();
+    for rate_per_s in [4_000.0, 16_000.0] {
+        let mut point = steady.clone();
+        point.id = LoadPointId(format!("steady-{rate_per_s}"));
+        point.load = Regime::Steady {
+            rate_per_s,
+            arrivals: Arrivals::Poisson,
+        };
+        for found in &mut analysis.variants {
+            let mut at = found.points[0].clone();
+            at.load_point = point.id.clone();
+            if rate_per_s > 10_000.0 && found.variant.0.starts_with("envoy") {
+                at.invalid = BTreeMap::from([("achieved below offered".to_owned(), at.valid)]);
+                at.valid = 0;
+                at.curve.clear();
+                for level in &mut at.levels {
+                    level.value = None;
+                    level.reason = Some("no valid trial".to_owned());
+                }
+            }
+            found.points.push(at);
+        }
+        analysis.experiment.load_points.push(point);
+    }
+    analysis
 }
 
 fn level(metric: Metric, value: f64) -> Level {
     Level {
         metric,
         value: Some(value),
+        interval: None,
         reason: None,
     }
 }
@@ -363,11 +436,14 @@ fn steady_point(f: &Figures) -> Point {
             Level {
                 metric: Metric::ResponseP999,
                 value: None,
+                interval: None,
                 reason: Some("9 requests above it, in 5 trials".to_owned()),
             },
             level(Metric::Throughput, 999.4),
             level(Metric::CpuPerRequest, cpu),
         ],
+        curve: curve(f),
+        percentiles: Vec::new(),
         send_lag_p99_ns: Some(4_200),
         proxy_connections: (f.role == Role::Candidate).then_some(32),
         series_ends_ns: vec![100_000_000, 200_000_000],
@@ -399,6 +475,8 @@ fn saturated_point(f: &Figures) -> Point {
             level(Metric::Throughput, f.per_s),
             level(Metric::CpuPerRequest, cpu),
         ],
+        curve: Vec::new(),
+        percentiles: Vec::new(),
         send_lag_p99_ns: None,
         proxy_connections: (f.role == Role::Candidate).then_some(32),
         series_ends_ns: vec![100_000_000, 200_000_000],

@@ -1,6 +1,10 @@
 //! What reports look like, and that nothing in an analysis can make one fail.
 
+mod advice;
 mod fixtures;
+mod gates;
+mod published;
 mod robustness;
 mod schema;
 mod snapshots;
+mod studies;

@@ -3,6 +3,7 @@
 use meshtax_model::analysis::{Analysis, Estimate, Interval};
 use meshtax_report::TerminalOptions;
 use proptest::prelude::*;
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 use unicode_width::UnicodeWidthStr;
 
@@ -22,15 +23,28 @@ fn render_all(analysis: &Analysis, width: usize) -> Vec<String> {
         meshtax_report::markdown(analysis),
         meshtax_report::json(analysis),
         meshtax_report::csv(analysis),
+        illustrated(analysis),
+        meshtax_report::so_far(analysis).join("\n") + "\n",
     ]
 }
 
-/// Every place in a document, as JSON pointers.
+/// All files of a Markdown report and of everything as CSV.
+fn illustrated(analysis: &Analysis) -> String {
+    let (text, pictures) = meshtax_report::illustrated_markdown(analysis, "pictures");
+    let sheets = meshtax_report::sheets(analysis);
+    let files = pictures.into_iter().chain(sheets);
+    files.fold(text, |all, file| {
+        all + "\n" + &file.name + "\n" + &file.text
+    })
+}
+
+/// Places in a document, as JSON pointers: of long lists the first items, since the others are like them.
 fn places(value: &Value, at: &str, found: &mut Vec<String>) {
+    const ITEMS: usize = 2;
     found.push(at.to_owned());
     match value {
         Value::Array(items) => {
-            for (i, item) in items.iter().enumerate() {
+            for (i, item) in items.iter().take(ITEMS).enumerate() {
                 places(item, &format!("{at}/{i}"), found);
             }
         }
@@ -44,8 +58,8 @@ fn places(value: &Value, at: &str, found: &mut Vec<String>) {
     }
 }
 
-/// Takes something away, or makes it extreme; `false` if it is no analysis any more.
-fn damage(document: &mut Value, pick: usize, how: u8) -> bool {
+/// Takes something away, or makes it extreme; `false` if it is no document of its kind any more.
+pub(crate) fn damage<T: DeserializeOwned>(document: &mut Value, pick: usize, how: u8) -> bool {
     let mut found = Vec::new();
     places(document, "", &mut found);
     let Some(target) = found
@@ -66,7 +80,7 @@ fn damage(document: &mut Value, pick: usize, how: u8) -> bool {
         (Value::String(_), 3) => Value::from("w".repeat(300)),
         _ => Value::Null,
     };
-    if serde_json::from_value::<Analysis>(document.clone()).is_ok() {
+    if serde_json::from_value::<T>(document.clone()).is_ok() {
         return true;
     }
     if let Some(target) = found
@@ -78,6 +92,17 @@ fn damage(document: &mut Value, pick: usize, how: u8) -> bool {
     false
 }
 
+/// A fixture that went through this.
+pub(crate) fn damaged(which: &proptest::sample::Index, damages: Vec<(usize, u8)>) -> Analysis {
+    let all = fixtures::all();
+    let (_, analysis) = which.get(&all);
+    let mut document = serde_json::to_value(analysis).unwrap();
+    for (pick, how) in damages {
+        damage::<Analysis>(&mut document, pick, how);
+    }
+    serde_json::from_value(document).unwrap()
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 100, failure_persistence: None, ..ProptestConfig::default() })]
 
@@ -87,13 +112,7 @@ proptest! {
         width in 0_usize..220,
         damages in prop::collection::vec((any::<usize>(), any::<u8>()), 1..40),
     ) {
-        let all = fixtures::all();
-        let (_, analysis) = which.get(&all);
-        let mut document = serde_json::to_value(analysis).unwrap();
-        for (pick, how) in damages {
-            damage(&mut document, pick, how);
-        }
-        let analysis: Analysis = serde_json::from_value(document).unwrap();
+        let analysis = damaged(&which, damages);
         let texts = render_all(&analysis, width);
         prop_assert!(!texts[0].contains('\u{1b}'), "no escape codes without color");
         prop_assert!(!texts[2].contains("<b>|"), "HTML is escaped");
@@ -111,7 +130,7 @@ fn every_optional_value_can_be_missing_alone() {
         places(&whole, "", &mut found);
         for (pick, place) in found.iter().enumerate() {
             let mut document = whole.clone();
-            if !damage(&mut document, pick, 0) {
+            if !damage::<Analysis>(&mut document, pick, 0) {
                 continue;
             }
             let damaged: Analysis = serde_json::from_value(document).unwrap();
@@ -177,7 +196,9 @@ fn lines_keep_to_the_width() {
 fn a_page_needs_nothing_from_elsewhere() {
     for (_, analysis) in fixtures::all() {
         let page = meshtax_report::html(&analysis);
-        for word in ["http:", "https:", "<script", "src=", "@import", "url("] {
+        for word in [
+            "http:", "https:", "src=", "@import", "url(", "fetch(", "import(",
+        ] {
             assert!(!page.contains(word), "{word}");
         }
     }

@@ -59,7 +59,7 @@ fn the_schema_is_of_this_format_version() {
 }
 
 /// Every property is described, and no object takes what it does not name.
-fn check(at: &str, value: &Value) {
+pub(crate) fn check(at: &str, value: &Value) {
     let Some(fields) = value.as_object() else {
         return;
     };

@@ -60,6 +60,55 @@ fn html() {
 }
 
 #[test]
+fn pictures() {
+    let (text, pictures) = meshtax_report::illustrated_markdown(&fixtures::rates(), "pictures");
+    insta::assert_snapshot!("illustrated_rates", text);
+    for wanted in [
+        "added-latency.svg",
+        "percentiles.svg",
+        "latency-over-rate.svg",
+        "cpu-by-component.svg",
+        "latency-by-step.svg",
+    ] {
+        let picture = pictures.iter().find(|file| file.name == wanted);
+        let picture = picture.unwrap_or_else(|| panic!("{wanted} is not drawn"));
+        insta::assert_snapshot!(format!("picture_{wanted}"), picture.text);
+    }
+}
+
+#[test]
+fn a_rate_that_nothing_kept_up_with_costs_no_picture() {
+    let mut analysis = fixtures::rates();
+    for found in &mut analysis.variants {
+        for point in &mut found.points {
+            if point.load_point.0 == "steady-16000" {
+                point.curve.clear();
+            }
+        }
+    }
+    let (_, pictures) = meshtax_report::illustrated_markdown(&analysis, "pictures");
+    let drawn = |name: &str| pictures.iter().any(|file| file.name == name);
+    assert!(drawn("percentiles.svg") && drawn("percentiles-2.svg"));
+    assert!(!drawn("percentiles-3.svg"));
+}
+
+#[test]
+fn everything_as_csv() {
+    let sheets = meshtax_report::sheets(&fixtures::quick());
+    let heads: Vec<String> = sheets
+        .iter()
+        .map(|file| {
+            format!(
+                "{}: {}",
+                file.name,
+                file.text.lines().next().unwrap_or_default()
+            )
+        })
+        .collect();
+    insta::assert_snapshot!("sheets_quick", heads.join("\n"));
+}
+
+#[test]
 fn csv() {
     for (name, analysis) in [
         ("quick", fixtures::quick()),

@@ -8,6 +8,9 @@ use crate::synthetic::{BOTH_POINTS, Cost};
 
 const EXPERIMENTS: u32 = 2_000;
 
+/// A figure that fewer experiments than this print (a p99 of few rounds) is not judged.
+const PRINTED_MIN: u32 = 200;
+
 /// None at all, a share of everything, and a delay.
 static MIXED: [Cost; 3] = [
     Cost::none("nothing"),
@@ -78,7 +81,8 @@ fn print(setting: &Setting, score: &Score) -> bool {
         let width = line.relative_width();
         let passed =
             line.covers.value() >= COVERS_MIN && wilson.low > WILSON_MIN && width <= WIDTH_MAX;
-        all &= passed;
+        let judged = line.covers.of >= PRINTED_MIN;
+        all &= passed || !judged;
         println!(
             "{:<26} {:<15} | {:.4}  {:.3}..{:.3}  {:>6} | {width:>6.2}    | {}",
             setting.name,
@@ -87,7 +91,11 @@ fn print(setting: &Setting, score: &Score) -> bool {
             wilson.low,
             wilson.high,
             line.missing,
-            word(passed)
+            if judged {
+                word(passed)
+            } else {
+                "SKIPPED: too seldom printed"
+            }
         );
     }
     if score.false_declarations.of > 0 {

@@ -58,6 +58,7 @@ pub(crate) fn experiment(candidates: &[&str]) -> Experiment {
     };
     Experiment {
         name: "coverage".into(),
+        study: None,
         placement: Placement::TwoNodes,
         service: Default::default(),
         workload: Workload {

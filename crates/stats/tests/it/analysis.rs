@@ -109,6 +109,30 @@ fn fewer_than_six_rounds_speak_of_these_processes_only() {
 }
 
 #[test]
+fn what_the_hypervisor_disturbed_costs_an_answer_only_above_three_quarters() {
+    let disturb = |count| {
+        let mut run = run(5, 12, 1, 0.02, &[MESH]);
+        for load in run.loads("mesh-mtls", "steady").take(count) {
+            load.audit.generator_bound = Some("late".to_owned());
+            load.audit.steal_ns = load.window_ns / 4;
+        }
+        let analysis = run.analyse();
+        effect(&analysis, "mesh-mtls", "steady", Metric::ResponseP50).clone()
+    };
+    let some = disturb(5);
+    assert_eq!((some.blocks, &some.verdict), (7, &Verdict::Different));
+    let most = disturb(8);
+    assert_eq!(
+        reason(&most.verdict),
+        "fewer than six blocks with a valid pair (4)"
+    );
+    assert_eq!(
+        reason(&disturb(10).verdict),
+        "the hypervisor disturbed more than three in four of its trials (10 of 12)"
+    );
+}
+
+#[test]
 fn above_ten_per_cent_invalid_is_not_estimable() {
     let mut run = run(5, 10, 1, 0.02, &[MESH]);
     for load in run.loads("mesh-mtls", "steady").take(1) {

@@ -137,6 +137,7 @@ pub(crate) fn experiment(candidates: &[Cost]) -> Experiment {
     }));
     Experiment {
         name: "test".into(),
+        study: None,
         placement: Placement::TwoNodes,
         service: Default::default(),
         workload: Workload {

@@ -7,7 +7,7 @@ use meshtax_model::analysis::{Metric, Verdict};
 use meshtax_model::experiment::{LoadPoint, PolicyLevel};
 use meshtax_stats::interval::CONFIDENCE;
 use meshtax_stats::pairing::{BlockKey, ByBlock, infer, pairs};
-use meshtax_stats::tails::{Counts, compare};
+use meshtax_stats::tails::{Counts, compare, level};
 
 /// Processes differ from round to round by as much as trials do: an interval over blocks
 /// would cover far less.
@@ -107,6 +107,40 @@ fn tails_cover_no_difference_over_rounds() {
         let share = f64::from(covered) / f64::from(RUNS);
         // Three standard deviations of the simulation are 0.053.
         assert!(share > 0.897, "{difference} {ratio}");
+    }
+}
+
+/// What an objective is held against: processes differ from round to round, and the level is that of all of them.
+#[test]
+fn levels_cover_the_truth_over_rounds() {
+    const RUNS: u32 = 300;
+    let mut noise = Noise::new(4);
+    // Normal logarithms of both kinds are one normal one.
+    let spread = 0.4_f64.hypot(0.05);
+    let truths = [(0.5, 200_000.0), (0.99, 200_000.0 * (2.326 * spread).exp())];
+    let mut covered = [0_u32; 2];
+    for _ in 0..RUNS {
+        let arm: Vec<(BlockKey, Counts)> = (1..=8)
+            .map(|round| {
+                let process = 0.05 * noise.normal();
+                let mut histogram = LatencyHistogram::new();
+                for _ in 0..400 {
+                    let log = process + 0.4 * noise.normal();
+                    histogram.record((200_000.0 * log.exp()) as u64);
+                }
+                (BlockKey { round, block: 1 }, Counts::from(&histogram))
+            })
+            .collect();
+        let arm: Vec<_> = arm.iter().map(|(key, counts)| (*key, counts)).collect();
+        for ((quantile, truth), covered) in truths.into_iter().zip(&mut covered) {
+            let interval = level(quantile, &arm).unwrap().interval(CONFIDENCE).unwrap();
+            *covered += u32::from(interval.low <= truth && truth <= interval.high);
+        }
+    }
+    for count in covered {
+        let share = f64::from(count) / f64::from(RUNS);
+        // Three standard deviations of the simulation are 0.038.
+        assert!(share > 0.912, "{covered:?}");
     }
 }
 

@@ -1,8 +1,11 @@
 //! The crate from outside: whole runs, coverage, and bad input.
 
+mod advise;
 mod analysis;
+mod between;
 mod common;
 mod coverage;
+mod gate;
 mod robust;
 mod whole;
 

@@ -8,7 +8,7 @@ use meshtax_model::trial::{InjectedTime, TrialOutcome, TrialRecord};
 use meshtax_stats::VariantFailure;
 use proptest::prelude::*;
 
-fn small() -> Run {
+pub(crate) fn small() -> Run {
     let cost = |name, level| Cost {
         name,
         level,
@@ -37,7 +37,7 @@ fn assert_finite(analysis: &Analysis) {
 }
 
 #[derive(Clone, Debug)]
-enum Harm {
+pub(crate) enum Harm {
     Fail,
     Kill,
     NoWindow,
@@ -50,7 +50,7 @@ enum Harm {
     OtherRound(u32),
 }
 
-fn harm() -> impl Strategy<Value = Harm> {
+pub(crate) fn harm() -> impl Strategy<Value = Harm> {
     prop_oneof![
         Just(Harm::Fail),
         Just(Harm::Kill),
@@ -65,7 +65,7 @@ fn harm() -> impl Strategy<Value = Harm> {
     ]
 }
 
-fn apply(run: &mut Run, index: usize, harm: &Harm) {
+pub(crate) fn apply(run: &mut Run, index: usize, harm: &Harm) {
     let Some(record) = run.trials.get_mut(index) else {
         return;
     };

@@ -1,19 +1,27 @@
 //! A page that needs nothing but itself.
 
-use crate::chart;
+mod figures;
+
+use crate::draw;
+use crate::figure::{Chapter, Sheet};
 use crate::layout::clean;
 use crate::view::{Align, Cell, Content, EvidenceLine, Proof, Table, Tone, View};
 
-const STYLE: &str = include_str!("style.css");
+const STYLE: &str = include_str!("page.css");
+const SCRIPT: &str = include_str!("page.js");
 
-/// Lays a view out as a page.
-pub(crate) fn render(view: &View) -> String {
+/// Lays a view out as a page. With `refresh_s`, the browser asks for it again after so many seconds.
+pub(crate) fn render(view: &View, refresh_s: Option<u32>) -> String {
+    let refresh = refresh_s.map_or(String::new(), |seconds| {
+        format!("<meta http-equiv=\"refresh\" content=\"{seconds}\">\n")
+    });
     let mut out = format!(
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<meta \
-         name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
-         <meta name=\"color-scheme\" content=\"light dark\">\n<title>{}</title>\n<style>\n{STYLE}\
+         name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n{refresh}\
+         <meta name=\"color-scheme\" content=\"light dark\">\n<title>{}</title>\n<style>\n{}{STYLE}\
          </style>\n</head>\n<body>\n<main>\n",
-        escaped(&view.title)
+        escaped(&view.title),
+        draw::STYLE
     );
     out.push_str(&format!("<h1>{}</h1>\n", escaped(&view.title)));
     if let Some(partial) = &view.partial {
@@ -26,17 +34,98 @@ pub(crate) fn render(view: &View) -> String {
     for text in &view.meaning {
         out.push_str(&format!("<p class=\"meaning\">{}</p>\n", escaped(text)));
     }
-    out.push_str(&chart_text(view));
-    for table in &view.tables {
-        out.push_str(&table_text(table));
+    out.push_str(&navigation(view));
+    out.push_str(&toggles(view));
+    for chapter in Chapter::ALL {
+        out.push_str(&pictures(view, chapter));
+        if chapter == Chapter::Overheads {
+            out.push_str(&tables("tables", "The figures", &view.tables));
+        }
     }
     out.push_str(&evidence(view));
-    for table in &view.details {
+    out.push_str(&tables("checks", "What stands behind it", &view.checks));
+    out.push_str(&tables("details", "Details", &view.details));
+    out.push_str(&notes(view));
+    out.push_str(&format!(
+        "</main>\n<script>\n{SCRIPT}</script>\n</body>\n</html>\n"
+    ));
+    out
+}
+
+/// Where things are, for those who come back.
+fn navigation(view: &View) -> String {
+    let has_figures = |chapter: Chapter| view.figures.iter().any(|f| f.chapter == chapter);
+    let mut places: Vec<(&str, &str)> = Vec::new();
+    for chapter in Chapter::ALL {
+        if has_figures(chapter) {
+            places.push((chapter.id(), chapter.title()));
+        }
+        if chapter == Chapter::Overheads && !view.tables.is_empty() {
+            places.push(("tables", "The figures"));
+        }
+    }
+    for (id, title, is_there) in [
+        ("evidence", "Evidence", !view.evidence.is_empty()),
+        ("checks", "What stands behind it", !view.checks.is_empty()),
+        ("details", "Details", !view.details.is_empty()),
+        ("notes", "How to read this", true),
+    ] {
+        if is_there {
+            places.push((id, title));
+        }
+    }
+    let mut out = "<nav aria-label=\"Parts of this report\">".to_owned();
+    for (id, title) in places {
+        out.push_str(&format!("<a href=\"#{id}\">{}</a>", escaped(title)));
+    }
+    out + "</nav>\n"
+}
+
+/// Only with a script, which unhides them.
+fn toggles(view: &View) -> String {
+    if view.figures.is_empty() || view.drawn.len() < 2 {
+        return String::new();
+    }
+    let mut out =
+        "<fieldset class=\"toggles\"><legend>Variants in the pictures</legend>".to_owned();
+    for (place, name) in &view.drawn {
+        let look = draw::look_class(*place);
+        out.push_str(&format!(
+            "<label class=\"chart\"><input type=\"checkbox\" data-toggle=\"{place}\" checked>\
+             <span class=\"dot {look}\" aria-hidden=\"true\"></span>{}</label>",
+            escaped(name)
+        ));
+    }
+    out + "</fieldset>\n"
+}
+
+fn pictures(view: &View, chapter: Chapter) -> String {
+    let here: Vec<String> = view
+        .figures
+        .iter()
+        .filter(|figure| figure.chapter == chapter)
+        .map(figures::figure)
+        .collect();
+    if here.is_empty() {
+        return String::new();
+    }
+    format!(
+        "<section id=\"{}\">\n<h2>{}</h2>\n<div class=\"pictures\">\n{}</div>\n</section>\n",
+        chapter.id(),
+        chapter.title(),
+        here.concat()
+    )
+}
+
+fn tables(id: &str, title: &str, tables: &[Table]) -> String {
+    if tables.is_empty() {
+        return String::new();
+    }
+    let mut out = format!("<section id=\"{id}\">\n<h2>{title}</h2>\n");
+    for table in tables {
         out.push_str(&table_text(table));
     }
-    out.push_str(&notes(view));
-    out.push_str("</main>\n</body>\n</html>\n");
-    out
+    out + "</section>\n"
 }
 
 fn headlines(view: &View) -> String {
@@ -56,31 +145,19 @@ fn headlines(view: &View) -> String {
     out
 }
 
-fn chart_text(view: &View) -> String {
-    if view.panels.is_empty() {
-        return String::new();
-    }
-    let mut caption = "Points are estimates, whiskers their intervals.".to_owned();
-    if view.panels.iter().any(|p| p.noise_floor.is_some()) {
-        caption.push_str(
-            " The shaded band is the noise floor: what the baseline shows against itself.",
-        );
-    }
-    format!(
-        "<figure>\n{}<figcaption>{caption}</figcaption>\n</figure>\n",
-        chart::forest(&view.panels)
-    )
-}
-
 fn table_text(table: &Table) -> String {
-    let mut out = format!("<section>\n<h2>{}</h2>\n", escaped(&table.title));
+    let link = figures::csv_link(&crate::slug(&table.title), &table.title, &Sheet::of(table));
+    let mut out = format!("<h3>{} {link}</h3>\n", escaped(&table.title));
     if !table.detail.is_empty() {
         out.push_str(&format!(
             "<p class=\"detail\">{}</p>\n",
             escaped(&table.detail)
         ));
     }
-    out.push_str("<div class=\"scroll\"><table>\n<thead><tr>");
+    out.push_str(&format!(
+        "<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"{}\"><table>\n<thead><tr>",
+        escaped(&table.title)
+    ));
     for column in &table.columns {
         out.push_str(&format!(
             "<th scope=\"col\"{}>{}</th>",
@@ -103,7 +180,6 @@ fn table_text(table: &Table) -> String {
             escaped(text)
         ));
     }
-    out.push_str("</section>\n");
     out
 }
 
@@ -124,7 +200,8 @@ fn cell_text(cell: &Cell, align: Align, is_head: bool) -> String {
         "" => String::new(),
         classes => format!(" class=\"{classes}\""),
     };
-    let (open, close) = if is_head {
+    // A name that stands above is not said again, and a heading must not be empty.
+    let (open, close) = if is_head && !content.is_empty() {
         ("th scope=\"row\"", "th")
     } else {
         ("td", "td")
@@ -137,7 +214,7 @@ fn evidence(view: &View) -> String {
         return String::new();
     }
     let mut out = format!(
-        "<section>\n<h2>{}</h2>\n<ul class=\"evidence\">\n",
+        "<section id=\"evidence\">\n<h2>{}</h2>\n<ul class=\"evidence\">\n",
         escaped(&view.evidence_title)
     );
     for line in &view.evidence {
@@ -186,7 +263,7 @@ fn evidence_line(line: &EvidenceLine) -> String {
 }
 
 fn notes(view: &View) -> String {
-    let mut out = "<section>\n<h2>How to read this</h2>\n<ul>\n".to_owned();
+    let mut out = "<section id=\"notes\">\n<h2>How to read this</h2>\n<ul>\n".to_owned();
     for note in &view.notes {
         out.push_str(&format!("<li>{}</li>\n", escaped(note)));
     }

@@ -1,0 +1,66 @@
+//! How costs grow.
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+use meshtax_model::experiment::PolicyLevel;
+use meshtax_model::scaling::Over;
+
+use super::{ProgramArgs, value};
+
+#[derive(Debug, Args)]
+pub(crate) struct ScaleArgs {
+    /// What there is more of
+    #[arg(value_enum)]
+    pub(crate) over: OverName,
+    /// How many, one run for each [default: pods 1,10,50,90; hops 1,2,3,5]
+    #[arg(long, value_name = "N,N,...", value_delimiter = ',', value_parser = number)]
+    pub(crate) at: Vec<u32>,
+    /// Say what the law expects of so many [default: pods 150, hops 8]
+    #[arg(long, value_name = "N", value_parser = number)]
+    pub(crate) predict: Option<u32>,
+    /// Measure that number, too, and hold the prediction against it
+    #[arg(long)]
+    pub(crate) check: bool,
+    /// What the proxies are (see `meshtax dataplanes`)
+    #[arg(long, value_name = "NAME", default_value = "envoy-sidecar")]
+    pub(crate) data_plane: String,
+    /// Its policy level
+    #[arg(long, value_name = "LEVEL", default_value = "mtls", value_parser = |t: &str| value(meshtax_spec::policy_level(t)))]
+    pub(crate) level: PolicyLevel,
+    /// Time that each run may take, e.g. 1m [default: pods 30s, hops 1m]
+    #[arg(long, value_parser = |t: &str| value(meshtax_spec::time_limit_ns(t)))]
+    pub(crate) time: Option<u64>,
+    /// Directory of the runs, a directory each [default: meshtax-runs/<id> each]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: Option<PathBuf>,
+    /// Seed of the order and of the arrivals [default: random]
+    #[arg(long)]
+    pub(crate) seed: Option<u64>,
+    #[command(flatten)]
+    pub(crate) programs: ProgramArgs,
+    /// Print the laws as JSON (docs/schema/scale-v1.json)
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum OverName {
+    /// Pods behind one service: memory of the proxies
+    Pods,
+    /// Services in a chain: added latency and CPU
+    Hops,
+}
+
+impl OverName {
+    pub(crate) fn over(self) -> Over {
+        match self {
+            Self::Pods => Over::Pods,
+            Self::Hops => Over::Hops,
+        }
+    }
+}
+
+fn number(text: &str) -> Result<u32, String> {
+    value(meshtax_spec::count(text, "a number", 1, 500))
+}

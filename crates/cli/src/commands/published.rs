@@ -1,0 +1,69 @@
+//! `meshtax published` and `meshtax meshes`: what others publish.
+
+use meshtax_published::{Mesh, ResultSet, meshes as facts, results};
+use meshtax_spec::nearest;
+
+use crate::args::{MeshesArgs, PublishedAction, PublishedArgs};
+use crate::exit::{Failure, Outcome, SUCCESS, USAGE};
+use crate::terminal;
+
+/// Lists the published results, or shows one.
+pub(crate) fn published(args: &PublishedArgs) -> Outcome {
+    let text = match &args.action {
+        None if args.json => meshtax_report::published_list_json(results()),
+        None => meshtax_report::published_list_terminal(results(), terminal::options()),
+        Some(PublishedAction::Show { name }) => {
+            let set = find(name)?;
+            if args.json {
+                meshtax_report::published_json(set)
+            } else {
+                meshtax_report::published_terminal(set, terminal::options())
+            }
+        }
+    };
+    terminal::print(&text);
+    Ok(SUCCESS)
+}
+
+/// Facts of all meshes, or of one.
+pub(crate) fn meshes(args: &MeshesArgs) -> Outcome {
+    let text = match &args.name {
+        None if args.json => meshtax_report::meshes_json(facts()),
+        None => meshtax_report::meshes_terminal(facts(), terminal::options()),
+        Some(name) => {
+            let mesh = find_mesh(name)?;
+            if args.json {
+                meshtax_report::mesh_json(facts(), mesh)
+            } else {
+                meshtax_report::mesh_terminal(facts(), mesh, terminal::options())
+            }
+        }
+    };
+    terminal::print(&text);
+    Ok(SUCCESS)
+}
+
+fn find(name: &str) -> Result<&'static ResultSet, Failure> {
+    meshtax_published::find(name).ok_or_else(|| {
+        let known: Vec<&str> = results().iter().map(|set| set.name.as_str()).collect();
+        unknown("published result", name, &known)
+    })
+}
+
+fn find_mesh(name: &str) -> Result<&'static Mesh, Failure> {
+    facts().mesh(name).ok_or_else(|| {
+        let known: Vec<&str> = facts().meshes.iter().map(|m| m.id.as_str()).collect();
+        unknown("mesh", name, &known)
+    })
+}
+
+/// A name that is none of the known ones.
+fn unknown(what: &str, name: &str, known: &[&str]) -> Failure {
+    let message = format!("no {what} is called {name:?}");
+    let known_ones = format!("use one of: {}", known.join(", "));
+    let fix = match nearest(name, known.iter().copied()) {
+        Some(meant) => format!("did you mean {meant}? {known_ones}"),
+        None => known_ones,
+    };
+    Failure::with_fix(USAGE, message, &fix)
+}

@@ -1,0 +1,299 @@
+//! Runs compared and gated by the real binary: short runs of the baseline, with and without a known cost.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+
+use serde_json::Value;
+
+use crate::specs::{run_arguments, spec};
+use crate::support::{Finished, Scratch, alone, finish, meshtax};
+
+const STEADY: &str = "  - steady: {rate: 2000}\n";
+const DELAYED: &str = "{data-plane: none, inject: {delay: 15%}}";
+const EQUAL: &str = "{data-plane: none, id: none+delay}";
+const DESIGN: &str = "rounds: 6, blocks: 1, trial: 100ms, warmup: 20ms, time: 7s";
+const ONE_BLOCK: &str = "rounds: 1, blocks: 1, trial: 50ms, warmup: 10ms, time: 1s";
+
+/// What all tests here read, measured once.
+struct Runs {
+    _scratch: Scratch,
+    delayed: PathBuf,
+    equal: PathBuf,
+    short: PathBuf,
+}
+
+fn runs() -> &'static Runs {
+    static RUNS: OnceLock<Runs> = OnceLock::new();
+    RUNS.get_or_init(|| {
+        let scratch = Scratch::new();
+        let made = |name: &str, variant: &str, design: &str| {
+            let text = spec("gate", &[variant.to_owned()], STEADY, design);
+            let path = scratch.write(&format!("{name}.yaml"), &text);
+            let out = scratch.path(name);
+            finish(meshtax(&scratch, &run_arguments(&path, &out)));
+            assert!(out.join("manifest.json").is_file(), "{name}");
+            out
+        };
+        Runs {
+            delayed: made("delayed", DELAYED, DESIGN),
+            equal: made("equal", EQUAL, DESIGN),
+            short: made("short", DELAYED, ONE_BLOCK),
+            _scratch: scratch,
+        }
+    })
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().expect("a path in UTF-8")
+}
+
+/// Not under GitHub's own eyes, wherever this runs.
+fn said(scratch: &Scratch, arguments: &[&str]) -> Finished {
+    let mut command = meshtax(scratch, arguments);
+    command.env_remove("GITHUB_ACTIONS");
+    finish(command)
+}
+
+fn gated(base: &Path, new: &Path, more: &[&str]) -> Finished {
+    let mut arguments = vec!["gate", text(base), text(new)];
+    arguments.extend(more);
+    said(&Scratch::new(), &arguments)
+}
+
+#[test]
+fn a_run_never_fails_against_itself() {
+    let _alone = alone();
+    let run = &runs().delayed;
+    let limits = ["--max", "p50 +5%", "--max", "p99 +5%", "--max", "cpu +0.1%"];
+    let gate = gated(run, run, &limits);
+    assert!([0, 21].contains(&gate.code), "{gate:?}");
+    assert!(gate.stdout.contains("stands on both sides"), "{gate:?}");
+    let wide = gated(run, run, &["--max", "memory +300%", "--between", "0%"]);
+    assert!([0, 21].contains(&wide.code), "{wide:?}");
+}
+
+#[test]
+fn two_runs_of_one_block_cannot_tell() {
+    let _alone = alone();
+    let run = &runs().short;
+    let limits = ["--max", "p50 +50%", "--max", "cpu +50%"];
+    let gate = gated(run, run, &limits);
+    gate.expect_code(21);
+    let first = gate.stdout.lines().next().unwrap_or_default();
+    assert!(first.starts_with("gate cannot tell: "), "{first}");
+    gated(&runs().delayed, run, &limits).expect_code(21);
+}
+
+#[test]
+fn a_cost_above_the_limit_never_passes_between_runs() {
+    let _alone = alone();
+    let Runs { delayed, equal, .. } = runs();
+    // From no delay to one of 15 % of the median.
+    let gate = gated(equal, delayed, &["--max", "p50 +5%", "--json"]);
+    assert!([20, 21].contains(&gate.code), "{gate:?}");
+    let document = gate.json();
+    let found = &document["checks"][0]["change"]["relative"]["value"];
+    assert!(
+        found.is_null() || found.as_f64() > Some(0.0),
+        "{document:#}"
+    );
+    let differing = document["differing"].to_string();
+    assert!(differing.contains("variant none+delay"), "{differing}");
+}
+
+#[test]
+fn what_pipelines_read_is_written() {
+    let _alone = alone();
+    let scratch = Scratch::new();
+    let (junit, markdown) = (scratch.path("junit.xml"), scratch.path("gate.md"));
+    let run = text(&runs().short);
+    let arguments = [
+        "gate",
+        run,
+        run,
+        "--max",
+        "p50 +5%",
+        "--github",
+        "--junit",
+        text(&junit),
+        "--markdown",
+        text(&markdown),
+    ];
+    let gate = said(&scratch, &arguments);
+    gate.expect_code(21);
+    let warned = gate
+        .stdout
+        .lines()
+        .filter(|line| line.starts_with("::warning title="));
+    assert_eq!(warned.count(), 1, "{}", gate.stdout);
+    let xml = fs::read_to_string(&junit).expect("a file");
+    assert!(
+        xml.contains("errors=\"1\"") && xml.contains("<error type=\"cannot-tell\""),
+        "{xml}"
+    );
+    let tables = fs::read_to_string(&markdown).expect("a file");
+    assert!(tables.starts_with("### gate cannot tell"), "{tables}");
+    let mut command = meshtax(&scratch, &["gate", run, run, "--max", "p50 +5%", "--json"]);
+    command.env("GITHUB_ACTIONS", "true");
+    let gate = finish(command);
+    gate.expect_code(21);
+    assert_eq!(gate.json()["verdict"], "cannot_tell");
+    assert!(gate.stderr.contains("::warning title="), "{}", gate.stderr);
+}
+
+#[test]
+fn limits_and_stores_that_are_of_no_use_are_refused() {
+    let _alone = alone();
+    let run = &runs().delayed;
+    for (limit, told) in [
+        ("throughput -5%", "on nothing that both sides have"),
+        ("envoy: p50 +5%", "variants: none+delay"),
+        ("p50 +5% at saturated", "load points: steady"),
+        ("p98 +5%", "known: `p50`"),
+        ("p99", "does not say how much"),
+    ] {
+        let gate = gated(run, run, &["--max", limit]);
+        gate.expect_code(2);
+        assert!(gate.stderr.contains(told), "{limit}: {}", gate.stderr);
+    }
+    let scratch = Scratch::new();
+    said(&scratch, &["gate", text(run), text(run)]).expect_code(2);
+    said(&scratch, &["gate", text(run), "--max", "p50 +5%"]).expect_code(2);
+    said(&scratch, &["compare", text(run)]).expect_code(2);
+    let broken = scratch.path("broken");
+    fs::create_dir(&broken).expect("a directory");
+    scratch.write("broken/manifest.json", "{}");
+    gated(run, &broken, &["--max", "p50 +5%"]).expect_code(14);
+    gated(run, &scratch.path("none"), &["--max", "p50 +5%"]).expect_code(14);
+    said(&scratch, &["compare", text(run), text(&broken)]).expect_code(14);
+}
+
+#[test]
+fn runs_are_compared_in_every_form() {
+    let _alone = alone();
+    let Runs { delayed, equal, .. } = runs();
+    let scratch = Scratch::new();
+    let compared = |format: &str| {
+        let arguments = ["compare", text(equal), text(delayed), "--format", format];
+        let finished = said(&scratch, &arguments);
+        finished.expect_code(0);
+        finished
+    };
+    let shown = compared("terminal").stdout;
+    let (differs, found) = (shown.find("What differs"), shown.find("At steady"));
+    assert!(differs.is_some() && differs < found, "{shown}");
+    assert!(compared("markdown").stdout.contains("| "));
+    assert!(compared("html").stdout.starts_with("<!DOCTYPE html>"));
+    let schema: Value =
+        serde_json::from_str(include_str!("../../../../docs/schema/compare-v1.json"))
+            .expect("JSON");
+    let validator = jsonschema::draft202012::new(&schema).expect("a schema");
+    let document = compared("json").json();
+    let errors: Vec<String> = validator
+        .iter_errors(&document)
+        .map(|e| e.to_string())
+        .collect();
+    assert!(errors.is_empty(), "{errors:#?}");
+}
+
+#[test]
+fn runs_of_other_experiments_say_what_each_has() {
+    let _alone = alone();
+    let scratch = Scratch::new();
+    let other = "{data-plane: none, id: other}".to_owned();
+    let path = scratch.write("other.yaml", &spec("other", &[other], STEADY, ONE_BLOCK));
+    let out = scratch.path("other");
+    finish(meshtax(&scratch, &run_arguments(&path, &out)));
+    let apart = said(&scratch, &["compare", text(&runs().short), text(&out)]);
+    apart.expect_code(2);
+    for told in ["BASE has: none+delay", "NEW has: other", "--pair"] {
+        assert!(apart.stderr.contains(told), "{}", apart.stderr);
+    }
+    let arguments = [
+        "compare",
+        text(&runs().short),
+        text(&out),
+        "--pair",
+        "none+delay=other",
+    ];
+    said(&scratch, &arguments).expect_code(0);
+}
+
+/// Both specs, with these variants and designs.
+fn both<'a>(scratch: &Scratch, sides: [(&'a str, &'a str); 2]) -> [PathBuf; 2] {
+    let mut names = ["a.yaml", "b.yaml"].into_iter();
+    sides.map(|(variant, design)| {
+        let text = spec("gate", &[variant.to_owned()], STEADY, design);
+        scratch.write(names.next().unwrap_or_default(), &text)
+    })
+}
+
+#[test]
+fn specs_that_take_other_paths_are_refused_with_each_difference() {
+    let _alone = alone();
+    let scratch = Scratch::new();
+    let [a, b] = both(&scratch, [(EQUAL, DESIGN), (DELAYED, ONE_BLOCK)]);
+    let arguments = ["gate", "--a", text(&a), "--b", text(&b), "--max", "p50 +5%"];
+    let refused = said(&scratch, &arguments);
+    refused.expect_code(10);
+    for told in ["design.rounds differs", "design.trial", "design.time"] {
+        assert!(refused.stderr.contains(told), "{}", refused.stderr);
+    }
+    let [a, b] = both(&scratch, [(EQUAL, DESIGN), (DELAYED, DESIGN)]);
+    let arguments = [
+        "gate",
+        "--a",
+        text(&a),
+        "--b",
+        text(&b),
+        "--max",
+        "throughput -5%",
+    ];
+    // Before anything is measured.
+    said(&scratch, &arguments).expect_code(2);
+    said(&scratch, &["gate", "--a", text(&a), "--max", "p50 +5%"]).expect_code(2);
+}
+
+#[test]
+fn an_interleaved_gate_does_not_pass_what_is_above_the_limit() {
+    let _alone = alone();
+    let scratch = Scratch::new();
+    let [a, b] = both(
+        &scratch,
+        [("{data-plane: none}", DESIGN), (DELAYED, DESIGN)],
+    );
+    let out = scratch.path("run");
+    let arguments = [
+        "gate",
+        "--a",
+        text(&a),
+        "--b",
+        text(&b),
+        "--max",
+        "p50 +5%",
+        "--seed",
+        "7",
+        "--out",
+        text(&out),
+        "--json",
+        "--offline",
+    ];
+    let gate = said(&scratch, &arguments);
+    assert!([20, 21].contains(&gate.code), "{gate:?}");
+    let document = gate.json();
+    let schema: Value =
+        serde_json::from_str(include_str!("../../../../docs/schema/gate-v1.json")).expect("JSON");
+    assert!(
+        jsonschema::draft202012::new(&schema)
+            .expect("a schema")
+            .is_valid(&document)
+    );
+    assert_eq!(document["interleaved"], true);
+    assert_eq!(document["checks"][0]["change"]["base_variant"], "none");
+    assert_eq!(
+        document["checks"][0]["change"]["new_variant"],
+        "b.none+delay"
+    );
+    assert!(out.join("report.html").is_file());
+}

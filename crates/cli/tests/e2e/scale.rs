@@ -1,0 +1,116 @@
+//! Laws of growth from real runs, small ones.
+
+use serde_json::Value;
+
+use crate::support::{Scratch, alone, finish, meshtax, run_was_taken_away, skipped};
+
+#[test]
+fn memory_grows_by_the_pod_and_the_document_is_of_its_schema() {
+    let _alone = alone();
+    let scratch = Scratch::new();
+    let out = scratch.path("runs");
+    let out = out.to_str().expect("UTF-8");
+    let arguments = [
+        "scale",
+        "pods",
+        "--at",
+        "1,4,8",
+        "--predict",
+        "12",
+        "--check",
+        "--data-plane",
+        "limit-mtls",
+        "--time",
+        "8s",
+        "--out",
+        out,
+        "--json",
+    ];
+    let finished = finish(meshtax(&scratch, &arguments));
+    let document = finished.json();
+    let schema: Value =
+        serde_json::from_str(include_str!("../../../../docs/schema/scale-v1.json")).expect("JSON");
+    let validator = jsonschema::draft202012::new(&schema).expect("a schema");
+    let errors: Vec<String> = validator
+        .iter_errors(&document)
+        .map(|e| e.to_string())
+        .collect();
+    assert!(errors.is_empty(), "{errors:#?}");
+    for number in ["1", "4", "8", "12"] {
+        let run = scratch.path("runs").join(number);
+        assert!(run.join("manifest.json").is_file(), "{}", run.display());
+    }
+    let law = &document["laws"][0];
+    assert_eq!(law["grows"], "proxy_memory");
+    let whole = law["line"]["predicted"]["measured"].is_number();
+    if !whole
+        && ["1", "4", "8", "12"]
+            .iter()
+            .any(|number| run_was_taken_away(&scratch, &scratch.path("runs").join(number)))
+    {
+        return skipped("memory over pods", "the hypervisor took the machine away");
+    }
+    finished.expect_code(0);
+    let each = law["line"]["each"]["value"].as_f64().expect("a slope");
+    // A minimal proxy holds some hundred KiB.
+    assert!((100e3..10e6).contains(&each), "{law:#}");
+    let predicted = &law["line"]["predicted"];
+    let measured = predicted["measured"].as_f64().expect("a check");
+    let expected = predicted["value"]["value"].as_f64().expect("a prediction");
+    assert!((measured / expected - 1.0).abs() < 0.25, "{law:#}");
+    assert_eq!(document["runs"].as_array().map(Vec::len), Some(4));
+}
+
+#[test]
+fn what_makes_no_line_is_refused_with_the_fix() {
+    let _alone = alone();
+    let scratch = Scratch::new();
+    for (arguments, code, said) in [
+        (
+            vec!["scale", "pods", "--at", "1,2,2"],
+            2,
+            "a line takes 3 different numbers",
+        ),
+        (
+            vec!["scale", "pods", "--at", "0,1,2"],
+            2,
+            "whole numbers from 1 to 500",
+        ),
+        (vec!["scale", "mesh"], 2, "possible values: pods, hops"),
+        (
+            vec!["scale", "hops", "--data-plane", "linkerd"],
+            2,
+            "cannot carry services",
+        ),
+        (
+            vec!["scale", "hops", "--at", "1,2,30"],
+            2,
+            "whole numbers from 1 to 20",
+        ),
+        (
+            vec!["scale", "pods", "--data-plane", "envoi-sidecar"],
+            2,
+            "did you mean `envoy-sidecar`?",
+        ),
+        (
+            vec![
+                "scale",
+                "pods",
+                "--data-plane",
+                "linkerd",
+                "--level",
+                "plaintext",
+            ],
+            2,
+            "has no level plaintext",
+        ),
+    ] {
+        let finished = finish(meshtax(&scratch, &arguments));
+        finished.expect_code(code);
+        assert!(
+            finished.stderr.contains(said),
+            "{arguments:?}: {}",
+            finished.stderr
+        );
+    }
+}

@@ -1,0 +1,306 @@
+//! Services that call each other: the call graph behind the service that clients call.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// A call graph. Without one, the service that clients call answers by itself.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Graph {
+    /// What it is called: `bookinfo`, `chain-3`.
+    pub name: String,
+    /// The service that clients call, under this name; its replicas and the size of its answers are the
+    /// experiment's own.
+    pub entry: String,
+    /// What the service that clients call does for each request.
+    #[serde(default)]
+    pub work: Work,
+    /// All others, in the order of the spec.
+    pub others: Vec<GraphService>,
+}
+
+/// A service that only other services call.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct GraphService {
+    /// Unique in its graph.
+    pub name: String,
+    /// Pods that it stands on, all equal.
+    pub replicas: u32,
+    /// Size of the answer's body in bytes.
+    pub response_bytes: u32,
+    /// Where its pods stand.
+    pub node: GraphNode,
+    /// What it does for each request.
+    #[serde(default)]
+    pub work: Work,
+}
+
+/// A node of the two that there are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum GraphNode {
+    /// Where the clients stand.
+    Client,
+    /// Where the service stands that clients call.
+    Server,
+}
+
+impl GraphNode {
+    /// The other one.
+    #[must_use]
+    pub fn other(self) -> Self {
+        match self {
+            Self::Client => Self::Server,
+            Self::Server => Self::Client,
+        }
+    }
+}
+
+impl fmt::Display for GraphNode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Client => "client",
+            Self::Server => "server",
+        })
+    }
+}
+
+/// What a service does for a request before it answers, in this order.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Work {
+    /// Steps of work, as of [`crate::experiment::Inject::BurnSteps`].
+    #[serde(default)]
+    pub burn_steps: u64,
+    /// A time that passes, and holds up no other request.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub time: Option<ServiceTime>,
+    /// Calls and pauses.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub steps: Vec<Step>,
+    /// The share of requests that are answered with an error, 0 to 1.
+    #[serde(default)]
+    pub error_share: f64,
+}
+
+impl Work {
+    /// All calls, in their order.
+    pub fn calls(&self) -> impl Iterator<Item = &Call> {
+        self.steps.iter().flat_map(|step| match step {
+            Step::Calls(calls) => calls.as_slice(),
+            Step::SleepNs(_) => &[],
+        })
+    }
+}
+
+/// How long a service takes besides its CPU. In nanoseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ServiceTime {
+    /// Exponentially distributed.
+    Exponential {
+        /// The mean.
+        mean_ns: u64,
+    },
+    /// Any time of a range, all alike.
+    Uniform {
+        /// The shortest.
+        from_ns: u64,
+        /// The longest.
+        to_ns: u64,
+    },
+    /// Its logarithm is normally distributed.
+    LogNormal {
+        /// The median.
+        median_ns: u64,
+        /// The standard deviation of the natural logarithm.
+        sigma: f64,
+    },
+}
+
+/// One thing that is done, when the one before it is over.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Step {
+    /// These services are called, all at once.
+    Calls(Vec<Call>),
+    /// So long nothing happens, in nanoseconds.
+    SleepNs(u64),
+}
+
+/// A call of another service.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Call {
+    /// Whom.
+    pub service: String,
+    /// For which share of the requests, 0 to 1.
+    pub share: f64,
+}
+
+impl Graph {
+    /// The service of this name, if it is not the one that clients call.
+    #[must_use]
+    pub fn other(&self, name: &str) -> Option<&GraphService> {
+        self.others.iter().find(|service| service.name == name)
+    }
+
+    /// The services' names and what each does, the one that clients call first.
+    pub fn all(&self) -> impl Iterator<Item = (&str, &Work)> {
+        let entry = (self.entry.as_str(), &self.work);
+        let others = self.others.iter().map(|s| (s.name.as_str(), &s.work));
+        std::iter::once(entry).chain(others)
+    }
+
+    /// Pods besides those of the service that clients call.
+    #[must_use]
+    pub fn pods(&self) -> u32 {
+        let replicas = self.others.iter().map(|service| service.replicas);
+        replicas.fold(0, u32::saturating_add)
+    }
+
+    /// Calls between services for one request of a client, on average. Each is a hop more than a pair has.
+    #[must_use]
+    pub fn calls_per_request(&self) -> f64 {
+        self.all()
+            .map(|(name, work)| {
+                self.requests_per_request(name) * work.calls().map(|c| c.share).sum::<f64>()
+            })
+            .sum()
+    }
+
+    /// How often a service is asked for one request of a client, on average.
+    #[must_use]
+    pub fn requests_per_request(&self, name: &str) -> f64 {
+        self.requests_within(name, self.others.len() + 1)
+    }
+
+    /// The same, by callers that stand on the other node alone.
+    #[must_use]
+    pub fn requests_across(&self, name: &str) -> f64 {
+        let node = |name: &str| self.other(name).map_or(GraphNode::Server, |s| s.node);
+        let across = self.all().filter(|(caller, _)| node(caller) != node(name));
+        across
+            .map(|(caller, work)| {
+                let calls = work.calls().filter(|call| call.service == name);
+                calls.map(|call| call.share).sum::<f64>() * self.requests_per_request(caller)
+            })
+            .sum()
+    }
+
+    /// Graphs have no cycles; whatever is given here, no path is longer than there are services.
+    fn requests_within(&self, name: &str, depth: usize) -> f64 {
+        if name == self.entry {
+            return 1.0;
+        }
+        if depth == 0 {
+            return 0.0;
+        }
+        self.all()
+            .map(|(caller, work)| {
+                let calls = work.calls().filter(|call| call.service == name);
+                let share: f64 = calls.map(|call| call.share).sum();
+                match share > 0.0 {
+                    true => share * self.requests_within(caller, depth - 1),
+                    false => 0.0,
+                }
+            })
+            .sum()
+    }
+
+    /// Calls that lie one behind the other in time for one request, on average: of calls that are made at
+    /// once, those of the longest chain. What a hop adds to the latency, this many hops add, if calls that
+    /// are made at once do not wait for each other.
+    #[must_use]
+    pub fn calls_in_sequence(&self) -> f64 {
+        self.sequence_within(&self.work, self.others.len() + 1)
+    }
+
+    fn sequence_within(&self, work: &Work, depth: usize) -> f64 {
+        let of_call = |call: &Call| {
+            let callee = self.other(&call.service).filter(|_| depth > 0);
+            let below = callee.map_or(0.0, |s| self.sequence_within(&s.work, depth - 1));
+            call.share * (1.0 + below)
+        };
+        let of_step = |step: &Step| match step {
+            Step::Calls(calls) => calls.iter().map(of_call).fold(0.0, f64::max),
+            Step::SleepNs(_) => 0.0,
+        };
+        work.steps.iter().map(of_step).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn call(service: &str, share: f64) -> Call {
+        Call {
+            service: service.into(),
+            share,
+        }
+    }
+
+    fn work(steps: Vec<Vec<Call>>) -> Work {
+        Work {
+            steps: steps.into_iter().map(Step::Calls).collect(),
+            ..Work::default()
+        }
+    }
+
+    fn service(name: &str, work: Work) -> GraphService {
+        GraphService {
+            name: name.into(),
+            replicas: 1,
+            response_bytes: 1,
+            node: GraphNode::Client,
+            work,
+        }
+    }
+
+    #[test]
+    fn calls_are_counted_by_their_shares() {
+        let graph = Graph {
+            name: "bookinfo".into(),
+            entry: "page".into(),
+            work: work(vec![vec![call("details", 1.0)], vec![call("reviews", 1.0)]]),
+            others: vec![
+                service("details", Work::default()),
+                service("reviews", work(vec![vec![call("ratings", 0.5)]])),
+                service("ratings", Work::default()),
+            ],
+        };
+        assert!((graph.calls_per_request() - 2.5).abs() < 1e-12);
+        assert!((graph.requests_per_request("ratings") - 0.5).abs() < 1e-12);
+        // All but the entry stand beside the clients here.
+        assert!((graph.requests_across("reviews") - 1.0).abs() < 1e-12);
+        assert!(graph.requests_across("ratings").abs() < 1e-12);
+        assert!((graph.calls_in_sequence() - 2.5).abs() < 1e-12);
+    }
+
+    #[test]
+    fn of_calls_at_once_the_longest_counts() {
+        let graph = Graph {
+            name: "fan".into(),
+            entry: "front".into(),
+            work: work(vec![vec![call("a", 1.0), call("b", 1.0)]]),
+            others: vec![
+                service("a", work(vec![vec![call("b", 1.0)]])),
+                service("b", Work::default()),
+            ],
+        };
+        assert!((graph.calls_per_request() - 3.0).abs() < 1e-12);
+        assert!((graph.requests_per_request("b") - 2.0).abs() < 1e-12);
+        assert!((graph.calls_in_sequence() - 2.0).abs() < 1e-12);
+    }
+
+    #[test]
+    fn a_cycle_that_should_not_be_ends() {
+        let graph = Graph {
+            name: "loop".into(),
+            entry: "a".into(),
+            work: work(vec![vec![call("b", 1.0)]]),
+            others: vec![service("b", work(vec![vec![call("b", 1.0)]]))],
+        };
+        assert!(graph.calls_per_request().is_finite());
+        assert!(graph.calls_in_sequence().is_finite());
+    }
+}

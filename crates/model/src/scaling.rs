@@ -1,0 +1,82 @@
+//! Scaling laws: how a cost grows with what there is more of.
+
+use serde::{Deserialize, Serialize};
+
+use crate::analysis::Estimate;
+use crate::experiment::VariantId;
+
+/// What there is more of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Over {
+    /// Pods of one service, each with its part of the mesh.
+    Pods,
+    /// Services in a chain, each of which calls the next.
+    Hops,
+}
+
+/// What grows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Grows {
+    /// Anonymous memory of all proxies on the path, bytes.
+    ProxyMemory,
+    /// Mean response latency that is added to no mesh, ns.
+    AddedMeanLatency,
+    /// CPU of applications and proxies that is added to no mesh, ns for each request of a client.
+    AddedCpu,
+}
+
+/// Laws of one kind, from one run for each number.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Scaling {
+    /// [`crate::FORMAT_VERSION`].
+    pub format_version: u32,
+    /// What there is more of.
+    pub over: Over,
+    /// Confidence of all intervals.
+    pub confidence: f64,
+    /// Ids of the runs, in the order of their numbers; the one that was left out of the fit last.
+    pub runs: Vec<String>,
+    /// For each variant that was measured with a mesh, each thing that grows.
+    pub laws: Vec<Law>,
+}
+
+/// A straight line through what was measured.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Law {
+    /// Whose.
+    pub variant: VariantId,
+    /// What grows.
+    pub grows: Grows,
+    /// What was measured: at how many, and how much.
+    pub points: Vec<(u32, f64)>,
+    /// The line; `None`: no line, for the reason.
+    pub line: Option<Line>,
+    /// Why there is no line.
+    pub reason: Option<String>,
+}
+
+/// Least squares: `fixed + each x n`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Line {
+    /// What there is without any.
+    pub fixed: Estimate,
+    /// What each more adds.
+    pub each: Estimate,
+    /// What it says of a number that was asked for.
+    pub predicted: Option<Prediction>,
+}
+
+/// What a line says of another number.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Prediction {
+    /// Of how many.
+    pub at: u32,
+    /// How much one measurement there is expected to be.
+    pub value: Estimate,
+    /// What was measured there, and left out of the fit.
+    pub measured: Option<f64>,
+    /// Whether that lies in the interval.
+    pub holds: Option<bool>,
+}

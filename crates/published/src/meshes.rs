@@ -1,0 +1,325 @@
+//! Facts of the meshes: features and operations, each with the page that says so.
+
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
+
+use serde::{Deserialize, Serialize};
+
+/// A mesh that facts are kept of.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Mesh {
+    /// Stable: `istio-sidecar`, `istio-ambient`, `linkerd`, `cilium`.
+    pub id: String,
+    /// For people.
+    pub name: String,
+}
+
+/// A feature, or something that a mesh asks for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Feature {
+    /// Stable: `traffic-shifting`.
+    pub id: String,
+    /// For people.
+    pub name: String,
+    /// A fact for each mesh, in the order of [`Meshes::meshes`].
+    pub facts: Vec<Fact>,
+}
+
+/// What is known of one feature of one mesh.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Fact {
+    /// Id of the mesh.
+    pub mesh: String,
+    /// The short of it.
+    pub answer: Answer,
+    /// The rest of it; empty if the answer says all.
+    pub words: String,
+    /// The page that says so; `None` exactly if the answer is unknown.
+    pub source: Option<String>,
+    /// A second page that it takes.
+    pub also: Option<String>,
+    /// The day on which the source was read, `YYYY-MM-DD`; `None` exactly if there is no source.
+    pub read: Option<String>,
+}
+
+/// The short of a fact.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "String", into = "String")]
+pub enum Answer {
+    /// It has it.
+    Yes,
+    /// In part, or with conditions that the words name.
+    Partly,
+    /// It has it not.
+    No,
+    /// No source was found. Nothing is guessed.
+    Unknown,
+    /// Neither: `quarterly`.
+    Text(String),
+}
+
+impl Answer {
+    /// As it is stored.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        match self {
+            Self::Yes => "yes",
+            Self::Partly => "partly",
+            Self::No => "no",
+            Self::Unknown => "unknown",
+            Self::Text(text) => text,
+        }
+    }
+}
+
+impl From<String> for Answer {
+    fn from(text: String) -> Self {
+        match text.as_str() {
+            "yes" => Self::Yes,
+            "partly" => Self::Partly,
+            "no" => Self::No,
+            "unknown" => Self::Unknown,
+            _ => Self::Text(text),
+        }
+    }
+}
+
+impl From<Answer> for String {
+    fn from(answer: Answer) -> Self {
+        answer.as_str().to_owned()
+    }
+}
+
+/// All facts.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Meshes {
+    /// The day on which sources were read, unless a fact says another.
+    pub read: String,
+    /// The meshes, in the order of the tables.
+    pub meshes: Vec<Mesh>,
+    /// The features, in the order of the tables.
+    pub features: Vec<Feature>,
+}
+
+impl Meshes {
+    /// The mesh of this id.
+    #[must_use]
+    pub fn mesh(&self, id: &str) -> Option<&Mesh> {
+        self.meshes.iter().find(|m| m.id == id)
+    }
+
+    /// The feature of this id.
+    #[must_use]
+    pub fn feature(&self, id: &str) -> Option<&Feature> {
+        self.features.iter().find(|f| f.id == id)
+    }
+}
+
+impl Feature {
+    /// The fact of the mesh of this id.
+    #[must_use]
+    pub fn of(&self, mesh: &str) -> Option<&Fact> {
+        self.facts.iter().find(|f| f.mesh == mesh)
+    }
+}
+
+/// All facts of all meshes.
+#[must_use]
+pub fn meshes() -> &'static Meshes {
+    &MESHES
+}
+
+/// What is known of a feature of a mesh, both by their ids. `None`: there is no such mesh or feature.
+#[must_use]
+pub fn fact(mesh: &str, feature: &str) -> Option<&'static Fact> {
+    meshes().feature(feature)?.of(mesh)
+}
+
+const FILE: &str = include_str!("../data/meshes.yaml");
+
+static MESHES: LazyLock<Meshes> = LazyLock::new(|| {
+    parse(FILE).unwrap_or_else(|why| unreachable!("the tests read this file: {why}"))
+});
+
+/// The facts as they stand in their file.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    read: String,
+    meshes: Vec<Mesh>,
+    features: Vec<FileFeature>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct FileFeature {
+    id: String,
+    name: String,
+    facts: BTreeMap<String, FileFact>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct FileFact {
+    answer: Answer,
+    #[serde(default)]
+    words: String,
+    #[serde(default)]
+    source: Option<String>,
+    #[serde(default)]
+    also: Option<String>,
+    #[serde(default)]
+    read: Option<String>,
+}
+
+/// Reads the file; the error says what is wrong with it.
+fn parse(text: &str) -> Result<Meshes, String> {
+    let file: File = serde_saphyr::from_str(text).map_err(|e| e.to_string())?;
+    let features: Result<Vec<Feature>, String> = file
+        .features
+        .into_iter()
+        .map(|f| feature(f, &file.meshes, &file.read))
+        .collect();
+    Ok(Meshes {
+        read: file.read,
+        meshes: file.meshes,
+        features: features?,
+    })
+}
+
+fn feature(from: FileFeature, meshes: &[Mesh], read: &str) -> Result<Feature, String> {
+    let FileFeature {
+        id,
+        name,
+        mut facts,
+    } = from;
+    let mut ordered = Vec::new();
+    for mesh in meshes {
+        let fact = facts.remove(&mesh.id);
+        let fact = fact.ok_or_else(|| format!("{id} says nothing of {}", mesh.id))?;
+        let is_known = fact.answer != Answer::Unknown;
+        if is_known != fact.source.is_some() {
+            return Err(format!(
+                "{id} of {}: an answer needs a source, and only an answer",
+                mesh.id
+            ));
+        }
+        ordered.push(Fact {
+            mesh: mesh.id.clone(),
+            answer: fact.answer,
+            words: fact.words,
+            source: fact.source,
+            also: fact.also,
+            read: is_known.then(|| fact.read.unwrap_or_else(|| read.to_owned())),
+        });
+    }
+    if let Some(other) = facts.keys().next() {
+        return Err(format!("{id} is of {other}, which is no mesh of the list"));
+    }
+    Ok(Feature {
+        id,
+        name,
+        facts: ordered,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn ids_are_the_promised_ones() {
+        let meshes = meshes();
+        let ids: Vec<&str> = meshes.meshes.iter().map(|m| m.id.as_str()).collect();
+        assert_eq!(ids, ["istio-sidecar", "istio-ambient", "linkerd", "cilium"]);
+        let features: Vec<&str> = meshes.features.iter().map(|f| f.id.as_str()).collect();
+        let promised = "observability tracing retries timeouts fault-injection traffic-shifting mirroring \
+                        circuit-breaking multi-cluster virtual-machines ingress gateway-api cni-needs \
+                        kube-proxy-needs encryption identity helm-charts needs-storage managed-offers \
+                        upgrade-cadence support-window support-contracts fips governance licence stable-releases";
+        assert_eq!(features, promised.split_whitespace().collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn every_answer_has_a_source_and_a_day() {
+        for feature in &meshes().features {
+            let of: BTreeSet<&str> = feature.facts.iter().map(|f| f.mesh.as_str()).collect();
+            assert_eq!(of.len(), meshes().meshes.len(), "{}", feature.id);
+            for fact in &feature.facts {
+                let named = format!("{} of {}", feature.id, fact.mesh);
+                if fact.answer == Answer::Unknown {
+                    assert!(fact.source.is_none() && fact.read.is_none(), "{named}");
+                    assert!(fact.words.is_empty() && fact.also.is_none(), "{named}");
+                    continue;
+                }
+                let sources = fact.source.iter().chain(&fact.also);
+                assert!(
+                    sources.clone().all(|s| s.starts_with("https://")),
+                    "{named}"
+                );
+                assert!(fact.source.is_some(), "{named}");
+                let read = fact.read.as_deref().unwrap();
+                assert!(
+                    read.len() == 10 && read.starts_with("20"),
+                    "{named}: {read}"
+                );
+            }
+        }
+    }
+
+    /// A table of four meshes has to fit on a terminal.
+    #[test]
+    fn answers_are_short() {
+        for feature in &meshes().features {
+            assert!(feature.name.chars().count() <= 18, "{}", feature.name);
+            for fact in &feature.facts {
+                let answer = fact.answer.as_str();
+                assert!(answer.chars().count() <= 18, "{}: {answer}", feature.id);
+            }
+        }
+    }
+
+    #[test]
+    fn facts_are_found_by_their_ids() {
+        assert_eq!(fact("linkerd", "ingress").unwrap().answer, Answer::No);
+        assert_eq!(
+            fact("istio-ambient", "virtual-machines").unwrap().answer,
+            Answer::No
+        );
+        assert_eq!(
+            fact("linkerd", "stable-releases").unwrap().answer,
+            Answer::No
+        );
+        assert!(fact("linkerd", "speed").is_none() && fact("consul", "ingress").is_none());
+    }
+
+    #[test]
+    fn files_with_faults_are_refused() {
+        for (from, to, says) in [
+            ("        source: https", "        sauce: https", "sauce"),
+            (
+                "        answer: \"yes\"",
+                "        answer: unknown",
+                "an answer needs a source",
+            ),
+            (
+                "      linkerd:",
+                "      linkerd2:",
+                "says nothing of linkerd",
+            ),
+            (
+                "  - {id: cilium, name: Cilium}\n",
+                "",
+                "cilium, which is no mesh",
+            ),
+        ] {
+            let bad = FILE.replacen(from, to, 1);
+            assert_ne!(FILE, bad, "{from} is in the file");
+            let why = parse(&bad).unwrap_err();
+            assert!(why.contains(says), "{from} -> {to}: {why}");
+        }
+    }
+}

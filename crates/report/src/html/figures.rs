@@ -1,0 +1,135 @@
+//! Pictures on a page, with what one can choose, read and take along.
+
+use super::escaped;
+use crate::draw;
+use crate::figure::{Choice, Figure, Sheet};
+
+/// More rows than this are for a spreadsheet.
+const TABLE_ROWS_MAX: usize = 60;
+/// Up to so many drawings are chosen by a row of buttons, more by a list.
+const BUTTONS_MAX: usize = 5;
+
+pub(super) fn figure(figure: &Figure) -> String {
+    let id = figure.id;
+    let mut out = format!(
+        "<figure id=\"{id}\" aria-labelledby=\"{id}-title\">\n<h3 id=\"{id}-title\">{}</h3>\n",
+        escaped(&figure.title)
+    );
+    if figure.choices.len() > 1 {
+        out.push_str(&chooser(figure));
+    }
+    for (at, choice) in figure.choices.iter().enumerate() {
+        out.push_str(&drawing(figure, at, choice));
+    }
+    if !figure.caption.is_empty() {
+        out.push_str(&format!(
+            "<figcaption>{}</figcaption>\n",
+            escaped(&figure.caption)
+        ));
+    }
+    out + &raw(figure) + "</figure>\n"
+}
+
+fn chooser(figure: &Figure) -> String {
+    let id = figure.id;
+    let title = escaped(&figure.title);
+    let choices = || figure.choices.iter().enumerate();
+    if figure.choices.len() > BUTTONS_MAX {
+        let mut out = format!(
+            "<p class=\"chooser\"><label>Show <select data-choose=\"\" aria-label=\"What to show of: {title}\">"
+        );
+        for (at, choice) in choices() {
+            out.push_str(&format!(
+                "<option value=\"{at}\">{}</option>",
+                escaped(&choice.label)
+            ));
+        }
+        return out + "</select></label></p>\n";
+    }
+    let mut out = format!("<fieldset class=\"chooser\"><legend>What to show of: {title}</legend>");
+    for (at, choice) in choices() {
+        let checked = if at == 0 { " checked" } else { "" };
+        out.push_str(&format!(
+            "<label><input type=\"radio\" name=\"{id}-choice\" data-choose=\"{at}\"{checked}>{}</label>",
+            escaped(&choice.label)
+        ));
+    }
+    out + "</fieldset>\n"
+}
+
+/// Without a script all drawings are seen, each with its label.
+fn drawing(figure: &Figure, at: usize, choice: &Choice) -> String {
+    let other = if at > 0 { " class=\"other\"" } else { "" };
+    let label = if figure.choices.len() > 1 {
+        format!("<p class=\"label\">{}</p>\n", escaped(&choice.label))
+    } else {
+        String::new()
+    };
+    format!(
+        "<div data-choice=\"{at}\"{other}>\n{label}{}</div>\n",
+        draw::inline(&choice.chart, &choice.alt)
+    )
+}
+
+/// The raw figures: to take along, and to read if they are not too many.
+fn raw(figure: &Figure) -> String {
+    let link = csv_link(figure.id, &figure.title, &figure.data);
+    if figure.data.rows.len() > TABLE_ROWS_MAX {
+        return format!("<p class=\"raw\">{link}</p>\n");
+    }
+    format!(
+        "<details class=\"raw\"><summary>Figures</summary>\n<p>{link}</p>\n{}</details>\n",
+        sheet(&figure.title, &figure.data)
+    )
+}
+
+/// A file that the page carries within itself.
+pub(super) fn csv_link(name: &str, title: &str, data: &Sheet) -> String {
+    format!(
+        "<a class=\"csv\" download=\"{name}.csv\" href=\"data:text/csv;charset=utf-8,{}\" aria-label=\"CSV of: {}\">CSV</a>",
+        percent_encoded(&data.csv()),
+        escaped(title)
+    )
+}
+
+fn sheet(title: &str, data: &Sheet) -> String {
+    let mut out = format!(
+        "<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"Figures of: {}\"><table><thead><tr>",
+        escaped(title)
+    );
+    for head in &data.head {
+        out.push_str(&format!("<th scope=\"col\">{}</th>", escaped(head)));
+    }
+    out.push_str("</tr></thead><tbody>\n");
+    for row in &data.rows {
+        out.push_str("<tr>");
+        for cell in row {
+            out.push_str(&format!("<td>{}</td>", escaped(cell)));
+        }
+        out.push_str("</tr>\n");
+    }
+    out + "</tbody></table></div>\n"
+}
+
+/// For the address of a `data:` link, in quotes.
+fn percent_encoded(text: &str) -> String {
+    let mut out = String::new();
+    for byte in text.bytes() {
+        match byte {
+            b'a'..=b'z'
+            | b'A'..=b'Z'
+            | b'0'..=b'9'
+            | b'-'
+            | b'.'
+            | b'_'
+            | b','
+            | b'/'
+            | b'('
+            | b')' => {
+                out.push(char::from(byte));
+            }
+            _ => out.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    out
+}

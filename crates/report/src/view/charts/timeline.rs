@@ -1,0 +1,288 @@
+//! The run as it went: each trial's CPU, memory and median, and how a trial goes.
+
+use meshtax_model::analysis::{Moment, RoleMoment};
+use meshtax_model::experiment::{LoadPoint, Variant};
+use meshtax_model::trial::ComponentRole;
+
+use super::super::details::role_name;
+use super::super::{Source, load_in_words, point_of};
+use super::{figure_text, in_words, name, raw};
+use crate::figure::{
+    Axis, Chapter, Chart, Choice, Dot, Figure, Lines, Scale, Series, Sheet, Stroke,
+};
+use crate::format::{MIB, MICROSECONDS, Unit};
+
+const ROLES: [ComponentRole; 4] = [
+    ComponentRole::ClientProxy,
+    ComponentRole::ServerProxy,
+    ComponentRole::Waypoint,
+    ComponentRole::App,
+];
+
+const CORES: Unit = Unit {
+    factor: 1.0,
+    name: "cores",
+};
+
+pub(super) fn figures(source: Source<'_>) -> Vec<Figure> {
+    let over_run = "Each mark is a trial; hollow ones do not count. Levels that move together over the run are the \
+                    machine's doing, and the pairing takes them out.";
+    let figures = [
+        by_role(
+            source,
+            "cpu-over-time",
+            "CPU over the run",
+            over_run,
+            CORES,
+            |role| Some(role.cores),
+        ),
+        by_role(
+            source,
+            "memory-over-time",
+            "Memory over the run",
+            over_run,
+            MIB,
+            |role| role.anonymous_bytes.map(|bytes| bytes as f64),
+        ),
+        median(source, over_run),
+        within(source),
+    ];
+    figures.into_iter().flatten().collect()
+}
+
+/// The run's time in a unit that reads well.
+struct Clock {
+    per_unit_ns: f64,
+    name: &'static str,
+}
+
+impl Clock {
+    fn of(source: Source<'_>) -> Self {
+        let moments = source.measured().flat_map(|(_, found)| &found.timeline);
+        let last = moments.map(|moment| moment.at_ns).max().unwrap_or(0);
+        match last {
+            ns if ns > 3 * 3_600_000_000_000 => Self {
+                per_unit_ns: 3.6e12,
+                name: "hours since the run began",
+            },
+            ns if ns > 180_000_000_000 => Self {
+                per_unit_ns: 6e10,
+                name: "minutes since the run began",
+            },
+            _ => Self {
+                per_unit_ns: 1e9,
+                name: "seconds since the run began",
+            },
+        }
+    }
+}
+
+fn by_role(
+    source: Source<'_>,
+    id: &'static str,
+    title: &str,
+    caption: &str,
+    unit: Unit,
+    value: impl Fn(&RoleMoment) -> Option<f64>,
+) -> Option<Figure> {
+    let mut data = Sheet::new(&[
+        "component",
+        "load_point",
+        "variant",
+        "at_ns",
+        "counts",
+        if unit == MIB { "bytes" } else { "cores" },
+    ]);
+    let mut choices = Vec::new();
+    for role in ROLES {
+        for point in source.points() {
+            let of_moment = |moment: &Moment| {
+                let here = moment.roles.iter().find(|r| r.role == role)?;
+                value(here)
+            };
+            let what = format!("{}, {}", role_name(role), load_in_words(point));
+            let chart = over_run(source, point, unit, of_moment, |cells| {
+                let mut row = vec![role_name(role).to_owned()];
+                row.extend(cells);
+                data.row(row);
+            });
+            choices.extend(chart.map(|chart| choice(what, title, chart)));
+        }
+    }
+    (!choices.is_empty()).then(|| Figure {
+        id,
+        chapter: Chapter::Time,
+        title: title.to_owned(),
+        caption: caption.to_owned(),
+        choices,
+        data,
+    })
+}
+
+fn median(source: Source<'_>, caption: &str) -> Option<Figure> {
+    let mut data = Sheet::new(&[
+        "load_point",
+        "variant",
+        "at_ns",
+        "counts",
+        "response_p50_ns",
+    ]);
+    let title = "Median response latency over the run";
+    let mut choices = Vec::new();
+    for point in source.points().filter(|p| p.is_steady()) {
+        let chart = over_run(
+            source,
+            point,
+            MICROSECONDS,
+            |m| m.response_p50_ns,
+            |cells| data.row(cells),
+        );
+        choices.extend(chart.map(|chart| choice(load_in_words(point), title, chart)));
+    }
+    (!choices.is_empty()).then(|| Figure {
+        id: "latency-over-time",
+        chapter: Chapter::Time,
+        title: title.to_owned(),
+        caption: caption.to_owned(),
+        choices,
+        data,
+    })
+}
+
+fn choice(label: String, title: &str, lines: Lines) -> Choice {
+    let chart = Chart::Lines(lines);
+    Choice {
+        alt: format!("{title}, {label}. {}", in_words(&chart)),
+        label,
+        chart,
+    }
+}
+
+/// A mark for each trial at a load point; `None` without any.
+fn over_run(
+    source: Source<'_>,
+    point: &LoadPoint,
+    unit: Unit,
+    value: impl Fn(&Moment) -> Option<f64>,
+    mut kept: impl FnMut([String; 5]),
+) -> Option<Lines> {
+    let clock = Clock::of(source);
+    let mut all = Vec::new();
+    for (asked, found) in source.measured() {
+        let mut dots = Vec::new();
+        let here = found.timeline.iter().filter(|m| m.load_point == point.id);
+        for moment in here {
+            let Some(value) = value(moment).filter(|v| v.is_finite()) else {
+                continue;
+            };
+            kept([
+                point.id.0.clone(),
+                asked.id.0.clone(),
+                moment.at_ns.to_string(),
+                moment.valid.to_string(),
+                raw(Some(value)),
+            ]);
+            let counts = if moment.valid { "" } else { ", does not count" };
+            dots.push(Dot {
+                x: moment.at_ns as f64 / clock.per_unit_ns,
+                y: value * unit.factor,
+                tip: format!("{}{counts}", figure_text(value, unit)),
+                faint: !moment.valid,
+            });
+        }
+        if !dots.is_empty() {
+            all.push(series(source, asked, dots));
+        }
+    }
+    (!all.is_empty()).then(|| Lines {
+        x: Axis {
+            name: clock.name.to_owned(),
+            scale: Scale::Linear,
+        },
+        y: Axis {
+            name: unit.name.to_owned(),
+            scale: Scale::Linear,
+        },
+        series: all,
+        rules: Vec::new(),
+    })
+}
+
+fn series(source: Source<'_>, asked: &Variant, dots: Vec<Dot>) -> Series {
+    let place = source.place(&asked.id);
+    Series {
+        variant: Some(place),
+        look: place,
+        label: name(asked),
+        dots,
+        stroke: Stroke::Marks,
+    }
+}
+
+/// How a trial goes, mean over all that count: a step by which a process is still warming up shows here.
+fn within(source: Source<'_>) -> Option<Figure> {
+    let mut data = Sheet::new(&["load_point", "variant", "component", "end_ns", "cores"]);
+    let mut choices = Vec::new();
+    for point in source.points() {
+        for (asked, found) in source.measured() {
+            let Some(found) = point_of(found, &point.id) else {
+                continue;
+            };
+            let mut all = Vec::new();
+            for (look, role) in ROLES.into_iter().enumerate() {
+                let Some(series) = found.series.iter().find(|s| s.role == role) else {
+                    continue;
+                };
+                let steps = || found.series_ends_ns.iter().zip(&series.cores);
+                for (end_ns, cores) in steps() {
+                    data.row([
+                        point.id.0.clone(),
+                        asked.id.0.clone(),
+                        role_name(role).to_owned(),
+                        end_ns.to_string(),
+                        raw(Some(*cores)),
+                    ]);
+                }
+                let dot = |(end_ns, cores): (&u64, &f64)| Dot {
+                    x: *end_ns as f64 / 1e6,
+                    y: *cores,
+                    tip: figure_text(*cores, CORES),
+                    faint: false,
+                };
+                all.push(Series {
+                    variant: None,
+                    look: look + 2,
+                    label: role_name(role).to_owned(),
+                    dots: steps().map(dot).filter(|dot| dot.y.is_finite()).collect(),
+                    stroke: Stroke::Marked,
+                });
+            }
+            if all.iter().any(|series| series.dots.len() > 1) {
+                let lines = Lines {
+                    x: Axis {
+                        name: "ms since the window began".to_owned(),
+                        scale: Scale::Linear,
+                    },
+                    y: Axis {
+                        name: CORES.name.to_owned(),
+                        scale: Scale::Linear,
+                    },
+                    series: all,
+                    rules: Vec::new(),
+                };
+                let label = format!("{}, {}", asked.id, load_in_words(point));
+                choices.push(choice(label, "CPU within a trial", lines));
+            }
+        }
+    }
+    (!choices.is_empty()).then(|| Figure {
+        id: "within-a-trial",
+        chapter: Chapter::Time,
+        title: "CPU within a trial".to_owned(),
+        caption: "Mean over the valid trials, by component. A slope means that the window begins before its processes \
+                  are warm."
+            .to_owned(),
+        choices,
+        data,
+    })
+}

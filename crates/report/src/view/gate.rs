@@ -1,0 +1,156 @@
+//! A gate's verdict, and each of its checks.
+
+use meshtax_model::comparison::{GateCheck, GateReport, GateVerdict};
+
+use super::changes::{self, in_words, percent, place};
+use super::{Align, Cell, Column, Keep, Table, Tone, View};
+use crate::format::{self, trimmed};
+
+impl View {
+    /// What a gate says: its verdict in the title, so that one line is enough.
+    pub(crate) fn of_gate(gate: &GateReport) -> Self {
+        let mut tables = vec![
+            changes::differing(&gate.differing, gate.interleaved),
+            checks(gate),
+        ];
+        tables.retain(|table| !table.rows.is_empty());
+        let mut notes = advice(gate);
+        notes.extend(gate.notes.iter().cloned());
+        notes.extend(changes::between(gate.checks.iter().map(|c| &c.change)));
+        let facts = match gate.base.first() {
+            Some(run) if gate.interleaved => vec![("Run", changes::run(run))],
+            _ => changes::facts(&gate.base, &gate.new),
+        };
+        Self {
+            title: line(gate),
+            lead: lead(gate).to_owned(),
+            tables,
+            notes,
+            facts,
+            ..Self::default()
+        }
+    }
+}
+
+fn lead(gate: &GateReport) -> &'static str {
+    if gate.interleaved {
+        "Both sides were measured in the same blocks of one run; the change is their own paired difference"
+    } else {
+        "Each variant is held against the baselines of its own run; the change is from BASE to NEW"
+    }
+}
+
+/// The verdict in one line: what it comes to, how many checks, and the one that matters most.
+pub(crate) fn line(gate: &GateReport) -> String {
+    let all = gate.checks.len();
+    let worst = gate.checks.iter().find(|c| c.verdict == gate.verdict);
+    let count = gate.count(gate.verdict);
+    let more = match count.saturating_sub(1) {
+        0 => String::new(),
+        more => format!(" (and {more} more of {all})"),
+    };
+    match (gate.verdict, worst) {
+        (GateVerdict::Pass, _) => {
+            let checks = format::plural(all, "check keeps", "checks keep");
+            format!("gate passed: {all} {checks} to the limits")
+        }
+        (GateVerdict::Fail, Some(worst)) => format!("gate FAILED: {}{more}", sentence(worst)),
+        (GateVerdict::CannotTell, Some(worst)) => {
+            format!("gate cannot tell: {}{more}", sentence(worst))
+        }
+        (_, None) => "gate cannot tell: nothing was checked".to_owned(),
+    }
+}
+
+/// One check in a sentence.
+pub(crate) fn sentence(check: &GateCheck) -> String {
+    let limit = limit(check);
+    let found = in_words(&check.change);
+    if check.change.relative.is_none() {
+        return format!("{}: {}", place(&check.change), check.reason);
+    }
+    match check.verdict {
+        GateVerdict::Pass => format!("{found}, within {limit}"),
+        GateVerdict::Fail => format!("{found}, beyond {limit}"),
+        GateVerdict::CannotTell => format!("{found}, limit {limit}: {}", check.reason),
+    }
+}
+
+/// `+5 %`; an absolute one with what was typed.
+pub(crate) fn limit(check: &GateCheck) -> String {
+    match check.allowed {
+        None => check.limit.clone(),
+        Some(share) => {
+            let percent = format::signed(share * 100.0, 2);
+            let percent = match percent.split_once('.') {
+                Some(_) => percent.trim_end_matches('0').trim_end_matches('.'),
+                None => &percent,
+            };
+            if check.limit.contains('%') {
+                format!("{percent} %")
+            } else {
+                format!("{percent} % ({})", check.limit)
+            }
+        }
+    }
+}
+
+fn checks(gate: &GateReport) -> Table {
+    let confidence = trimmed(gate.confidence * 100.0);
+    Table {
+        title: "Checks".to_owned(),
+        detail: format!("[{confidence} % interval]"),
+        columns: vec![
+            Column::new("", Align::Left, Keep::Always),
+            Column::new("variant", Align::Left, Keep::Always),
+            Column::new("", Align::Left, Keep::Always),
+            Column::new("at", Align::Left, Keep::Until(1)),
+            Column::new("change %", Align::Left, Keep::Always),
+            Column::new("limit", Align::Left, Keep::Always),
+        ],
+        rows: gate.checks.iter().map(row).collect(),
+        footnotes: Vec::new(),
+    }
+}
+
+fn row(check: &GateCheck) -> Vec<Cell> {
+    let verdict = match check.verdict {
+        GateVerdict::Pass => Cell::text("passed").toned(Tone::Good),
+        GateVerdict::Fail => Cell::text("FAILED").toned(Tone::Bad),
+        GateVerdict::CannotTell => Cell::text("cannot tell").toned(Tone::Strong),
+    };
+    let change = &check.change;
+    vec![
+        verdict,
+        Cell::text(change.variant.clone()),
+        Cell::text(change.metric.name()),
+        Cell::text(change.load_point.0.clone()),
+        percent(change.relative),
+        Cell::text(limit(check)),
+    ]
+}
+
+/// Why it cannot be told, and what would help.
+fn advice(gate: &GateReport) -> Vec<String> {
+    let open = || {
+        let checks = gate.checks.iter();
+        checks.filter(|check| check.verdict == GateVerdict::CannotTell)
+    };
+    let mut said: Vec<String> = Vec::new();
+    for check in open() {
+        let mut text = format!("{}: {}", place(&check.change), check.reason);
+        if let Some(factor) = check.longer_to_tell.filter(|factor| factor.is_finite()) {
+            let times = format::grouped(factor.max(1.0), usize::from(factor < 10.0));
+            text.push_str(&format!("; about {times} times as long a run would tell"));
+        }
+        said.push(text + ".");
+    }
+    if open().next().is_some() && !gate.interleaved {
+        said.push(
+            "To tell more: longer runs, several of each side (--base DIR, --new DIR), or one interleaved run \
+             (gate --a SPEC --b SPEC), in which nothing lies between the two."
+                .to_owned(),
+        );
+    }
+    said
+}

@@ -1,0 +1,164 @@
+//! What scaling laws say.
+
+use meshtax_model::analysis::{Estimate, Interval};
+use meshtax_model::scaling::{Grows, Law, Line, Over, Scaling};
+
+use super::{Align, Cell, Column, Keep, Part, Table, Tone};
+use crate::format::{self, grouped};
+
+/// All of it, one below the other.
+pub(crate) fn parts(scaling: &Scaling) -> Vec<Part> {
+    let mut parts = vec![Part::Title(format!(
+        "meshtax scale: how costs grow with {}",
+        plural(scaling.over)
+    ))];
+    for law in &scaling.laws {
+        parts.push(Part::Gap);
+        parts.push(Part::Text(in_words(scaling, law), Tone::Strong));
+        parts.push(Part::Table(table(scaling.over, law)));
+    }
+    parts.push(Part::Gap);
+    let notes = notes(scaling).into_iter();
+    parts.extend(notes.map(Part::Item));
+    parts.push(Part::Gap);
+    parts.push(Part::Text(
+        format!("Runs: {}", scaling.runs.join(", ")),
+        Tone::Muted,
+    ));
+    parts
+}
+
+fn plural(over: Over) -> &'static str {
+    match over {
+        Over::Pods => "pods",
+        Over::Hops => "hops",
+    }
+}
+
+fn singular(over: Over) -> &'static str {
+    match over {
+        Over::Pods => "pod",
+        Over::Hops => "hop",
+    }
+}
+
+/// Name, unit, and what one of the unit is in base units.
+fn what(grows: Grows) -> (&'static str, &'static str, f64) {
+    match grows {
+        Grows::ProxyMemory => ("memory of all proxies", "MiB", 1_048_576.0),
+        Grows::AddedMeanLatency => ("added mean latency", "ms", 1e6),
+        Grows::AddedCpu => ("added CPU for a request", "ms", 1e6),
+    }
+}
+
+/// `envoy-sidecar-mtls, memory of all proxies: 16 MiB and 14.6 MiB a pod`.
+fn in_words(scaling: &Scaling, law: &Law) -> String {
+    let (name, unit, scale) = what(law.grows);
+    let Some(line) = &law.line else {
+        let reason = law.reason.as_deref().unwrap_or("no line");
+        return format!("{}, {name}: {reason}", law.variant);
+    };
+    let one = singular(scaling.over);
+    let mut text = format!(
+        "{}, {name}: {} {unit} a {one}, and {} {unit} besides",
+        law.variant,
+        shown(line.each, scale),
+        shown(line.fixed, scale),
+    );
+    if let Some(said) = predicted(line, unit, scale) {
+        text.push_str(&format!("; {said}"));
+    }
+    text
+}
+
+fn predicted(line: &Line, unit: &str, scale: f64) -> Option<String> {
+    let predicted = line.predicted.as_ref()?;
+    let mut text = format!(
+        "at {}: {} {unit} predicted",
+        predicted.at,
+        shown(predicted.value, scale)
+    );
+    if let Some(measured) = predicted.measured {
+        let decimals = format::decimals_by_size(measured / scale);
+        text.push_str(&format!(
+            ", {} measured, {}",
+            grouped(measured / scale, decimals),
+            match predicted.holds {
+                Some(true) => "within the interval",
+                Some(false) => "outside of the interval",
+                None => "and no interval to hold it against",
+            }
+        ));
+    }
+    Some(text)
+}
+
+/// With its interval, and as many digits as that carries.
+fn shown(estimate: Estimate, scale: f64) -> String {
+    let value = estimate.value / scale;
+    let interval = estimate.interval.map(|interval| Interval {
+        low: interval.low / scale,
+        high: interval.high / scale,
+    });
+    let decimals = format::decimals_by_interval(value, interval);
+    let text = grouped(value, decimals);
+    match interval {
+        Some(interval) => format!("{text} {}", format::interval_text(interval, decimals)),
+        None => text,
+    }
+}
+
+fn table(over: Over, law: &Law) -> Table {
+    let (name, unit, scale) = what(law.grows);
+    let columns = vec![
+        Column::new(plural(over), Align::Right, Keep::Always),
+        Column::new(format!("measured {unit}"), Align::Right, Keep::Always),
+        Column::new("off the line", Align::Right, Keep::Always),
+    ];
+    let row = |(at, value): &(u32, f64)| {
+        let on_the_line = |line: &Line| line.fixed.value + line.each.value * f64::from(*at);
+        let off = law
+            .line
+            .as_ref()
+            .map(|line| (value - on_the_line(line)) / value * 100.0);
+        vec![
+            Cell::text(grouped(f64::from(*at), 0)),
+            Cell::text(grouped(
+                value / scale,
+                format::decimals_by_size(value / scale),
+            )),
+            match off.filter(|off| off.is_finite()) {
+                Some(off) => Cell::text(format!("{} %", format::signed(off, 1))),
+                None => Cell::missing(),
+            },
+        ]
+    };
+    Table {
+        title: name.to_owned(),
+        detail: "one run each".to_owned(),
+        columns,
+        rows: law.points.iter().map(row).collect(),
+        footnotes: Vec::new(),
+    }
+}
+
+fn notes(scaling: &Scaling) -> Vec<String> {
+    let confidence = format::trimmed(scaling.confidence * 100.0);
+    let mut notes = vec![format!(
+        "A straight line by least squares, a run is one point; [{confidence} % interval] by what the runs are off the \
+         line. A prediction's interval is of one more run, on this machine."
+    )];
+    match scaling.over {
+        Over::Pods => notes.push(
+            "Memory is what the proxies hold themselves (anonymous pages, settled). A node has one copy of each \
+             program besides. Each proxy here knows one service: in a cluster it holds what it knows of all others, too."
+                .to_owned(),
+        ),
+        Over::Hops => notes.push(
+            "All services share the cores that the generator leaves: with more hops they are busier, and requests wait. \
+             A line that bends upward shows it."
+                .to_owned(),
+        ),
+    }
+    notes
+}

@@ -1,0 +1,206 @@
+//! From services as they are written to a graph: every name is known, there is no cycle, and each stands on a node.
+
+use std::collections::BTreeMap;
+
+use meshtax_model::graph::{Graph, GraphNode, GraphService};
+
+use super::{Draft, Topology};
+use crate::error::nearest;
+use crate::value::ValueError;
+
+/// Names that the lab has for other pods and identities.
+const TAKEN: [&str; 6] = [
+    "client", "server", "waypoint", "outsider", "intruder", "impostor",
+];
+
+/// What is wrong with the service of a number, which its reader gives a place.
+pub(super) struct Wrong {
+    pub(super) service: usize,
+    pub(super) error: ValueError,
+}
+
+fn wrong(service: usize, problem: String, fix: impl Into<String>) -> Wrong {
+    Wrong {
+        service,
+        error: ValueError {
+            problem,
+            fix: fix.into(),
+        },
+    }
+}
+
+/// For services that were not read from a file.
+pub(super) fn topology(name: &str, drafts: Vec<Draft>) -> Result<Topology, ValueError> {
+    place(name, drafts).map_err(|wrong| wrong.error)
+}
+
+/// The first of the services is the one that clients call.
+pub(super) fn place(name: &str, drafts: Vec<Draft>) -> Result<Topology, Wrong> {
+    names_are_fit(&drafts)?;
+    calls_are_known(&drafts)?;
+    no_cycle(&drafts)?;
+    let nodes = nodes(&drafts);
+    let mut drafts = drafts.into_iter().zip(nodes);
+    let Some((entry, _)) = drafts.next() else {
+        let fix = "list one at least, as in `services: [{name: front}]`";
+        return Err(wrong(0, "there are no services".to_owned(), fix));
+    };
+    let others: Vec<GraphService> = drafts
+        .map(|(draft, node)| GraphService {
+            name: draft.name,
+            replicas: draft.replicas,
+            response_bytes: draft.response_bytes.unwrap_or(1024),
+            node,
+            work: draft.work,
+        })
+        .collect();
+    Ok(Topology {
+        name: name.to_owned(),
+        replicas: entry.replicas,
+        response_bytes: entry.response_bytes,
+        graph: Some(Graph {
+            name: name.to_owned(),
+            entry: entry.name,
+            work: entry.work,
+            others,
+        }),
+        left_out: Vec::new(),
+    })
+}
+
+fn names_are_fit(drafts: &[Draft]) -> Result<(), Wrong> {
+    let mut pods: BTreeMap<String, usize> = BTreeMap::new();
+    for (number, draft) in drafts.iter().enumerate() {
+        let name = &draft.name;
+        let is_label = name.len() <= 40
+            && name.starts_with(|c: char| c.is_ascii_lowercase())
+            && name
+                .chars()
+                .all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-')
+            && !name.ends_with('-');
+        if !is_label {
+            let fix = "use up to 40 of a-z 0-9 -, a letter first, as in DNS: front, cart-2";
+            let shown = crate::value::shown(name);
+            return Err(wrong(
+                number,
+                format!("`{shown}` cannot be a service's name"),
+                fix,
+            ));
+        }
+        if TAKEN.contains(&name.as_str()) {
+            let fix = format!("these are taken: {}", TAKEN.join(", "));
+            return Err(wrong(number, format!("the name `{name}` is taken"), fix));
+        }
+        for pod in 1..=draft.replicas {
+            let pod = match pod {
+                1 => name.clone(),
+                _ => format!("{name}-{pod}"),
+            };
+            if pods.insert(pod.clone(), number).is_some() {
+                let problem = format!("two pods would be called `{pod}`");
+                return Err(wrong(number, problem, "give each service another name"));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn position(drafts: &[Draft], name: &str) -> Option<usize> {
+    drafts.iter().position(|draft| draft.name == name)
+}
+
+fn calls_are_known(drafts: &[Draft]) -> Result<(), Wrong> {
+    for (number, draft) in drafts.iter().enumerate() {
+        for call in draft.work.calls() {
+            if position(drafts, &call.service).is_some() {
+                continue;
+            }
+            let names = || drafts.iter().map(|d| d.name.as_str());
+            let known = format!("there are: {}", names().collect::<Vec<_>>().join(", "));
+            let shown = crate::value::shown(&call.service);
+            return Err(wrong(
+                number,
+                format!(
+                    "`{}` calls `{shown}`, and no service is called so",
+                    draft.name
+                ),
+                match nearest(&call.service, names()) {
+                    Some(meant) => format!("did you mean `{meant}`? {known}"),
+                    None => known,
+                },
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Without one, requests end.
+fn no_cycle(drafts: &[Draft]) -> Result<(), Wrong> {
+    #[derive(Clone, Copy, PartialEq)]
+    enum Seen {
+        No,
+        Above,
+        Done,
+    }
+    fn visit(drafts: &[Draft], seen: &mut [Seen], number: usize) -> Result<(), Wrong> {
+        seen[number] = Seen::Above;
+        for call in drafts[number].work.calls() {
+            let Some(callee) = position(drafts, &call.service) else {
+                continue;
+            };
+            match seen[callee] {
+                Seen::Done => {}
+                Seen::No => visit(drafts, seen, callee)?,
+                Seen::Above => {
+                    let (caller, callee) = (&drafts[number].name, &drafts[callee].name);
+                    return Err(wrong(
+                        number,
+                        format!("`{caller}` calls `{callee}`, from where it is called itself"),
+                        "leave out one of the calls: a request would never end",
+                    ));
+                }
+            }
+        }
+        seen[number] = Seen::Done;
+        Ok(())
+    }
+    let mut seen = vec![Seen::No; drafts.len()];
+    for number in 0..drafts.len() {
+        if seen[number] == Seen::No {
+            visit(drafts, &mut seen, number)?;
+        }
+    }
+    Ok(())
+}
+
+/// Where it is said, or else on the other node than the first that calls it, so that calls cross the link
+/// between the nodes as the clients' do.
+fn nodes(drafts: &[Draft]) -> Vec<GraphNode> {
+    let mut nodes: Vec<Option<GraphNode>> = drafts.iter().map(|d| d.node).collect();
+    if let Some(entry) = nodes.first_mut() {
+        *entry = Some(GraphNode::Server);
+    }
+    let mut next = vec![0];
+    let mut visited = vec![false; drafts.len()];
+    while let Some(number) = next.first().copied() {
+        next.remove(0);
+        let Some(draft) = drafts.get(number) else {
+            continue;
+        };
+        if std::mem::replace(&mut visited[number], true) {
+            continue;
+        }
+        let here = nodes[number].unwrap_or(GraphNode::Server);
+        for callee in draft
+            .work
+            .calls()
+            .filter_map(|c| position(drafts, &c.service))
+        {
+            nodes[callee].get_or_insert(here.other());
+            next.push(callee);
+        }
+    }
+    // Whom nobody calls stands where there is more room: beside the clients.
+    let node = |node: Option<GraphNode>| node.unwrap_or(GraphNode::Client);
+    nodes.into_iter().map(node).collect()
+}

@@ -1,0 +1,252 @@
+//! Scaling laws: a straight line through runs that differ in one number, and what it says of another number.
+//!
+//! Ordinary least squares over the runs, with Student's t at two degrees of freedom less than there are runs (Draper
+//! and Smith 1998, chapters 1 and 3). A run is one point: what its own trials scatter by is not used, so that the
+//! intervals hold whatever runs differ by, and a curve that is no line shows as width.
+
+use meshtax_model::FORMAT_VERSION;
+use meshtax_model::analysis::{Analysis, Estimate, Metric, VariantAnalysis};
+use meshtax_model::experiment::{Role, VariantId};
+use meshtax_model::scaling::{Grows, Law, Line, Over, Prediction, Scaling};
+use meshtax_model::trial::ComponentRole;
+
+use crate::interval::{CONFIDENCE, Student, mean};
+
+/// With fewer there is no line with an interval.
+pub const RUNS_MIN: usize = 3;
+
+/// A run, with the number in which it differs from the others.
+#[derive(Clone, Copy, Debug)]
+pub struct Scaled<'a> {
+    /// Pods, or hops.
+    pub at: u32,
+    /// What it says.
+    pub analysis: &'a Analysis,
+}
+
+/// The laws of these runs. `ask` is a number to predict; `check` a run of that number, which is left out of the fit.
+#[must_use]
+pub fn scaling(
+    over: Over,
+    runs: &[Scaled<'_>],
+    ask: Option<u32>,
+    check: Option<&Analysis>,
+) -> Scaling {
+    let told: &[Grows] = match over {
+        Over::Pods => &[Grows::ProxyMemory],
+        Over::Hops => &[Grows::AddedMeanLatency, Grows::AddedCpu, Grows::ProxyMemory],
+    };
+    let mut laws = Vec::new();
+    for variant in variants(runs) {
+        for grows in told {
+            laws.push(law(&variant, *grows, runs, ask, check));
+        }
+    }
+    let all = runs.iter().map(|run| run.analysis).chain(check);
+    Scaling {
+        format_version: FORMAT_VERSION,
+        over,
+        confidence: CONFIDENCE,
+        runs: all.map(|analysis| analysis.run.id.clone()).collect(),
+        laws,
+    }
+}
+
+/// The candidates of the first run.
+fn variants(runs: &[Scaled<'_>]) -> Vec<VariantId> {
+    let first = runs.first().map(|run| &run.analysis.experiment.variants);
+    let candidates = first
+        .into_iter()
+        .flatten()
+        .filter(|v| v.role == Role::Candidate);
+    candidates.map(|variant| variant.id.clone()).collect()
+}
+
+fn law(
+    variant: &VariantId,
+    grows: Grows,
+    runs: &[Scaled<'_>],
+    ask: Option<u32>,
+    check: Option<&Analysis>,
+) -> Law {
+    let value = |analysis| measured(analysis, variant, grows);
+    let points: Vec<(u32, f64)> = runs
+        .iter()
+        .filter_map(|run| Some((run.at, value(run.analysis)?)))
+        .collect();
+    let line = line(&points, ask, check.and_then(value));
+    let reason = match (&line, points.len()) {
+        (Some(_), _) => None,
+        (None, count) if count < RUNS_MIN => Some(format!(
+            "{count} of {} runs have a figure, and a line takes {RUNS_MIN}",
+            runs.len()
+        )),
+        (None, _) => Some("all runs are of one number".to_owned()),
+    };
+    Law {
+        variant: variant.clone(),
+        grows,
+        points,
+        line,
+        reason,
+    }
+}
+
+fn measured(analysis: &Analysis, variant: &VariantId, grows: Grows) -> Option<f64> {
+    match grows {
+        Grows::ProxyMemory => {
+            let mut found = analysis.variants.iter();
+            proxies(found.find(|found| found.variant == *variant)?)
+        }
+        Grows::AddedMeanLatency => added(analysis, variant, Metric::ResponseMean),
+        Grows::AddedCpu => added(analysis, variant, Metric::CpuPerRequest),
+    }
+}
+
+/// Once settled; `None` if that of a role is not known.
+fn proxies(found: &VariantAnalysis) -> Option<f64> {
+    let is_proxy = |role: ComponentRole| {
+        matches!(
+            role,
+            ComponentRole::ClientProxy | ComponentRole::ServerProxy | ComponentRole::Waypoint
+        )
+    };
+    let held = found.memory.iter().filter(|memory| is_proxy(memory.role));
+    let bytes: Vec<f64> = held.map(|memory| memory.settled_bytes as f64).collect();
+    (!bytes.is_empty()).then(|| bytes.iter().sum())
+}
+
+/// At the first open loop.
+fn added(analysis: &Analysis, variant: &VariantId, metric: Metric) -> Option<f64> {
+    let point = analysis
+        .experiment
+        .load_points
+        .iter()
+        .find(|p| p.is_steady())?;
+    let mut effects = analysis.effects.iter();
+    let effect = effects
+        .find(|e| e.variant == *variant && e.metric == metric && e.load_point == point.id)?;
+    Some(effect.difference.as_ref()?.value)
+}
+
+/// Least squares; `None` with too few points, or with all at one number.
+fn line(points: &[(u32, f64)], ask: Option<u32>, check: Option<f64>) -> Option<Line> {
+    if points.len() < RUNS_MIN {
+        return None;
+    }
+    let count = points.len() as f64;
+    let xs: Vec<f64> = points.iter().map(|(at, _)| f64::from(*at)).collect();
+    let ys: Vec<f64> = points.iter().map(|(_, value)| *value).collect();
+    let (x_mean, y_mean) = (mean(&xs)?, mean(&ys)?);
+    let squares: f64 = xs.iter().map(|x| (x - x_mean).powi(2)).sum();
+    if squares <= 0.0 {
+        return None;
+    }
+    let products: f64 = xs
+        .iter()
+        .zip(&ys)
+        .map(|(x, y)| (x - x_mean) * (y - y_mean))
+        .sum();
+    let slope = products / squares;
+    let fixed = y_mean - slope * x_mean;
+    let left = xs
+        .iter()
+        .zip(&ys)
+        .map(|(x, y)| (y - fixed - slope * x).powi(2));
+    let variance = left.sum::<f64>() / (count - 2.0);
+    let estimate = |value: f64, share: f64| {
+        let student = Student {
+            standard_error: (variance * share).sqrt(),
+            degrees_of_freedom: count - 2.0,
+        };
+        Estimate {
+            value,
+            interval: student.interval(value, CONFIDENCE),
+        }
+    };
+    let away = |x: f64| 1.0 / count + (x - x_mean).powi(2) / squares;
+    let predicted = ask.map(|at| {
+        let x = f64::from(at);
+        let value = estimate(fixed + slope * x, 1.0 + away(x));
+        let within = |measured: f64| {
+            let interval = value.interval?;
+            Some((interval.low..=interval.high).contains(&measured))
+        };
+        Prediction {
+            at,
+            value,
+            measured: check,
+            holds: check.and_then(within),
+        }
+    });
+    Some(Line {
+        fixed: estimate(fixed, away(0.0)),
+        each: estimate(slope, 1.0 / squares),
+        predicted,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use rand_pcg::Pcg64;
+    use rand_pcg::rand_core::SeedableRng as _;
+
+    use super::*;
+
+    #[test]
+    fn a_line_is_found_again() {
+        let points = [(1, 12.0), (10, 30.0), (50, 110.0), (90, 190.0)];
+        let line = line(&points, Some(150), Some(311.0)).unwrap();
+        assert!((line.fixed.value - 10.0).abs() < 1e-9 && (line.each.value - 2.0).abs() < 1e-9);
+        let predicted = line.predicted.unwrap();
+        assert!((predicted.value.value - 310.0).abs() < 1e-9);
+        assert_eq!(predicted.holds, Some(false), "an exact line leaves no room");
+    }
+
+    #[test]
+    fn a_curve_is_no_narrow_line() {
+        let points = [(1, 1.0), (10, 100.0), (50, 2500.0), (90, 8100.0)];
+        let line = line(&points, Some(150), None).unwrap();
+        let predicted = line.predicted.unwrap().value;
+        let interval = predicted.interval.unwrap();
+        assert!(
+            interval.high - interval.low > predicted.value,
+            "{interval:?}"
+        );
+    }
+
+    #[test]
+    fn too_few_and_equal_ones_make_no_line() {
+        assert!(line(&[(1, 1.0), (2, 2.0)], None, None).is_none());
+        assert!(line(&[(5, 1.0), (5, 2.0), (5, 3.0)], None, None).is_none());
+    }
+
+    /// Of points that scatter normally around a line, the next one lies in the interval as often as is claimed.
+    #[test]
+    fn predictions_cover_what_they_claim() {
+        let mut random = Pcg64::seed_from_u64(11);
+        let mut normal = || {
+            // The sum of twelve even draws, less their mean (Irwin and Hall).
+            let draw = |_| (random.next_u64() >> 11) as f64 / (1_u64 << 53) as f64;
+            (0..12).map(draw).sum::<f64>() - 6.0
+        };
+        let mut held = 0;
+        for _ in 0..4_000 {
+            let mut at = |n: u32| 20.0 + 15.0 * f64::from(n) + 3.0 * normal();
+            let points = [1, 10, 50, 90].map(|n| (n, at(n)));
+            let next = at(150);
+            let line = line(&points, Some(150), Some(next)).unwrap();
+            held += u32::from(line.predicted.unwrap().holds == Some(true));
+        }
+        let share = f64::from(held) / 4_000.0;
+        assert!((0.935..0.965).contains(&share), "{share}");
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_panics(points in proptest::collection::vec((0_u32..1000, any::<f64>()), 0..8), ask in proptest::option::of(any::<u32>())) {
+            let _ = line(&points, ask, points.first().map(|p| p.1));
+        }
+    }
+}

@@ -1,0 +1,475 @@
+//! Advice: what an interval allows to be said, and no more.
+
+use std::collections::BTreeMap;
+use std::sync::OnceLock;
+
+use meshtax_model::advice::{
+    Advice, Asked, Cost, Fact, Facts, Given, Need, Objective, ObjectiveVerdict, PresetRates,
+    Priority, ProxyPlace, Ranking, Standing,
+};
+use meshtax_model::analysis::{Analysis, Estimate, Interval, Metric, Verdict};
+use meshtax_model::evidence::{Balances, Features};
+use meshtax_model::experiment::{Inject, PolicyLevel};
+use meshtax_stats::advise::{Known, advise};
+use proptest::prelude::*;
+
+use crate::common::{Cost as Injected, Run, run};
+use crate::robust::{apply, harm, small};
+
+fn told(analysis: &Analysis, asked: &Asked) -> Advice {
+    let presets = [("rates", vec![1000.0, 2000.0]), ("quick", vec![1000.0])];
+    let presets = presets.map(|(name, rates_per_s)| PresetRates {
+        name: name.to_owned(),
+        rates_per_s,
+    });
+    let known = Known {
+        facts: &Facts::default(),
+        presets: &presets,
+    };
+    advise(analysis, asked, known)
+}
+
+fn latency(metric: Metric, bound: f64, rate_per_s: f64) -> Asked {
+    Asked {
+        objectives: vec![Objective {
+            text: "as typed".to_owned(),
+            metric,
+            bound,
+            rate_per_s: Some(rate_per_s),
+        }],
+        ..Asked::default()
+    }
+}
+
+/// A cluster of some size.
+fn cluster(pods: u32, requests_per_s: f64) -> Asked {
+    Asked {
+        pods: Some(pods),
+        nodes: Some(20),
+        requests_per_s: Some(requests_per_s),
+        cpu_price: Some(0.04),
+        memory_price: Some(0.005),
+        ..Asked::default()
+    }
+}
+
+fn injected(name: &'static str, level: PolicyLevel, delay_us: f64, cpu_us: f64) -> Injected {
+    Injected {
+        name,
+        level,
+        delay_ns: delay_us * 1e3,
+        cpu_ns: cpu_us * 1e3,
+    }
+}
+
+/// One candidate costs little, one much, and one as much as that.
+fn three() -> Run {
+    let level = PolicyLevel::Mtls;
+    let costs = [
+        injected("much", level, 80.0, 30.0),
+        injected("as-much", level, 80.0, 30.0),
+        injected("little", level, 20.0, 5.0),
+    ];
+    run(3, 12, 1, 0.03, &costs)
+}
+
+fn analysed() -> &'static Analysis {
+    static ANALYSIS: OnceLock<Analysis> = OnceLock::new();
+    ANALYSIS.get_or_init(|| three().analyse())
+}
+
+fn p50(analysis: &Analysis, variant: &str) -> Interval {
+    let found = analysis.variants.iter().find(|v| v.variant.0 == variant);
+    let point = &found.expect("a variant").points[0];
+    let level = point
+        .levels
+        .iter()
+        .find(|l| l.metric == Metric::ResponseP50);
+    level.and_then(|level| level.interval).expect("an interval")
+}
+
+fn verdict(advice: &Advice, variant: &str) -> ObjectiveVerdict {
+    let mut checks = advice.objectives[0].checks.iter();
+    let check = checks.find(|check| check.variant.0 == variant);
+    check.expect("a check").verdict
+}
+
+#[test]
+fn an_objective_is_met_by_the_upper_end_alone() {
+    let analysis = analysed();
+    let Interval { low, high } = p50(analysis, "much");
+    assert!(low < high, "[{low}, {high}]");
+    for (bound, expected) in [
+        (high + 1.0, ObjectiveVerdict::Met),
+        (high, ObjectiveVerdict::CannotTell),
+        ((low + high) / 2.0, ObjectiveVerdict::CannotTell),
+        (low, ObjectiveVerdict::CannotTell),
+        (low - 1.0, ObjectiveVerdict::Missed),
+    ] {
+        let advice = told(analysis, &latency(Metric::ResponseP50, bound, 400.0));
+        assert_eq!(verdict(&advice, "much"), expected, "{bound}");
+    }
+    let throughput = |bound| {
+        let mut asked = latency(Metric::Throughput, bound, 1.0);
+        asked.objectives[0].rate_per_s = None;
+        verdict(&told(analysis, &asked), "little")
+    };
+    assert_eq!(throughput(1.0), ObjectiveVerdict::Met);
+    assert_eq!(throughput(1e9), ObjectiveVerdict::Missed);
+}
+
+#[test]
+fn beyond_what_was_measured_it_says_so() {
+    // 400/s was measured; a bound that everything meets is not met at other rates by that.
+    for rate in [100.0, 390.0, 410.0, 2000.0] {
+        let advice = told(analysed(), &latency(Metric::ResponseP50, 1e12, rate));
+        let answer = &advice.objectives[0];
+        assert!(answer.checks.is_empty(), "{answer:?}");
+        assert_eq!(answer.measured_per_s, [400.0]);
+        assert!(answer.measured_saturated);
+        let presets: &[&str] = if rate == 2000.0 { &["rates"] } else { &[] };
+        assert_eq!(answer.presets, presets);
+    }
+    let advice = told(analysed(), &latency(Metric::ResponseP999, 1e12, 400.0));
+    for check in &advice.objectives[0].checks {
+        assert_eq!(check.verdict, ObjectiveVerdict::CannotTell);
+        assert!(check.reason.contains("p99.9 not resolved"), "{check:?}");
+    }
+}
+
+#[test]
+fn without_an_interval_nothing_is_met() {
+    let costs = [injected("a", PolicyLevel::Mtls, 20.0, 5.0)];
+    let analysis = run(3, 5, 1, 0.03, &costs).analyse();
+    let advice = told(&analysis, &latency(Metric::ResponseP50, 1e12, 400.0));
+    for check in &advice.objectives[0].checks {
+        assert_eq!(check.verdict, ObjectiveVerdict::CannotTell);
+        assert!(check.reason.contains("no interval"), "{check:?}");
+    }
+}
+
+fn ranking(advice: &Advice, priority: Priority, metric: Metric) -> &Ranking {
+    let answer = advice.priorities.iter().find(|p| p.priority == priority);
+    let mut rankings = answer.expect("the priority").rankings.iter();
+    let found = rankings.find(|ranking| ranking.metric == metric);
+    found.unwrap_or_else(|| panic!("no ranking by {metric:?}: {answer:?}"))
+}
+
+fn places(ranking: &Ranking) -> Vec<(&str, u32)> {
+    let places = ranking.places.iter();
+    places.map(|p| (p.variant.0.as_str(), p.place)).collect()
+}
+
+#[test]
+fn known_costs_rank_as_the_truth_does_and_equal_ones_share_a_place() {
+    let advice = told(analysed(), &Asked::default());
+    for (priority, metric) in [
+        (Priority::Performance, Metric::ResponseP50),
+        (Priority::Cost, Metric::CpuPerRequest),
+    ] {
+        let ranking = ranking(&advice, priority, metric);
+        assert_eq!(
+            places(ranking),
+            [("little", 1), ("much", 2), ("as-much", 2)],
+            "{ranking:?}"
+        );
+        assert_eq!(ranking.ties.len(), 1, "{ranking:?}");
+        assert!(ranking.unranked.is_empty());
+    }
+}
+
+#[test]
+fn a_delay_of_the_baseline_ranks_behind_the_baseline_itself() {
+    let mut run = three();
+    for variant in &mut run.experiment.variants {
+        if variant.id.0 == "little" || variant.id.0 == "much" {
+            variant.data_plane = "none".to_owned();
+            variant.level = None;
+            variant.inject = Some(Inject::DelayNs(80_000));
+        }
+    }
+    let advice = told(&run.analyse(), &Asked::default());
+    let ranking = ranking(&advice, Priority::Performance, Metric::ResponseP50);
+    assert_eq!(ranking.level, None);
+    assert_eq!(places(ranking), [("little", 1), ("much", 2)]);
+}
+
+#[test]
+fn floors_and_emulations_are_never_ranked_among_meshes() {
+    let mut run = three();
+    for (variant, name) in run.experiment.variants.iter_mut().skip(2).zip([
+        "envoy-sidecar",
+        "node-proxy",
+        "limit-mtls",
+    ]) {
+        variant.data_plane = name.to_owned();
+    }
+    let advice = told(&run.analyse(), &cluster(10, 100.0));
+    let standing: Vec<Standing> = advice.variants.iter().map(|v| v.standing).collect();
+    assert_eq!(
+        standing,
+        [
+            Standing::Baseline,
+            Standing::Choice,
+            Standing::Emulation,
+            Standing::Floor
+        ]
+    );
+    assert!(advice.priorities.iter().all(|p| p.rankings.is_empty()));
+    assert_eq!(advice.costs.len(), 3, "they are told by themselves");
+    let meshes: Vec<Option<&str>> = advice.variants.iter().map(|v| v.mesh.as_deref()).collect();
+    assert_eq!(meshes, [None, Some("istio-sidecar"), None, None]);
+}
+
+#[test]
+fn what_could_not_be_compared_has_no_place() {
+    let mut analysis = analysed().clone();
+    for comparison in &mut analysis.comparisons {
+        if comparison.first.0 == "as-much" || comparison.second.0 == "as-much" {
+            comparison.verdict = Verdict::NotEstimable {
+                reason: "test".to_owned(),
+            };
+        }
+    }
+    let advice = told(&analysis, &Asked::default());
+    let ranking = ranking(&advice, Priority::Performance, Metric::ResponseP50);
+    assert_eq!(places(ranking), [("little", 1), ("much", 2)]);
+    assert_eq!(ranking.unranked.len(), 1);
+    assert_eq!(ranking.ties.len(), 2);
+}
+
+#[test]
+fn each_need_has_its_lowest_level_and_what_gives_it() {
+    let costs = [
+        injected("mtls", PolicyLevel::Mtls, 10.0, 5.0),
+        injected("l7", PolicyLevel::L7, 20.0, 9.0),
+        injected("plain", PolicyLevel::Plaintext, 5.0, 2.0),
+    ];
+    let mut run = run(5, 7, 1, 0.03, &costs);
+    for evidence in &mut run.evidence {
+        evidence.features = Some(Features {
+            counts_requests: Some(evidence.variant.0 == "l7"),
+            tries_again: None,
+            balances: Some(Balances::Connections),
+            ..Features::default()
+        });
+    }
+    let analysis = run.analyse();
+    let needing = |needs: &[Need]| {
+        let asked = Asked {
+            needs: needs.to_vec(),
+            ..Asked::default()
+        };
+        told(&analysis, &asked)
+    };
+    let sufficient = |needs: &[Need]| -> Vec<String> {
+        let ids = needing(needs).sufficient.into_iter();
+        ids.map(|id| id.0).collect()
+    };
+    assert_eq!(sufficient(&[]), [] as [&str; 0]);
+    assert_eq!(sufficient(&[Need::Fips]), [] as [&str; 0]);
+    assert_eq!(sufficient(&[Need::Mtls]), ["mtls"]);
+    assert_eq!(sufficient(&[Need::Mtls, Need::HttpMetrics]), ["l7"]);
+    assert_eq!(sufficient(&[Need::IdentityPolicy]), ["l7"]);
+    assert_eq!(sufficient(&[Need::Mtls, Need::Retries]), [] as [&str; 0]);
+    let advice = needing(&[Need::Fips]);
+    let level = |need: Need| {
+        let answer = advice.needs.iter().find(|a| a.need == need);
+        answer.expect("every need").level
+    };
+    assert_eq!(level(Need::IdentityPolicy), Some(PolicyLevel::L4));
+    assert_eq!(level(Need::HttpMetrics), Some(PolicyLevel::L7));
+    assert_eq!(level(Need::RequestBalancing), None);
+    let plain = advice.variants.iter().find(|v| v.variant.0 == "plain");
+    let gives = &plain.expect("a variant").gives;
+    assert_eq!(gives[0].given, Given::No);
+    assert_eq!(gives[5].given, Given::NotTold);
+    assert_eq!(advice.questions.len(), 1);
+}
+
+#[test]
+fn facts_stand_side_by_side_with_their_sources() {
+    let fact = Fact {
+        answer: "yes".to_owned(),
+        words: "from the project".to_owned(),
+        source: "its documentation".to_owned(),
+    };
+    let mesh = |facts: Vec<(String, Fact)>| facts.into_iter().collect::<BTreeMap<_, _>>();
+    let facts = Facts(BTreeMap::from([
+        (
+            "linkerd".to_owned(),
+            mesh(vec![("helm-charts".to_owned(), fact.clone())]),
+        ),
+        ("cilium".to_owned(), mesh(Vec::new())),
+    ]));
+    let asked = Asked {
+        priorities: vec![Priority::EaseOfInstallation],
+        cni: Some("cilium".to_owned()),
+        managed: Some("eks".to_owned()),
+        ..Asked::default()
+    };
+    let known = Known {
+        facts: &facts,
+        presets: &[],
+    };
+    let advice = advise(analysed(), &asked, known);
+    assert_eq!(advice.priorities.len(), 1);
+    let charts = &advice.priorities[0].facts[0];
+    assert_eq!(charts.feature, "helm-charts");
+    let told: Vec<_> = charts
+        .meshes
+        .iter()
+        .map(|m| (m.mesh.as_str(), &m.fact))
+        .collect();
+    assert_eq!(told, [("cilium", &None), ("linkerd", &Some(fact))]);
+    assert_eq!(advice.questions.len(), 2);
+    assert_eq!(advice.questions[0].asked, "--cni cilium");
+}
+
+fn cost<'a>(advice: &'a Advice, variant: &str) -> &'a Cost {
+    let mut costs = advice.costs.iter();
+    let cost = costs.find(|cost| cost.variant.0 == variant);
+    cost.expect("a cost")
+}
+
+#[test]
+fn a_month_is_what_was_measured_times_how_often_it_occurs() {
+    let analysis = analysed();
+    let mut asked = cluster(100, 20_000.0);
+    asked.hops = 2.0;
+    let advice = told(analysis, &asked);
+    let much = cost(&advice, "much");
+    let cpu = much.cpu.as_ref().expect("CPU");
+    // Two proxies a hop: 2 x 20,000 requests/s x 2 hops / 100 pods.
+    assert_eq!(cpu.asked_per_proxy_per_s, Some(800.0));
+    let cores = cpu.per_request_ns.value * 40_000.0 / 1e9;
+    assert!((cpu.cores.value - cores).abs() < 1e-9);
+    // The truth is 30 µs for each request: 1.2 cores.
+    let interval = cpu.cores.interval.expect("an interval");
+    assert!(interval.low < 1.25 && 1.15 < interval.high, "{interval:?}");
+    let money = cpu.monthly.expect("a price").value;
+    assert!((money - cores * 0.04 * 730.0).abs() < 1e-6);
+    let memory = much.memory.as_ref().expect("memory");
+    assert_eq!((memory.per, memory.count), (ProxyPlace::Pod, 100));
+    // One proxy of 4 MiB among the client's pod and the server's.
+    assert!((memory.each_bytes.value - f64::from(2 << 20)).abs() < 1.0);
+    assert!((memory.total_bytes.value - f64::from(200 << 20)).abs() < 1.0);
+    let both = much.monthly.expect("both").value;
+    assert!((both - money - memory.monthly.expect("a price").value).abs() < 1e-9);
+}
+
+#[test]
+fn a_figure_that_is_not_there_is_missing_and_never_zero() {
+    let mut analysis = analysed().clone();
+    for variant in &mut analysis.experiment.variants {
+        if variant.id.0 == "much" {
+            variant.data_plane = "ztunnel".to_owned();
+        }
+    }
+    let mut asked = cluster(100, 100.0);
+    asked.nodes = None;
+    let advice = told(&analysis, &asked);
+    let much = cost(&advice, "much");
+    let why = |what: &str| {
+        let mut missing = much.missing.iter();
+        let missing = missing.find(|missing| missing.what == what);
+        missing.map(|missing| missing.why.as_str())
+    };
+    assert!(much.memory.is_none() && much.monthly.is_none());
+    assert!(why("memory").is_some_and(|why| why.contains("--nodes")));
+    assert!(why("idle CPU").is_some() && why("control plane").is_some());
+    asked.nodes = Some(3);
+    let advice = told(&analysis, &asked);
+    let memory = cost(&advice, "much").memory.as_ref().expect("memory");
+    assert_eq!((memory.per, memory.count), (ProxyPlace::Node, 3));
+    let advice = told(&analysis, &Asked::default());
+    let much = cost(&advice, "much");
+    assert!(much.cpu.is_none() && much.memory.is_none());
+    assert!(much.missing.iter().any(|m| m.why.contains("--requests")));
+}
+
+/// Whether there are both, and one is not more; or there is neither.
+fn at_most(one: Option<Estimate>, other: Option<Estimate>) -> bool {
+    match (one, other) {
+        (Some(one), Some(other)) => one.value <= other.value + 1e-9,
+        (one, other) => one.is_none() && other.is_none(),
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+
+    #[test]
+    fn costs_grow_with_pods_requests_and_prices(
+        pods in 1_u32..100_000,
+        more_pods in 0_u32..100_000,
+        requests in 1.0_f64..1e6,
+        more in 1.0_f64..10.0,
+        price in 0.0_f64..10.0,
+    ) {
+        let mut small = cluster(pods, requests);
+        small.cpu_price = Some(price);
+        let mut large = cluster(pods + more_pods, requests * more);
+        large.cpu_price = Some(price * more);
+        large.hops = more;
+        let (small, large) = (told(analysed(), &small), told(analysed(), &large));
+        for (small, large) in small.costs.iter().zip(&large.costs) {
+            let (Some(one), Some(other)) = (&small.memory, &large.memory) else {
+                return Err(TestCaseError::fail("no memory"));
+            };
+            prop_assert!(at_most(Some(one.total_bytes), Some(other.total_bytes)));
+            let (Some(one), Some(other)) = (&small.cpu, &large.cpu) else {
+                return Err(TestCaseError::fail("no CPU"));
+            };
+            // At another rate a request costs another amount: that is measured, not reckoned.
+            if one.load_point == other.load_point {
+                prop_assert!(at_most(Some(one.cores), Some(other.cores)));
+                prop_assert!(at_most(one.monthly, other.monthly));
+            }
+        }
+    }
+
+    #[test]
+    fn no_damage_makes_it_panic_or_rank_what_is_not_shown(
+        harms in prop::collection::vec((0_usize..112, harm()), 0..30),
+        wild in prop::collection::vec((any::<prop::sample::Index>(), 0_usize..6), 0..12),
+        drop in any::<prop::sample::Index>(),
+        pods in any::<u32>(),
+        requests in prop_oneof![Just(f64::NAN), Just(0.0), Just(f64::INFINITY), 1.0_f64..1e6],
+    ) {
+        let mut run = small();
+        for (index, harm) in &harms {
+            apply(&mut run, *index, harm);
+        }
+        let mut analysis = run.analyse();
+        let values = [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, 1e300, -1e300, 0.0];
+        for (pick, how) in wild {
+            let value = values[how];
+            let wild = Estimate { value, interval: Some(Interval { low: value, high: value }) };
+            let effects = analysis.effects.len();
+            if effects > 0 {
+                analysis.effects[pick.index(effects)].difference = Some(wild);
+            }
+            let comparisons = analysis.comparisons.len();
+            if comparisons > 0 {
+                analysis.comparisons[pick.index(comparisons)].relative = Some(wild);
+            }
+        }
+        if !analysis.variants.is_empty() {
+            let at = drop.index(analysis.variants.len());
+            analysis.variants.remove(at);
+        }
+        let mut asked = cluster(pods, requests);
+        asked.objectives = latency(Metric::ResponseP99, requests, 400.0).objectives;
+        let advice = told(&analysis, &asked);
+        // What is told is finite, and so goes through JSON unchanged.
+        let text = serde_json::to_string(&advice.costs).unwrap();
+        let back: Vec<Cost> = serde_json::from_str(&text).expect("no figure is missing");
+        prop_assert_eq!(back.len(), advice.costs.len());
+        for ranking in advice.priorities.iter().flat_map(|p| &p.rankings) {
+            let better = ranking.places.iter().filter(|place| place.place > 1).count();
+            let shown = analysis.comparisons.iter().any(|c| c.verdict == Verdict::Different);
+            prop_assert!(better == 0 || shown);
+        }
+    }
+}

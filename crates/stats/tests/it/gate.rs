@@ -1,0 +1,273 @@
+//! Gates: what passes, what fails, and what cannot be told.
+
+use meshtax_model::analysis::{Interval, Metric};
+use meshtax_model::comparison::{Allowed, GateReport, GateVerdict, Limit};
+use meshtax_model::experiment::VariantId;
+use meshtax_stats::between::{Options, Runs};
+use meshtax_stats::gate::{GateError, gate_runs, gate_sides, limits_match, verdict};
+use meshtax_stats::interval::{Inference, Spread, Student};
+use proptest::prelude::*;
+
+use crate::between::{candidate, data, one, slow_down};
+use crate::common::{Run, run};
+use crate::robust::{Harm, apply, harm, small};
+
+fn limit(metric: Metric, share: f64) -> Limit {
+    Limit {
+        text: format!("{} {share}", metric.name()),
+        variant: None,
+        metric,
+        allowed: Allowed::Relative(share),
+        load_point: None,
+    }
+}
+
+fn gated(base: &[Run], new: &[Run], limits: &[Limit]) -> Result<GateReport, GateError> {
+    let (base, new) = (data(base, "base"), data(new, "new"));
+    let runs = Runs {
+        base: &base,
+        new: &new,
+    };
+    gate_runs(runs, &Options::default(), limits)
+}
+
+fn cost_and_median() -> [Limit; 2] {
+    [
+        limit(Metric::ResponseP50, 0.05),
+        limit(Metric::CpuPerRequest, 0.05),
+    ]
+}
+
+#[test]
+fn equal_runs_of_which_one_is_slower_as_a_whole_fail_no_gate() {
+    for seed in 0..10 {
+        let base = one(seed, 7, 1.15);
+        let mut new = one(seed + 50, 7, 1.15);
+        slow_down(&mut new, 1.2);
+        for (base, new) in [(&base, &new), (&new, &base)] {
+            let sides = [base, new].map(std::slice::from_ref);
+            let gate = gated(sides[0], sides[1], &cost_and_median()).unwrap();
+            assert_ne!(gate.verdict, GateVerdict::Fail, "{gate:?}");
+        }
+    }
+}
+
+#[test]
+fn ten_percent_more_never_pass_five() {
+    for seed in 0..10 {
+        let (base, new) = (one(seed, 12, 1.2), one(seed + 50, 12, 1.2 * 1.1));
+        let gate = gated(&[base], &[new], &cost_and_median()).unwrap();
+        assert_ne!(gate.verdict, GateVerdict::Pass, "{gate:?}");
+    }
+    let gate = gated(&[one(1, 12, 1.2)], &[one(2, 12, 1.8)], &cost_and_median()).unwrap();
+    assert_eq!(gate.verdict, GateVerdict::Fail, "{gate:?}");
+    let wide = [limit(Metric::ResponseP50, 0.4)];
+    let gate = gated(&[one(1, 12, 1.2)], &[one(2, 12, 1.32)], &wide).unwrap();
+    assert_eq!(gate.verdict, GateVerdict::Pass, "{gate:?}");
+}
+
+#[test]
+fn too_little_is_no_pass_and_says_so() {
+    let gate = gated(&[one(1, 1, 1.2)], &[one(2, 1, 1.2)], &cost_and_median()).unwrap();
+    assert_eq!(gate.verdict, GateVerdict::CannotTell);
+    for check in &gate.checks {
+        assert!(check.reason.contains("fewer than six blocks"), "{check:?}");
+    }
+    let p99 = [limit(Metric::ResponseP999, 0.5)];
+    let gate = gated(&[one(1, 7, 1.2)], &[one(2, 7, 1.2)], &p99).unwrap();
+    assert_eq!(gate.verdict, GateVerdict::CannotTell);
+    assert!(
+        gate.checks[0].reason.contains("p99.9 not resolved"),
+        "{gate:?}"
+    );
+}
+
+#[test]
+fn a_loss_of_throughput_is_held_against_a_negative_limit() {
+    let lose = [limit(Metric::Throughput, -0.05)];
+    let gate = gated(&[one(1, 12, 1.2)], &[one(2, 12, 1.8)], &lose).unwrap();
+    assert_eq!(gate.verdict, GateVerdict::Fail, "{gate:?}");
+    let gate = gated(&[one(1, 12, 1.8)], &[one(2, 12, 1.2)], &lose).unwrap();
+    assert_eq!(gate.verdict, GateVerdict::Pass, "{gate:?}");
+}
+
+#[test]
+fn an_absolute_limit_is_one_of_the_base_runs_level() {
+    let mut limit = limit(Metric::ResponseP50, 0.0);
+    limit.allowed = Allowed::Absolute(24_000.0);
+    let gate = gated(&[one(1, 12, 1.2)], &[one(2, 12, 1.2)], &[limit]).unwrap();
+    let share = gate.checks[0].allowed.unwrap();
+    assert!((share - 0.1).abs() < 0.02, "24 of 240 µs: {share}");
+}
+
+#[test]
+fn a_limit_on_nothing_is_an_error() {
+    let (base, new) = ([one(1, 6, 1.2)], [one(2, 6, 1.2)]);
+    let mut nowhere = limit(Metric::ResponseP50, 0.1);
+    nowhere.load_point = Some("saturated".to_owned());
+    let mut nobody = limit(Metric::ResponseP50, 0.1);
+    nobody.variant = Some("envoy".to_owned());
+    for unmatched in [nowhere, nobody] {
+        let both = [limit(Metric::ResponseP50, 0.1), unmatched];
+        let error = gated(&base, &new, &both).unwrap_err();
+        assert!(matches!(error, GateError::Unmatched { .. }), "{error:?}");
+    }
+    assert_eq!(gated(&base, &new, &[]).unwrap_err(), GateError::NoLimit);
+}
+
+/// Two candidates of one run, as `--a` and `--b` make it.
+fn side_by_side(seed: u128, first: f64, second: f64, rounds: u32) -> Run {
+    let mut costs = [candidate(first), candidate(second)];
+    costs[0].name = "a.mesh";
+    costs[1].name = "b.mesh";
+    run(seed, rounds, 1, 0.03, &costs)
+}
+
+#[test]
+fn two_sides_of_one_run_are_judged_by_their_own_difference() {
+    let pairs = [(
+        Some(VariantId("a.mesh".to_owned())),
+        VariantId("b.mesh".to_owned()),
+    )];
+    let judged = |run: &Run, limits: &[Limit]| {
+        let checked = limits_match(&run.experiment, &pairs, limits);
+        let gate = gate_sides(&run.data(), &pairs, limits);
+        assert_eq!(checked.is_ok(), gate.is_ok());
+        gate
+    };
+    let mut named = limit(Metric::ResponseP50, 0.05);
+    named.variant = Some("mesh".to_owned());
+    let limits = [named, limit(Metric::Throughput, -0.05)];
+    let slower = judged(&side_by_side(1, 1.2, 1.4, 12), &limits).unwrap();
+    assert_eq!(slower.verdict, GateVerdict::Fail, "{slower:?}");
+    assert_eq!(slower.checks.len(), 2);
+    assert!(slower.checks.iter().all(|c| c.change.between.is_none()));
+    let equal = judged(&side_by_side(2, 1.2, 1.2, 24), &limits).unwrap();
+    assert_eq!(equal.verdict, GateVerdict::Pass, "{equal:?}");
+    let mut nobody = limit(Metric::ResponseP50, 0.1);
+    nobody.variant = Some("other".to_owned());
+    assert!(judged(&side_by_side(3, 1.2, 1.2, 6), &[nobody]).is_err());
+    let baseline = [(None, VariantId("b.mesh".to_owned()))];
+    let run = side_by_side(4, 1.0, 1.5, 12);
+    let gate = gate_sides(&run.data(), &baseline, &[limit(Metric::ResponseP50, 0.05)]).unwrap();
+    assert_eq!(gate.verdict, GateVerdict::Fail, "{gate:?}");
+    assert_eq!(gate.checks[0].change.base_variant.0, "none");
+}
+
+#[test]
+fn chance_fails_few_gates_of_many_checks() {
+    // Equal sides, eight checks each at a limit of nothing: unadjusted, about one in six would fail.
+    let pairs = [(
+        Some(VariantId("a.mesh".to_owned())),
+        VariantId("b.mesh".to_owned()),
+    )];
+    let metrics = [
+        Metric::ResponseP50,
+        Metric::ResponseP90,
+        Metric::ResponseMean,
+        Metric::CpuPerRequest,
+        Metric::Throughput,
+    ];
+    let limits = metrics.map(|metric| limit(metric, 0.0));
+    let failed = (0..100).filter(|seed| {
+        let run = side_by_side(*seed, 1.2, 1.2, 7);
+        gate_sides(&run.data(), &pairs, &limits).unwrap().verdict == GateVerdict::Fail
+    });
+    assert!(failed.count() <= 8);
+}
+
+fn fits() -> impl Strategy<Value = Inference> {
+    (-1.0..1.0_f64, 0.0..0.5_f64, 1.0..60.0_f64, 0.3..1.0_f64).prop_map(|(at, se, df, share)| {
+        let student = Student {
+            standard_error: se,
+            degrees_of_freedom: df,
+        };
+        Inference::new(at, Some(Spread::Student(student))).within(share)
+    })
+}
+
+fn judge(fit: &Inference, limit: f64, larger_is_worse: bool) -> GateVerdict {
+    let interval: Interval = fit.interval(0.95).unwrap();
+    let p = if larger_is_worse {
+        fit.p_above(limit)
+    } else {
+        fit.p_below(limit)
+    };
+    verdict(interval, p, limit, larger_is_worse)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_wider_limit_is_never_harder(fit in fits(), limit in -0.9..2.0_f64, more in 0.0..1.0_f64) {
+        prop_assert!(judge(&fit, limit + more, true) <= judge(&fit, limit, true));
+        prop_assert!(judge(&fit, limit - more, false) <= judge(&fit, limit, false));
+    }
+
+    #[test]
+    fn one_check_is_judged_by_its_interval(fit in fits(), limit in -0.9..2.0_f64) {
+        let interval = fit.interval(0.95).unwrap();
+        let expected = if interval.high < limit {
+            GateVerdict::Pass
+        } else if interval.low > limit {
+            GateVerdict::Fail
+        } else {
+            GateVerdict::CannotTell
+        };
+        prop_assert_eq!(judge(&fit, limit, true), expected);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 12, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn damaged_runs_make_no_panic_and_a_run_never_fails_against_itself(
+        harms in prop::collection::vec((0_usize..112, harm()), 0..40),
+        share in 0.000_1..3.0_f64,
+    ) {
+        let mut hurt = small();
+        for (index, harm) in &harms {
+            apply(&mut hurt, *index, harm);
+        }
+        let limits = [
+            limit(Metric::ResponseP50, share),
+            limit(Metric::ResponseP99, share),
+            limit(Metric::CpuPerRequest, share),
+            limit(Metric::AnonymousMemory, share),
+            limit(Metric::Throughput, -share.min(0.99)),
+        ];
+        let whole = small();
+        prop_assert!(gated(&[whole], std::slice::from_ref(&hurt), &limits).is_ok());
+        let sides = [std::slice::from_ref(&hurt); 2];
+        let gate = gated(sides[0], sides[1], &limits).unwrap();
+        prop_assert_ne!(gate.verdict, GateVerdict::Fail);
+        for check in &gate.checks {
+            if let Some(relative) = check.change.relative {
+                prop_assert_eq!(relative.value, 0.0);
+            }
+            prop_assert!(check.verdict != GateVerdict::Pass || check.change.relative.is_some());
+        }
+    }
+}
+
+#[test]
+fn a_variant_that_failed_is_no_pass() {
+    let base = one(1, 7, 1.2);
+    let mut new = one(2, 7, 1.2);
+    let of_mesh = |run: &Run| -> Vec<usize> {
+        let all = run.trials.iter().enumerate();
+        let mesh = all.filter(|(_, record)| record.trial.variant.0 == "mesh");
+        mesh.map(|(index, _)| index).collect()
+    };
+    for index in of_mesh(&new) {
+        apply(&mut new, index, &Harm::Fail);
+    }
+    let gate = gated(&[base], &[new], &cost_and_median()).unwrap();
+    assert_eq!(gate.verdict, GateVerdict::CannotTell);
+    assert!(
+        gate.checks[0].reason.starts_with("in NEW: above 10 %"),
+        "{gate:?}"
+    );
+}
