@@ -397,6 +397,32 @@ mod tests {
     }
 
     #[test]
+    fn slices_of_poisson_arrivals_make_one_poisson_stream() {
+        let constant = Rate::Constant { per_s: 400.0 };
+        let mut all: Vec<u64> = (0..2)
+            .flat_map(|index| {
+                let slice = Slice { index, of: 2 };
+                until(ramp(constant, Arrivals::Poisson, slice), 100_000_000_000)
+            })
+            .collect();
+        all.sort_unstable();
+        let mut gaps: Vec<f64> = all.windows(2).map(|w| (w[1] - w[0]) as f64 / 1e9).collect();
+        gaps.sort_unstable_by(f64::total_cmp);
+        let count = gaps.len() as f64;
+        // Kolmogorov and Smirnov against the exponential distribution of that rate.
+        let distance = (0..)
+            .zip(&gaps)
+            .map(|(rank, gap)| {
+                let expected = 1.0 - (-gap * 400.0).exp();
+                let (below, above) = (f64::from(rank) / count, f64::from(rank + 1) / count);
+                (expected - below).abs().max((above - expected).abs())
+            })
+            .fold(0.0, f64::max);
+        // Critical at one in a thousand: 1.95 / sqrt(n).
+        assert!(distance < 1.95 / count.sqrt(), "{distance} of {count}");
+    }
+
+    #[test]
     fn a_ramp_has_its_rate_at_every_time() {
         let linear = Rate::Linear {
             from_per_s: 100.0,

@@ -16,8 +16,8 @@ const PROGRAM_EXAMPLE: &str = "`server: {command: [nginx, -g, daemon off;], port
 /// More on one machine would measure its scheduler.
 pub(crate) const MOST_REPLICAS: u32 = 500;
 
-/// As many as a node's bridge has ports for, with room for the rest.
-const MOST_PODS: u32 = 1000;
+/// As many as a node's bridges have ports for.
+const MOST_PODS: u32 = 4000;
 
 pub(crate) fn read(node: &Node) -> Result<Service, Problem> {
     let keys = ["replicas", "address", "server"];

@@ -59,7 +59,12 @@ const REFUSED: [(&str, &str); 52] = [
     ),
     ("large response", "workload: {response: 9999 MiB}\n"),
     ("no replicas", "service: {replicas: 0}\n"),
-    ("more replicas than room", "service: {replicas: 400}\n"),
+    (
+        "more replicas than room",
+        "service: {replicas: 500}\nvariants:\n  - {data-plane: limit-mtls}\n  - {data-plane: limit-l4}\n  \
+         - {data-plane: envoy-sidecar, level: plaintext}\n  - {data-plane: envoy-sidecar, level: mtls}\n  \
+         - {data-plane: envoy-sidecar, level: l4}\n  - {data-plane: envoy-sidecar, level: l7}\n",
+    ),
     (
         "a pod's address for several",
         "service: {replicas: 3, address: pod}\n",

@@ -66,6 +66,11 @@ impl Component {
         self.child.id()
     }
 
+    /// Has the kernel end it, without waiting until it has: many then end at the same time.
+    pub(crate) fn kill(&mut self) {
+        let _ = self.child.kill();
+    }
+
     /// How it ended, with its last words; `None` while it runs.
     pub(crate) fn failure(&mut self) -> Option<String> {
         match self.child.try_wait() {

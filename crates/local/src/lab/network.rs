@@ -4,7 +4,8 @@
 //!   client pods ── br0 (node A) ── routed veth ── br0 (node B) ── server pods
 //! ```
 //! The link between the nodes is routed and never a bridge's port: bridged traffic would pass a
-//! node's redirection by.
+//! node's redirection by. A bridge has 1,024 ports: where there are more pods, a node has several, each with
+//! a subnet of its own, and routes between them.
 
 use std::fs;
 use std::io;
@@ -14,7 +15,6 @@ use super::netlink;
 use super::netns::NetNs;
 use super::nft;
 
-const BRIDGE: &str = "br0";
 /// The name of a pod's link, in the pod.
 pub(crate) const POD_LINK: &str = "eth0";
 /// The name of the link between the nodes, on both ends.
@@ -32,15 +32,27 @@ pub(crate) enum NodeName {
     B,
 }
 
-/// Bits of a node's prefix: room for all ports that a bridge has.
-const SUBNET_BITS: u8 = 20;
-/// The kernel's `BR_MAX_PORTS`, less the addresses that pods do not have.
-const MOST_PODS: u16 = 1000;
+/// Bits of the prefix of all pods of a node.
+const NODE_BITS: u8 = 20;
+/// Bits of the prefix of the pods on one bridge: as many as a bridge has ports (`BR_MAX_PORTS`).
+const BRIDGE_BITS: u8 = 22;
+const BRIDGE_HOSTS: u16 = 1 << (32 - BRIDGE_BITS);
+/// On one bridge, less the addresses that pods do not have.
+const BRIDGE_PODS: u16 = 1000;
+/// On the bridges that a node's prefix has room for.
+const MOST_PODS: u16 = BRIDGE_PODS << (BRIDGE_BITS - NODE_BITS);
+/// The first pod's address on a bridge; its node has the first of all.
+const FIRST_POD: u16 = 10;
 
 /// Of services' addresses: 10.77.8.0 to 10.77.15.255.
 const MOST_SERVICES: u16 = 2000;
 
 impl NodeName {
+    /// The node's own address on one of its bridges.
+    fn gateway(self, bridge: u16) -> Ipv4Addr {
+        self.subnet(bridge * BRIDGE_HOSTS + 1)
+    }
+
     /// An address of the node's pods.
     fn subnet(self, host: u16) -> Ipv4Addr {
         let base = match self {
@@ -63,7 +75,8 @@ pub(crate) struct PodNet {
 pub(crate) struct Network {
     node_a: NetNs,
     node_b: NetNs,
-    next_host: [u16; 2],
+    /// How many pods stand on each.
+    pods: [u16; 2],
     next_service: u16,
 }
 
@@ -74,9 +87,7 @@ impl Network {
         for (node, name) in [(&node_a, NodeName::A), (&node_b, NodeName::B)] {
             node.run(|| {
                 harden(true)?;
-                netlink::add_bridge(BRIDGE)?;
-                netlink::add_address(BRIDGE, name.subnet(1), SUBNET_BITS)?;
-                netlink::set_up(BRIDGE)
+                add_bridge(name, 0)
             })?;
         }
         let far = node_b.raw();
@@ -88,13 +99,13 @@ impl Network {
         node_b.run(|| {
             netlink::add_address(NODE_LINK, LINK_B, 30)?;
             netlink::set_up(NODE_LINK)?;
-            netlink::add_route(NodeName::A.subnet(0), SUBNET_BITS, LINK_A)
+            netlink::add_route(NodeName::A.subnet(0), NODE_BITS, LINK_A)
         })?;
-        node_a.run(|| netlink::add_route(NodeName::B.subnet(0), SUBNET_BITS, LINK_B))?;
+        node_a.run(|| netlink::add_route(NodeName::B.subnet(0), NODE_BITS, LINK_B))?;
         Ok(Self {
             node_a,
             node_b,
-            next_host: [10, 10],
+            pods: [0, 0],
             next_service: 1,
         })
     }
@@ -125,7 +136,7 @@ impl Network {
     /// A new pod on a node's bridge.
     pub(crate) fn add_pod(&mut self, on: NodeName) -> io::Result<PodNet> {
         self.add(on, |address, _| {
-            netlink::add_address(POD_LINK, address, SUBNET_BITS)
+            netlink::add_address(POD_LINK, address, BRIDGE_BITS)
         })
     }
 
@@ -142,31 +153,48 @@ impl Network {
         on: NodeName,
         give_address: impl FnOnce(Ipv4Addr, Ipv4Addr) -> io::Result<()> + Send,
     ) -> io::Result<PodNet> {
-        let (node, next) = match on {
-            NodeName::A => (&self.node_a, &mut self.next_host[0]),
-            NodeName::B => (&self.node_b, &mut self.next_host[1]),
+        let (node, pods) = match on {
+            NodeName::A => (&self.node_a, &mut self.pods[0]),
+            NodeName::B => (&self.node_b, &mut self.pods[1]),
         };
-        let host = *next;
-        *next = next
-            .checked_add(1)
-            .filter(|n| *n <= MOST_PODS + 10)
-            .ok_or_else(|| io::Error::other(format!("a node has room for {MOST_PODS} pods")))?;
-        let address = on.subnet(host);
+        let number = *pods;
+        if number >= MOST_PODS {
+            let full = format!("a node has room for {MOST_PODS} pods");
+            return Err(io::Error::other(full));
+        }
+        *pods += 1;
+        let (bridge, place) = (number / BRIDGE_PODS, number % BRIDGE_PODS);
+        let address = on.subnet(bridge * BRIDGE_HOSTS + FIRST_POD + place);
         let namespace = NetNs::create()?;
-        let (pod, name) = (namespace.raw(), format!("pod{host}"));
+        let (pod, name) = (namespace.raw(), format!("pod{number}"));
         node.run(|| {
+            if bridge > 0 && place == 0 {
+                add_bridge(on, bridge)?;
+            }
             netlink::add_veth(&name, POD_LINK, pod)?;
-            netlink::set_controller(&name, BRIDGE)?;
+            netlink::set_controller(&name, &bridge_name(bridge))?;
             netlink::set_up(&name)
         })?;
         namespace.run(|| {
             harden(false)?;
-            give_address(address, on.subnet(1))?;
+            give_address(address, on.gateway(bridge))?;
             netlink::set_up(POD_LINK)?;
-            netlink::add_route(Ipv4Addr::UNSPECIFIED, 0, on.subnet(1))
+            netlink::add_route(Ipv4Addr::UNSPECIFIED, 0, on.gateway(bridge))
         })?;
         Ok(PodNet { namespace, address })
     }
+}
+
+fn bridge_name(number: u16) -> String {
+    format!("br{number}")
+}
+
+/// One more bridge of the node that this is run on.
+fn add_bridge(of: NodeName, number: u16) -> io::Result<()> {
+    let name = bridge_name(number);
+    netlink::add_bridge(&name)?;
+    netlink::add_address(&name, of.gateway(number), BRIDGE_BITS)?;
+    netlink::set_up(&name)
 }
 
 /// A namespace without any link: what lives there reaches pods by entering their namespaces.

@@ -398,6 +398,8 @@ fn start_process(
 
 impl Drop for Round {
     fn drop(&mut self) {
+        let components = self.instances.values_mut().flat_map(|i| &mut i.components);
+        components.for_each(Component::kill);
         for instance in self.instances.values() {
             let site = &instance.site;
             let ends = [&site.client, &site.waypoint].into_iter();
