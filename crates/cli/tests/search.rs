@@ -1,10 +1,15 @@
 //! Several levels of load against a server whose limits are known.
 
+#[path = "../../load/tests/quiet/mod.rs"]
+mod quiet;
+
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use serde_json::Value;
+
+use quiet::while_the_machine_is_ours;
 
 const SCHEMA: &str = include_str!("../../../docs/schema/load-search-v1.json");
 const LEVEL: &str = include_str!("../../../docs/schema/load-v1.json");
@@ -90,37 +95,6 @@ impl Drop for Server {
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Ticks that the hypervisor gave to others, and all, since the machine's begin.
-fn ticks() -> [u64; 2] {
-    let stat = std::fs::read_to_string("/proc/stat").expect("/proc/stat");
-    let first = stat.lines().next().expect("the line of all cores");
-    let columns: Vec<u64> = first
-        .split_whitespace()
-        .skip(1)
-        .filter_map(|n| n.parse().ok())
-        .collect();
-    [columns[7], columns.iter().take(8).sum()]
-}
-
-/// What a server can is known only while it has its core. A check that fails while the hypervisor takes more
-/// than a hundredth of the machine is made again, and in the end said not to have been made.
-fn while_the_machine_is_ours(what: &str, check: impl Fn() + std::panic::RefUnwindSafe) {
-    for _ in 0..3 {
-        let before = ticks();
-        let Err(panic) = std::panic::catch_unwind(&check) else {
-            return;
-        };
-        let [stolen, all] = [0, 1].map(|i| ticks()[i].saturating_sub(before[i]));
-        if stolen * 100 <= all {
-            std::panic::resume_unwind(panic);
-        }
-    }
-    let _ = writeln!(
-        std::io::stderr(),
-        "SKIPPED: {what}: the hypervisor takes more than 1 % of the machine"
-    );
 }
 
 #[test]

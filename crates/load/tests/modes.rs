@@ -1,5 +1,7 @@
 //! Every model and every way of using connections, against the real application.
 
+mod quiet;
+
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -10,6 +12,8 @@ use meshtax_app::{AppConfig, serve};
 use meshtax_load::{Hooks, LoadModel, LoadSpec, Rate, Request, run, run_with};
 use meshtax_model::experiment::Arrivals;
 use meshtax_model::trial::LoadResult;
+
+use quiet::while_the_machine_is_ours;
 
 fn app() -> SocketAddr {
     let (sender, receiver) = mpsc::channel();
@@ -78,19 +82,21 @@ fn checked(spec: &LoadSpec) -> LoadResult {
 
 #[test]
 fn a_connection_for_every_request() {
-    for model in [
-        LoadModel::closed(),
-        LoadModel::open(1000.0, Arrivals::Poisson),
-    ] {
-        let mut spec = spec(app(), model);
-        spec.requests_per_connection = Some(1);
-        let r = checked(&spec);
-        assert!(r.completed > 300, "{r:?}");
-        assert!(r.connections_opened.abs_diff(r.offered) <= 8, "{r:?}");
-        assert!(r.connect.count().abs_diff(r.offered) <= 8, "{r:?}");
-        // The way to the server is in what the user waits for, and not in the service.
-        assert!(r.response.mean_ns() > r.service.mean_ns(), "{r:?}");
-    }
+    while_the_machine_is_ours("a connection for every request", || {
+        for model in [
+            LoadModel::closed(),
+            LoadModel::open(1000.0, Arrivals::Poisson),
+        ] {
+            let mut spec = spec(app(), model);
+            spec.requests_per_connection = Some(1);
+            let r = checked(&spec);
+            assert!(r.completed > 300, "{r:?}");
+            assert!(r.connections_opened.abs_diff(r.offered) <= 8, "{r:?}");
+            assert!(r.connect.count().abs_diff(r.offered) <= 8, "{r:?}");
+            // The way to the server is in what the user waits for, and not in the service.
+            assert!(r.response.mean_ns() > r.service.mean_ns(), "{r:?}");
+        }
+    });
 }
 
 #[test]
@@ -130,48 +136,52 @@ fn threads_keep_the_rate_and_share_the_connections() {
 
 #[test]
 fn a_replay_sends_at_its_times_and_ends_with_them() {
-    let (target, notes) = noting(Duration::ZERO);
-    let times_ms = [0_u64, 5, 5, 40, 100];
-    let mut spec = spec(
-        target,
-        LoadModel::Replay {
-            times_ns: times_ms.iter().map(|ms| ms * 1_000_000).collect(),
-        },
-    );
-    spec.window_ns = 3600 * 1_000_000_000;
-    let r = checked(&spec);
-    assert_eq!(r.offered, 5);
-    assert!((100_000_000..500_000_000).contains(&r.window_ns), "{r:?}");
-    let mut seen: Vec<_> = notes.lock().unwrap().iter().map(|(_, at)| *at).collect();
-    seen.sort_unstable();
-    for (at, ms) in seen.iter().zip(times_ms) {
-        let off = (at.duration_since(seen[0]).as_secs_f64() * 1e3 - ms as f64).abs();
-        assert!(off < 20.0, "{ms} ms came {off} ms off");
-    }
+    while_the_machine_is_ours("a replay", || {
+        let (target, notes) = noting(Duration::ZERO);
+        let times_ms = [0_u64, 5, 5, 40, 100];
+        let mut spec = spec(
+            target,
+            LoadModel::Replay {
+                times_ns: times_ms.iter().map(|ms| ms * 1_000_000).collect(),
+            },
+        );
+        spec.window_ns = 3600 * 1_000_000_000;
+        let r = checked(&spec);
+        assert_eq!(r.offered, 5);
+        assert!((100_000_000..500_000_000).contains(&r.window_ns), "{r:?}");
+        let mut seen: Vec<_> = notes.lock().unwrap().iter().map(|(_, at)| *at).collect();
+        seen.sort_unstable();
+        for (at, ms) in seen.iter().zip(times_ms) {
+            let off = (at.duration_since(seen[0]).as_secs_f64() * 1e3 - ms as f64).abs();
+            assert!(off < 20.0, "{ms} ms came {off} ms off");
+        }
+    });
 }
 
 #[test]
 fn a_ramp_rises() {
-    let rate = Rate::Linear {
-        from_per_s: 100.0,
-        to_per_s: 1900.0,
-    };
-    let mut spec = spec(
-        app(),
-        LoadModel::Open {
-            rate,
-            arrivals: Arrivals::Constant,
-        },
-    );
-    spec.window_ns = 1_000_000_000;
-    spec.interval_ns = Some(250_000_000);
-    let r = checked(&spec);
-    assert!((998..=1002).contains(&r.offered), "{r:?}");
-    let sent: Vec<_> = r.intervals.iter().map(|i| i.sent).collect();
-    // 325, 775, 1225 and 1675 per second in the middle of the quarters.
-    for (found, expected) in sent.iter().zip([81_u64, 194, 306, 419]) {
-        assert!(found.abs_diff(expected) <= 3, "{sent:?}");
-    }
+    while_the_machine_is_ours("a ramp", || {
+        let rate = Rate::Linear {
+            from_per_s: 100.0,
+            to_per_s: 1900.0,
+        };
+        let mut spec = spec(
+            app(),
+            LoadModel::Open {
+                rate,
+                arrivals: Arrivals::Constant,
+            },
+        );
+        spec.window_ns = 1_000_000_000;
+        spec.interval_ns = Some(250_000_000);
+        let r = checked(&spec);
+        assert!((998..=1002).contains(&r.offered), "{r:?}");
+        let sent: Vec<_> = r.intervals.iter().map(|i| i.sent).collect();
+        // 325, 775, 1225 and 1675 per second in the middle of the quarters.
+        for (found, expected) in sent.iter().zip([81_u64, 194, 306, 419]) {
+            assert!(found.abs_diff(expected) <= 3, "{sent:?}");
+        }
+    });
 }
 
 #[test]
@@ -202,43 +212,47 @@ fn users_ask_in_order_at_their_own_rates() {
 
 #[test]
 fn a_slow_answer_makes_a_user_late_and_that_is_latency() {
-    // 50 per second each, and 40 ms for an answer: every second request is due before its
-    // user is free.
-    let (target, _) = noting(Duration::from_millis(40));
-    let model = LoadModel::Users {
-        rate_per_s: 50.0,
-        arrivals: Arrivals::Constant,
-    };
-    let mut spec = spec(target, model);
-    spec.connections = 2;
-    let r = run(&spec, &mut |_| {}).unwrap();
-    let answered: u64 = r.status.values().sum();
-    assert_eq!((r.offered, r.unanswered), (50, 50 - answered));
-    let p50_ms = |h: &meshtax_model::LatencyHistogram| h.quantile_ns(0.5).unwrap() / 1_000_000;
-    assert!(p50_ms(&r.service) < 60, "{r:?}");
-    assert!(p50_ms(&r.response) > 100, "{r:?}");
-    // That was the server's doing, and the generator says so.
-    assert!(
-        r.generator_lag.quantile_ns(0.9).unwrap() < 20_000_000,
-        "{r:?}"
-    );
+    while_the_machine_is_ours("a slow answer", || {
+        // 50 per second each, and 40 ms for an answer: every second request is due before its
+        // user is free.
+        let (target, _) = noting(Duration::from_millis(40));
+        let model = LoadModel::Users {
+            rate_per_s: 50.0,
+            arrivals: Arrivals::Constant,
+        };
+        let mut spec = spec(target, model);
+        spec.connections = 2;
+        let r = run(&spec, &mut |_| {}).unwrap();
+        let answered: u64 = r.status.values().sum();
+        assert_eq!((r.offered, r.unanswered), (50, 50 - answered));
+        let p50_ms = |h: &meshtax_model::LatencyHistogram| h.quantile_ns(0.5).unwrap() / 1_000_000;
+        assert!(p50_ms(&r.service) < 60, "{r:?}");
+        assert!(p50_ms(&r.response) > 100, "{r:?}");
+        // That was the server's doing, and the generator says so.
+        assert!(
+            r.generator_lag.quantile_ns(0.9).unwrap() < 20_000_000,
+            "{r:?}"
+        );
+    });
 }
 
 #[test]
 fn thinking_makes_a_closed_loop_slow() {
-    let mut spec = spec(
-        app(),
-        LoadModel::Closed {
-            think_ns: 20_000_000,
-        },
-    );
-    spec.connections = 4;
-    spec.window_ns = 1_000_000_000;
-    let r = checked(&spec);
-    // Four at 50 per second at most.
-    assert!((120..=204).contains(&r.offered), "{r:?}");
-    // An answer is awaited before the pause begins, so the pause is no latency.
-    assert!(r.response.quantile_ns(0.5).unwrap() < 10_000_000, "{r:?}");
+    while_the_machine_is_ours("thinking", || {
+        let mut spec = spec(
+            app(),
+            LoadModel::Closed {
+                think_ns: 20_000_000,
+            },
+        );
+        spec.connections = 4;
+        spec.window_ns = 1_000_000_000;
+        let r = checked(&spec);
+        // Four at 50 per second at most.
+        assert!((120..=204).contains(&r.offered), "{r:?}");
+        // An answer is awaited before the pause begins, so the pause is no latency.
+        assert!(r.response.quantile_ns(0.5).unwrap() < 10_000_000, "{r:?}");
+    });
 }
 
 #[test]
@@ -263,13 +277,15 @@ fn requests_are_mixed_by_weight_and_head_has_no_body() {
 
 #[test]
 fn an_answer_that_does_not_come_times_out() {
-    let (target, _) = noting(Duration::from_millis(300));
-    let mut spec = spec(target, LoadModel::open(20.0, Arrivals::Constant));
-    spec.connections = 16;
-    spec.timeout_ns = Some(100_000_000);
-    let r = run(&spec, &mut |_| {}).unwrap();
-    assert_eq!((r.errors.timeout, r.offered), (10, 10), "{r:?}");
-    assert_eq!((r.unanswered, r.completed), (0, 0));
+    while_the_machine_is_ours("a timeout", || {
+        let (target, _) = noting(Duration::from_millis(300));
+        let mut spec = spec(target, LoadModel::open(20.0, Arrivals::Constant));
+        spec.connections = 16;
+        spec.timeout_ns = Some(100_000_000);
+        let r = run(&spec, &mut |_| {}).unwrap();
+        assert_eq!((r.errors.timeout, r.offered), (10, 10), "{r:?}");
+        assert_eq!((r.unanswered, r.completed), (0, 0));
+    });
 }
 
 #[test]

@@ -1,6 +1,8 @@
 //! The load generator against real servers over loopback.
 #![expect(clippy::print_stderr, reason = "a child process tells its result")]
 
+mod quiet;
+
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
@@ -14,6 +16,8 @@ use meshtax_load::{
 };
 use meshtax_model::experiment::Arrivals;
 use meshtax_model::trial::LoadResult;
+
+use quiet::while_the_machine_is_ours;
 
 /// The application on a thread that ends with the test process.
 fn app() -> SocketAddr {
@@ -115,61 +119,65 @@ fn the_same_seed_offers_the_same_requests() {
 
 #[test]
 fn a_closed_loop_keeps_every_connection_busy() {
-    let target = app();
-    let mut spec = spec(target, LoadModel::closed());
-    spec.window_ns = 300_000_000;
-    let mut window = None;
-    let result = run(&spec, &mut |w| window = Some(w)).unwrap();
-    let window = window.unwrap();
-    assert_eq!(
-        window.end_monotonic_ns - window.start_monotonic_ns,
-        spec.window_ns
-    );
-    assert!(result.completed > 500, "{result:?}");
-    assert!(result.offered.abs_diff(result.completed) <= 8);
-    // Little's law: that is why a closed loop's latency says nothing of its own.
-    let in_flight = result.achieved_per_s() * result.response.mean_ns().unwrap() / 1e9;
-    assert!((7.0..9.0).contains(&in_flight), "{in_flight}");
+    while_the_machine_is_ours("a closed loop", || {
+        let target = app();
+        let mut spec = spec(target, LoadModel::closed());
+        spec.window_ns = 300_000_000;
+        let mut window = None;
+        let result = run(&spec, &mut |w| window = Some(w)).unwrap();
+        let window = window.unwrap();
+        assert_eq!(
+            window.end_monotonic_ns - window.start_monotonic_ns,
+            spec.window_ns
+        );
+        assert!(result.completed > 500, "{result:?}");
+        assert!(result.offered.abs_diff(result.completed) <= 8);
+        // Little's law: that is why a closed loop's latency says nothing of its own.
+        let in_flight = result.achieved_per_s() * result.response.mean_ns().unwrap() / 1e9;
+        assert!((7.0..9.0).contains(&in_flight), "{in_flight}");
+    });
 }
 
 #[test]
 fn a_stalled_server_shows_in_response_latency() {
-    let begin = Instant::now();
-    // All connections stand still from 0.8 to 1.1 s after the begin.
-    let target = server(move |_, stream| {
-        let mut reader = BufReader::new(stream.try_clone().unwrap());
-        let mut stream = stream;
-        while read_request(&mut reader) {
-            let at_ms = begin.elapsed().as_millis() as u64;
-            if (800..1100).contains(&at_ms) {
-                std::thread::sleep(Duration::from_millis(1100 - at_ms));
+    while_the_machine_is_ours("a stalled server", || {
+        let begin = Instant::now();
+        // All connections stand still from 0.8 to 1.1 s after the begin.
+        let target = server(move |_, stream| {
+            let mut reader = BufReader::new(stream.try_clone().unwrap());
+            let mut stream = stream;
+            while read_request(&mut reader) {
+                let at_ms = begin.elapsed().as_millis() as u64;
+                if (800..1100).contains(&at_ms) {
+                    std::thread::sleep(Duration::from_millis(1100 - at_ms));
+                }
+                let _ = stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n");
             }
-            let _ = stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n");
-        }
+        });
+        let mut spec = spec(target, open(1000.0, Arrivals::Constant));
+        spec.connections = 16;
+        spec.warmup_ns = 10_000_000;
+        spec.window_ns = 2_000_000_000;
+        let result = outcome(&spec);
+        let ms = |h: &meshtax_model::LatencyHistogram, q| h.quantile_ns(q).unwrap() / 1_000_000;
+        assert_eq!(result.unanswered, 0);
+        assert!((1990..=2010).contains(&result.offered));
+        // 300 of 2,000 requests fell into the stall: the worst 15 % rise evenly to 300 ms.
+        assert!(ms(&result.response, 0.99) >= 200, "{result:?}");
+        assert!(
+            (60..250).contains(&ms(&result.response, 0.95)),
+            "{result:?}"
+        );
+        // Only 16 requests were on the wire: seen from the actual send, nearly nothing happened.
+        assert!(ms(&result.service, 0.95) < 60, "{result:?}");
+        assert!(result.queued > 150, "{}", result.queued);
+        // The requests that waited did not wait for the generator.
+        assert!(
+            ms(&result.generator_lag, 0.95) < 60,
+            "{:?}",
+            result.generator_lag
+        );
     });
-    let mut spec = spec(target, open(1000.0, Arrivals::Constant));
-    spec.connections = 16;
-    spec.warmup_ns = 10_000_000;
-    spec.window_ns = 2_000_000_000;
-    let result = outcome(&spec);
-    let ms = |h: &meshtax_model::LatencyHistogram, q| h.quantile_ns(q).unwrap() / 1_000_000;
-    assert_eq!(result.unanswered, 0);
-    assert!((1990..=2010).contains(&result.offered));
-    // 300 of 2,000 requests fell into the stall: the worst 15 % rise evenly to 300 ms.
-    assert!(ms(&result.response, 0.99) >= 200, "{result:?}");
-    assert!(
-        (60..250).contains(&ms(&result.response, 0.95)),
-        "{result:?}"
-    );
-    // Only 16 requests were on the wire: seen from the actual send, nearly nothing happened.
-    assert!(ms(&result.service, 0.95) < 60, "{result:?}");
-    assert!(result.queued > 150, "{}", result.queued);
-    // The requests that waited did not wait for the generator.
-    assert!(
-        ms(&result.generator_lag, 0.95) < 60,
-        "{:?}",
-        result.generator_lag
-    );
 }
 
 /// Runs only as the child of the next test, which stops it for a while.
@@ -185,39 +193,41 @@ fn a_load_in_a_process_of_its_own() {
 
 #[test]
 fn a_stalled_generator_shows_too_and_is_told() {
-    let mut child = std::process::Command::new(std::env::current_exe().unwrap())
-        .args([
-            "--ignored",
-            "--exact",
-            "--nocapture",
-            "a_load_in_a_process_of_its_own",
-        ])
-        .stdout(std::process::Stdio::null())
-        .stderr(std::process::Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
-    lines
-        .find(|line| line.as_ref().unwrap() == "begun")
-        .unwrap()
-        .unwrap();
-    let pid = rustix::process::Pid::from_child(&child);
-    std::thread::sleep(Duration::from_millis(700));
-    rustix::process::kill_process(pid, rustix::process::Signal::STOP).unwrap();
-    std::thread::sleep(Duration::from_millis(300));
-    rustix::process::kill_process(pid, rustix::process::Signal::CONT).unwrap();
-    let result = lines
-        .find_map(|line| Some(line.unwrap().strip_prefix("result ")?.to_owned()))
-        .unwrap();
-    child.wait().unwrap();
-    let result: LoadResult = serde_json::from_str(&result).unwrap();
-    // Server and generator stood still alike, so that only the intended times can tell.
-    assert!(
-        result.response.quantile_ns(0.99).unwrap() >= 200_000_000,
-        "{result:?}"
-    );
-    assert!(result.audit.longest_loop_ns >= 290_000_000, "{result:?}");
-    assert!(result.audit.generator_bound.is_some(), "{result:?}");
+    while_the_machine_is_ours("a stalled generator", || {
+        let mut child = std::process::Command::new(std::env::current_exe().unwrap())
+            .args([
+                "--ignored",
+                "--exact",
+                "--nocapture",
+                "a_load_in_a_process_of_its_own",
+            ])
+            .stdout(std::process::Stdio::null())
+            .stderr(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+        lines
+            .find(|line| line.as_ref().unwrap() == "begun")
+            .unwrap()
+            .unwrap();
+        let pid = rustix::process::Pid::from_child(&child);
+        std::thread::sleep(Duration::from_millis(700));
+        rustix::process::kill_process(pid, rustix::process::Signal::STOP).unwrap();
+        std::thread::sleep(Duration::from_millis(300));
+        rustix::process::kill_process(pid, rustix::process::Signal::CONT).unwrap();
+        let result = lines
+            .find_map(|line| Some(line.unwrap().strip_prefix("result ")?.to_owned()))
+            .unwrap();
+        child.wait().unwrap();
+        let result: LoadResult = serde_json::from_str(&result).unwrap();
+        // Server and generator stood still alike, so that only the intended times can tell.
+        assert!(
+            result.response.quantile_ns(0.99).unwrap() >= 200_000_000,
+            "{result:?}"
+        );
+        assert!(result.audit.longest_loop_ns >= 290_000_000, "{result:?}");
+        assert!(result.audit.generator_bound.is_some(), "{result:?}");
+    });
 }
 
 #[test]
@@ -263,45 +273,47 @@ fn a_reset_is_counted_once_and_the_connection_reopened() {
 
 #[test]
 fn chunks_and_closes_are_no_errors() {
-    let answers: [(&str, bool); 4] = [
-        (
-            "transfer-encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n",
-            false,
-        ),
-        ("connection: close\r\ncontent-length: 2\r\n\r\nok", true),
-        ("\r\nuntil the end", true),
-        // Closes without having said so.
-        ("content-length: 2\r\n\r\nok", true),
-    ];
-    for (rest, closes) in answers {
-        let target = server(move |_, stream| {
-            let mut reader = BufReader::new(stream.try_clone().unwrap());
-            let mut stream = stream;
-            while read_request(&mut reader) {
-                let _ = stream.write_all(b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 ");
-                let answer = format!("200 OK\r\n{rest}");
-                for part in answer.as_bytes().chunks(9) {
-                    let _ = stream.write_all(part);
+    while_the_machine_is_ours("chunks and closes", || {
+        let answers: [(&str, bool); 4] = [
+            (
+                "transfer-encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n",
+                false,
+            ),
+            ("connection: close\r\ncontent-length: 2\r\n\r\nok", true),
+            ("\r\nuntil the end", true),
+            // Closes without having said so.
+            ("content-length: 2\r\n\r\nok", true),
+        ];
+        for (rest, closes) in answers {
+            let target = server(move |_, stream| {
+                let mut reader = BufReader::new(stream.try_clone().unwrap());
+                let mut stream = stream;
+                while read_request(&mut reader) {
+                    let _ = stream.write_all(b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 ");
+                    let answer = format!("200 OK\r\n{rest}");
+                    for part in answer.as_bytes().chunks(9) {
+                        let _ = stream.write_all(part);
+                    }
+                    if closes {
+                        return;
+                    }
                 }
-                if closes {
-                    return;
-                }
-            }
-        });
-        // Slow enough for the close to come before the connection's next turn.
-        let result = outcome(&spec(target, open(200.0, Arrivals::Constant)));
-        assert_eq!(
-            result.errors.total() + result.unanswered,
-            0,
-            "{rest:?} {result:?}"
-        );
-        assert_eq!(result.status[&200], result.offered);
-        assert_eq!(
-            result.connections_opened > 50,
-            closes,
-            "{rest:?} {result:?}"
-        );
-    }
+            });
+            // Slow enough for the close to come before the connection's next turn.
+            let result = outcome(&spec(target, open(200.0, Arrivals::Constant)));
+            assert_eq!(
+                result.errors.total() + result.unanswered,
+                0,
+                "{rest:?} {result:?}"
+            );
+            assert_eq!(result.status[&200], result.offered);
+            assert_eq!(
+                result.connections_opened > 50,
+                closes,
+                "{rest:?} {result:?}"
+            );
+        }
+    });
 }
 
 #[test]

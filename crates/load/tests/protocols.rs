@@ -1,6 +1,8 @@
 //! Every protocol, in clear, over TLS and over mutual TLS, kept and new connections, both loops,
 //! against the real application.
 
+mod quiet;
+
 use std::net::SocketAddr;
 use std::sync::atomic::AtomicBool;
 use std::sync::mpsc;
@@ -10,6 +12,8 @@ use meshtax_load::{LoadError, LoadModel, LoadSpec, Protocol, Tls, run};
 use meshtax_model::experiment::Arrivals;
 use meshtax_model::trial::LoadResult;
 use meshtax_tls::{ClientTls, SECRET_NAME, ServerTls, secret_tls};
+
+use quiet::while_the_machine_is_ours;
 
 /// One listener of each kind, and what a client needs for those with TLS.
 struct Server {
@@ -120,6 +124,10 @@ fn checked(spec: &LoadSpec) -> LoadResult {
 }
 
 fn all_loads(server: &Server, credentials: Option<&ClientTls>) {
+    while_the_machine_is_ours("all loads", || each_load(server, credentials));
+}
+
+fn each_load(server: &Server, credentials: Option<&ClientTls>) {
     for protocol in PROTOCOLS {
         for lifetime in [None, Some(1), Some(5)] {
             for model in [

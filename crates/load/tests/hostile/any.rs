@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use meshtax_load::{LoadModel, Protocol};
 
+use super::quiet::while_the_machine_is_ours;
 use crate::harness::*;
 
 /// Every protocol and model against one server. Only errors of these kinds may come, and
@@ -120,35 +121,37 @@ fn never_a_read() {
 
 #[test]
 fn never_an_accept() {
-    let listener = {
-        let any: SocketAddr = "127.0.0.1:0".parse().unwrap();
-        let socket = rustix::net::socket(
-            rustix::net::AddressFamily::INET,
-            rustix::net::SocketType::STREAM,
-            None,
-        )
-        .unwrap();
-        rustix::net::bind(&socket, &any).unwrap();
-        rustix::net::listen(&socket, 0).unwrap();
-        TcpListener::from(socket)
-    };
-    let target = listener.local_addr().unwrap();
-    // The queue holds one, and takes another: these are open for whoever comes first.
-    let _fill: Vec<_> = (0..2)
-        .map(|_| std::net::TcpStream::connect_timeout(&target, Duration::from_millis(50)))
-        .collect();
-    for protocol in PROTOCOLS {
-        for (name, spec, result) in offer_all(&loads_for(target, protocol, &["timeout"])) {
-            let kept = spec.requests_per_connection.is_none();
-            assert_eq!(result.is_none(), kept, "{name}");
-            let Some(result) = result else { continue };
-            only(&result, &name, &["timeout", "connect"]);
-            assert!(result.errors.total() > 0, "{name}: {result:?}");
-            if spec.model.is_closed() {
-                assert_eq!(result.unanswered, 0, "{name}: {result:?}");
+    while_the_machine_is_ours("never an accept", || {
+        let listener = {
+            let any: SocketAddr = "127.0.0.1:0".parse().unwrap();
+            let socket = rustix::net::socket(
+                rustix::net::AddressFamily::INET,
+                rustix::net::SocketType::STREAM,
+                None,
+            )
+            .unwrap();
+            rustix::net::bind(&socket, &any).unwrap();
+            rustix::net::listen(&socket, 0).unwrap();
+            TcpListener::from(socket)
+        };
+        let target = listener.local_addr().unwrap();
+        // The queue holds one, and takes another: these are open for whoever comes first.
+        let _fill: Vec<_> = (0..2)
+            .map(|_| std::net::TcpStream::connect_timeout(&target, Duration::from_millis(50)))
+            .collect();
+        for protocol in PROTOCOLS {
+            for (name, spec, result) in offer_all(&loads_for(target, protocol, &["timeout"])) {
+                let kept = spec.requests_per_connection.is_none();
+                assert_eq!(result.is_none(), kept, "{name}");
+                let Some(result) = result else { continue };
+                only(&result, &name, &["timeout", "connect"]);
+                assert!(result.errors.total() > 0, "{name}: {result:?}");
+                if spec.model.is_closed() {
+                    assert_eq!(result.unanswered, 0, "{name}: {result:?}");
+                }
             }
         }
-    }
+    });
 }
 
 #[test]

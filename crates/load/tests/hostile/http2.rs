@@ -11,6 +11,7 @@ use meshtax_http2::hpack::encode_literal;
 use meshtax_load::{LoadModel, LoadSpec, Protocol};
 use meshtax_model::experiment::Arrivals;
 
+use super::quiet::while_the_machine_is_ours;
 use crate::harness::*;
 use crate::http1::{FIVE_GIGABYTES, as_a_process, one_large, peak_bytes, repeat};
 
@@ -267,74 +268,76 @@ fn a_close_at_every_byte_of_an_answer() {
 
 #[test]
 fn frames_that_cannot_be() {
-    let wrong: [(&str, Reply); 22] = [
-        ("no frame", |_| b"HTTP/1.1 400 Bad Request\r\n\r\n".to_vec()),
-        ("DATA on 0", |_| frame_of(kind::DATA, 0, 0, b"x")),
-        ("HEADERS on 0", |_| {
-            frame_of(kind::HEADERS, 4, 0, &block(&[STATUS]))
-        }),
-        ("short PING", |_| frame_of(kind::PING, 0, 0, &[0; 7])),
-        ("PING on 1", |s| frame_of(kind::PING, 0, s, &[0; 8])),
-        ("odd SETTINGS", |_| frame_of(kind::SETTINGS, 0, 0, &[0; 5])),
-        ("SETTINGS with ACK", |_| {
-            frame_of(kind::SETTINGS, 1, 0, &[0; 6])
-        }),
-        ("long frame", |s| frame_of(kind::DATA, 0, s, &[0; 16_385])),
-        ("longest frame", |s| {
-            frame_of(77, 0, s, &[])
-                .iter()
-                .enumerate()
-                .map(|(at, byte)| if at < 3 { 0xff } else { *byte })
-                .collect()
-        }),
-        ("short WINDOW_UPDATE", |s| {
-            frame_of(kind::WINDOW_UPDATE, 0, s, &[0; 3])
-        }),
-        ("short RST_STREAM", |s| {
-            frame_of(kind::RST_STREAM, 0, s, &[0; 3])
-        }),
-        ("short GOAWAY", |_| frame_of(kind::GOAWAY, 0, 0, &[0; 7])),
-        ("CONTINUATION alone", |s| {
-            frame_of(kind::CONTINUATION, 4, s, &block(&[STATUS]))
-        }),
-        ("PING in a block", |s| {
-            [
-                frame_of(kind::HEADERS, 0, s, &block(&[STATUS])),
-                frame_of(kind::PING, 0, 0, &[0; 8]),
-            ]
-            .concat()
-        }),
-        ("another's CONTINUATION", |s| {
-            [
-                frame_of(kind::HEADERS, 0, s, &block(&[STATUS])),
-                frame_of(kind::CONTINUATION, 4, s + 2, &[]),
-            ]
-            .concat()
-        }),
-        ("PUSH_PROMISE", |s| {
-            frame_of(kind::PUSH_PROMISE, 4, s, &[0, 0, 0, 2])
-        }),
-        ("padding of DATA", |s| {
-            [head(s), frame_of(kind::DATA, flag::PADDED, s, &[9, 1])].concat()
-        }),
-        ("padding of HEADERS", |s| {
-            frame_of(kind::HEADERS, flag::PADDED | 4, s, &[200, 1, 2])
-        }),
-        ("an index of nothing", |s| {
-            frame_of(kind::HEADERS, 4, s, &[0x80])
-        }),
-        ("an index of the empty table", |s| {
-            frame_of(kind::HEADERS, 4, s, &[0x80 | 62])
-        }),
-        ("a header cut short", |s| {
-            frame_of(kind::HEADERS, 4, s, &[0, 5, b'a'])
-        }),
-        ("a table that was not agreed", |s| {
-            frame_of(kind::HEADERS, 4, s, &[0x3f, 0xff, 0xff, 0x7f])
-        }),
-    ];
-    each(&wrong, |(what, bytes)| {
-        all_fail(what, with(*bytes), &["protocol"]);
+    while_the_machine_is_ours("frames that cannot be", || {
+        let wrong: [(&str, Reply); 22] = [
+            ("no frame", |_| b"HTTP/1.1 400 Bad Request\r\n\r\n".to_vec()),
+            ("DATA on 0", |_| frame_of(kind::DATA, 0, 0, b"x")),
+            ("HEADERS on 0", |_| {
+                frame_of(kind::HEADERS, 4, 0, &block(&[STATUS]))
+            }),
+            ("short PING", |_| frame_of(kind::PING, 0, 0, &[0; 7])),
+            ("PING on 1", |s| frame_of(kind::PING, 0, s, &[0; 8])),
+            ("odd SETTINGS", |_| frame_of(kind::SETTINGS, 0, 0, &[0; 5])),
+            ("SETTINGS with ACK", |_| {
+                frame_of(kind::SETTINGS, 1, 0, &[0; 6])
+            }),
+            ("long frame", |s| frame_of(kind::DATA, 0, s, &[0; 16_385])),
+            ("longest frame", |s| {
+                frame_of(77, 0, s, &[])
+                    .iter()
+                    .enumerate()
+                    .map(|(at, byte)| if at < 3 { 0xff } else { *byte })
+                    .collect()
+            }),
+            ("short WINDOW_UPDATE", |s| {
+                frame_of(kind::WINDOW_UPDATE, 0, s, &[0; 3])
+            }),
+            ("short RST_STREAM", |s| {
+                frame_of(kind::RST_STREAM, 0, s, &[0; 3])
+            }),
+            ("short GOAWAY", |_| frame_of(kind::GOAWAY, 0, 0, &[0; 7])),
+            ("CONTINUATION alone", |s| {
+                frame_of(kind::CONTINUATION, 4, s, &block(&[STATUS]))
+            }),
+            ("PING in a block", |s| {
+                [
+                    frame_of(kind::HEADERS, 0, s, &block(&[STATUS])),
+                    frame_of(kind::PING, 0, 0, &[0; 8]),
+                ]
+                .concat()
+            }),
+            ("another's CONTINUATION", |s| {
+                [
+                    frame_of(kind::HEADERS, 0, s, &block(&[STATUS])),
+                    frame_of(kind::CONTINUATION, 4, s + 2, &[]),
+                ]
+                .concat()
+            }),
+            ("PUSH_PROMISE", |s| {
+                frame_of(kind::PUSH_PROMISE, 4, s, &[0, 0, 0, 2])
+            }),
+            ("padding of DATA", |s| {
+                [head(s), frame_of(kind::DATA, flag::PADDED, s, &[9, 1])].concat()
+            }),
+            ("padding of HEADERS", |s| {
+                frame_of(kind::HEADERS, flag::PADDED | 4, s, &[200, 1, 2])
+            }),
+            ("an index of nothing", |s| {
+                frame_of(kind::HEADERS, 4, s, &[0x80])
+            }),
+            ("an index of the empty table", |s| {
+                frame_of(kind::HEADERS, 4, s, &[0x80 | 62])
+            }),
+            ("a header cut short", |s| {
+                frame_of(kind::HEADERS, 4, s, &[0, 5, b'a'])
+            }),
+            ("a table that was not agreed", |s| {
+                frame_of(kind::HEADERS, 4, s, &[0x3f, 0xff, 0xff, 0x7f])
+            }),
+        ];
+        each(&wrong, |(what, bytes)| {
+            all_fail(what, with(*bytes), &["protocol"]);
+        });
     });
 }
 
@@ -553,33 +556,35 @@ fn one_stream_at_a_time() {
 
 #[test]
 fn no_stream_at_all() {
-    const NONE: &[(u16, u32)] = &[(setting::MAX_CONCURRENT_STREAMS, 0)];
-    // What was sent before the settings came is answered.
-    let never = replying_after(NONE, |peer, stream| peer.send(&answer(stream)));
-    for protocol in BOTH {
-        let all: Vec<_> = loads(never, protocol).into_iter().map(hurried).collect();
-        for (name, spec, result) in offer_all(&all) {
-            let result = result.unwrap();
-            only(&result, &name, &[]);
-            if spec.requests_per_connection.is_none() {
-                assert!(answered(&result) < 30, "{name}: {result:?}");
+    while_the_machine_is_ours("no stream at all", || {
+        const NONE: &[(u16, u32)] = &[(setting::MAX_CONCURRENT_STREAMS, 0)];
+        // What was sent before the settings came is answered.
+        let never = replying_after(NONE, |peer, stream| peer.send(&answer(stream)));
+        for protocol in BOTH {
+            let all: Vec<_> = loads(never, protocol).into_iter().map(hurried).collect();
+            for (name, spec, result) in offer_all(&all) {
+                let result = result.unwrap();
+                only(&result, &name, &[]);
+                if spec.requests_per_connection.is_none() {
+                    assert!(answered(&result) < 30, "{name}: {result:?}");
+                }
             }
         }
-    }
-    // Streams are allowed after a while.
-    let later = server(|_, stream| {
-        let Some(mut peer) = Peer::accept(stream, NONE) else {
-            return;
-        };
-        std::thread::sleep(Duration::from_millis(30));
-        let mut more = Vec::new();
-        frame::settings(&mut more, &[(setting::MAX_CONCURRENT_STREAMS, 2)]);
-        peer.send(&more);
-        while let Next::Request(stream) = peer.next() {
-            peer.send(&answer(stream));
-        }
+        // Streams are allowed after a while.
+        let later = server(|_, stream| {
+            let Some(mut peer) = Peer::accept(stream, NONE) else {
+                return;
+            };
+            std::thread::sleep(Duration::from_millis(30));
+            let mut more = Vec::new();
+            frame::settings(&mut more, &[(setting::MAX_CONCURRENT_STREAMS, 2)]);
+            peer.send(&more);
+            while let Next::Request(stream) = peer.next() {
+                peer.send(&answer(stream));
+            }
+        });
+        all_answered("later", later);
     });
-    all_answered("later", later);
 }
 
 /// The same loads with a body.

@@ -5,4 +5,6 @@ mod any;
 mod harness;
 mod http1;
 mod http2;
+#[path = "../quiet/mod.rs"]
+mod quiet;
 mod tls;
