@@ -74,9 +74,28 @@ fn what_makes_no_line_is_refused_with_the_fix() {
         (
             vec!["scale", "pods", "--at", "0,1,2"],
             2,
+            "whole numbers from 1 to 100000",
+        ),
+        (
+            vec!["scale", "pods", "--at", "1,2,501"],
+            2,
             "whole numbers from 1 to 500",
         ),
-        (vec!["scale", "mesh"], 2, "possible values: pods, hops"),
+        (
+            vec!["scale", "mesh"],
+            2,
+            "possible values: pods, hops, known, churn",
+        ),
+        (
+            vec!["scale", "known", "--data-plane", "linkerd"],
+            2,
+            "use one of: ztunnel, ztunnel-dedicated, envoy-sidecar",
+        ),
+        (
+            vec!["scale", "churn", "--data-plane", "ztunnel"],
+            2,
+            "the proxies of ztunnel cannot be told of services that change",
+        ),
         (
             vec!["scale", "hops", "--data-plane", "linkerd"],
             2,
