@@ -24,7 +24,8 @@ fn what_proxies_know_and_log_is_proven_and_what_they_take_is_told() {
     let scratch = Scratch::new();
     let spec = scratch.write("spec.yaml", SPEC);
     let out = scratch.path("run");
-    let [spec, out_text, envoy] = [spec.as_path(), out.as_path(), envoy].map(|p| p.to_str().expect("UTF-8"));
+    let [spec, out_text, envoy] =
+        [spec.as_path(), out.as_path(), envoy].map(|p| p.to_str().expect("UTF-8"));
     let arguments = [
         "run",
         spec,

@@ -335,7 +335,8 @@ impl Service<http::Request<Body>> for DiscoveryService {
             if !request.uri().path().ends_with("/DeltaAggregatedResources") {
                 return Ok(Status::unimplemented("only DeltaAggregatedResources").into_http());
             }
-            let mut grpc = Grpc::new(ProstCodec::default()).max_decoding_message_size(MOST_ASKED_BYTES);
+            let mut grpc =
+                Grpc::new(ProstCodec::default()).max_decoding_message_size(MOST_ASKED_BYTES);
             Ok(grpc.streaming(service, request).await)
         })
     }
