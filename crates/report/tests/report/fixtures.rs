@@ -7,7 +7,7 @@ use meshtax_model::analysis::{
     Analysis, Attribution, Comparison, ComponentCpu, ComponentMemory, CpuAccount, CurvePoint,
     Effect, Estimate, GroundTruth, InstanceSpread, Interval, Level, LinkPerRequest, Metric, Moment,
     Node, NodeMemory, NoiseFacts, NoiseFloor, Part, Point, RoleMoment, RoleSeries, RunFacts, Speed,
-    Step, VariantAnalysis, Verdict,
+    Step, Upkeep, VariantAnalysis, Verdict,
 };
 use meshtax_model::environment::{Artifact, CpuLayout, CpuSplit, Environment, Host};
 use meshtax_model::event::Ending;
