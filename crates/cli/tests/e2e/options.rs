@@ -78,7 +78,7 @@ fn what_proxies_know_and_log_is_proven_and_what_they_take_is_told() {
     for figure in ["start_ns", "added_start_ns", "push_ns", "idle_cores"] {
         let value = found["upkeep"][figure]["value"].as_f64();
         assert!(
-            value.is_some_and(|v| v.is_finite()),
+            value.is_some_and(f64::is_finite),
             "{figure}: {}",
             found["upkeep"]
         );
