@@ -9,7 +9,7 @@ use crate::probe::direct_probes;
 use crate::{ControlService, Meshed, PORT_INBOUND, PORT_OUTBOUND, PROXY_MARK, Pod, Probe, Site};
 
 /// All of a variant that differs from other variants.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Blueprint {
     /// In the client's pod.
     pub client: PodBlueprint,
@@ -77,12 +77,13 @@ impl Blueprint {
 
     /// Sidecars in every pod of the variant, redirected into as Istio does. `side` says what stands in a pod; what
     /// it does for calls from there counts as the client's only where nobody calls the pod.
-    pub(crate) fn sidecars(
-        site: &Site,
-        side: impl Fn(&Meshed<'_>) -> (Vec<PodFile>, Vec<Process>),
-    ) -> Self {
+    pub(crate) fn sidecars(site: &Site, side: impl Fn(&Meshed<'_>) -> InPod) -> Self {
         let pod = |end: &Meshed<'_>| {
-            let (files, processes) = side(end);
+            let InPod {
+                files,
+                control,
+                processes,
+            } = side(end);
             PodBlueprint {
                 files,
                 redirect: Redirect {
@@ -91,7 +92,7 @@ impl Blueprint {
                     own: Own::mark(PROXY_MARK),
                     ..Redirect::default()
                 },
-                control: Vec::new(),
+                control,
                 processes,
             }
         };
@@ -114,8 +115,16 @@ impl Blueprint {
     }
 }
 
+/// What of a sidecar stands in a pod.
+#[derive(Default)]
+pub(crate) struct InPod {
+    pub(crate) files: Vec<PodFile>,
+    pub(crate) control: Vec<ControlService>,
+    pub(crate) processes: Vec<Process>,
+}
+
 /// What is put into one pod.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct PodBlueprint {
     /// Written first.
     pub files: Vec<PodFile>,

@@ -3,11 +3,12 @@
 use std::net::Ipv4Addr;
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::{HttpRule, Place};
 
 /// A service of a control plane, at 127.0.0.1 or on a Unix socket.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "service", rename_all = "kebab-case")]
 pub enum ControlService {
     /// Istio's certificate service, over TLS.
@@ -34,6 +35,32 @@ pub enum ControlService {
         /// What they answer.
         answers: LinkerdServices,
     },
+    /// Envoy's aggregated discovery service, in clear, with what changes only (delta), as Istio serves it to sidecars.
+    Discovery {
+        /// Its port.
+        port: u16,
+        /// What it tells.
+        tells: Discovery,
+    },
+    /// A collector of traces (OpenTelemetry's gRPC protocol), in clear.
+    TraceCollector {
+        /// Its port.
+        port: u16,
+    },
+}
+
+/// What Envoy's discovery service tells one proxy: resources of Envoy's v3 API in the JSON form of their messages.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Discovery {
+    /// `envoy.config.cluster.v3.Cluster`.
+    pub clusters: Vec<Value>,
+    /// `envoy.config.endpoint.v3.ClusterLoadAssignment`.
+    pub endpoints: Vec<Value>,
+    /// `envoy.config.route.v3.RouteConfiguration`.
+    pub routes: Vec<Value>,
+    /// While it is asked to, it replaces so many endpoints a second by others, one at a time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub changes_per_s: Option<f64>,
 }
 
 /// A pod as Istio knows it.

@@ -8,8 +8,8 @@ use meshtax_model::trial::ComponentRole;
 use serde_json::{Value, json};
 
 use crate::{
-    Content, HttpMetrics, HttpRule, PROXY_MARK, Place, Pod, PodFile, Process, Program, Site,
-    Speaks, certificate_files, spiffe_id,
+    Content, ControlService, Counter, Discovery, HttpMetrics, HttpRule, PROXY_MARK, Place, Pod,
+    PodFile, Process, Program, Site, Speaks, certificate_files, spiffe_id,
 };
 
 /// An Envoy in a pod, and what it needs there.
@@ -62,12 +62,14 @@ pub(crate) enum Routes<'a> {
     All(&'a str),
     /// By the name that they ask for, and its port: to the cluster of that service.
     ByHost(u16, &'a [(String, String)]),
+    /// As the control plane says under this name.
+    Discovered(&'a str),
 }
 
 impl Routes<'_> {
     /// As Istio names them: a service is asked for by its whole name or the first part of it, with its port or
     /// without.
-    fn virtual_hosts(&self, direction: &str) -> Value {
+    pub(crate) fn virtual_hosts(&self, direction: &str) -> Vec<Value> {
         let route = |cluster: &str| {
             let mut route = json!({"cluster": cluster, "timeout": "0s"});
             if direction == OUTBOUND {
@@ -76,11 +78,11 @@ impl Routes<'_> {
             json!([{"match": {"prefix": "/"}, "route": route}])
         };
         match self {
-            Self::All(cluster) => json!([{
+            Self::All(cluster) => vec![json!({
                 "name": format!("{direction}|http"),
                 "domains": ["*"],
                 "routes": route(cluster),
-            }]),
+            })],
             Self::ByHost(port, services) => services
                 .iter()
                 .map(|(name, cluster)| {
@@ -92,8 +94,14 @@ impl Routes<'_> {
                     })
                 })
                 .collect(),
+            Self::Discovered(_) => Vec::new(),
         }
     }
+}
+
+/// What a listener looks its requests up in.
+pub(crate) fn route_table(name: &str, virtual_hosts: &[Value]) -> Value {
+    json!({"name": name, "validate_clusters": false, "virtual_hosts": virtual_hosts})
 }
 
 /// The name of what a client's sidecar does with its application's requests.
@@ -135,11 +143,12 @@ pub(crate) fn connection_manager(
     config["normalize_path"] = json!(true);
     config["stream_idle_timeout"] = json!("0s");
     config["http_filters"] = json!(filters);
-    config["route_config"] = json!({
-        "name": direction,
-        "validate_clusters": false,
-        "virtual_hosts": routes.virtual_hosts(direction),
-    });
+    match routes {
+        Routes::Discovered(name) => {
+            config["rds"] = json!({"config_source": discovered(), "route_config_name": name});
+        }
+        told => config["route_config"] = route_table(direction, &told.virtual_hosts(direction)),
+    }
     merge(&mut config, more);
     json!({"name": "envoy.filters.network.http_connection_manager", "typed_config": config})
 }
@@ -194,6 +203,102 @@ pub(crate) fn permitted_principal(callers: &[&str]) -> Value {
             let ids: Vec<Value> = several.iter().map(is).collect();
             json!({"and_ids": {"ids": [{"or_ids": {"ids": ids}}]}})
         }
+    }
+}
+
+/// Istio's fields of a request's line, in its order (its documentation, "Default access log format").
+const LOGGED: &str = "[%START_TIME%] \"%REQ(:METHOD)% %REQ(X-ENVOY-ORIGINAL-PATH?:PATH)% %PROTOCOL%\" \
+    %RESPONSE_CODE% %RESPONSE_FLAGS% %RESPONSE_CODE_DETAILS% %CONNECTION_TERMINATION_DETAILS% \
+    \"%UPSTREAM_TRANSPORT_FAILURE_REASON%\" %BYTES_RECEIVED% %BYTES_SENT% %DURATION% \
+    %RESP(X-ENVOY-UPSTREAM-SERVICE-TIME)% \"%REQ(X-FORWARDED-FOR)%\" \"%REQ(USER-AGENT)%\" \
+    \"%REQ(X-REQUEST-ID)%\" \"%REQ(:AUTHORITY)%\" \"%UPSTREAM_HOST%\" %UPSTREAM_CLUSTER% \
+    %UPSTREAM_LOCAL_ADDRESS% %DOWNSTREAM_LOCAL_ADDRESS% %DOWNSTREAM_REMOTE_ADDRESS% \
+    %REQUESTED_SERVER_NAME% %ROUTE_NAME%\n";
+
+/// A line for each request, to standard output as Istio's proxies write it: what becomes of it behind that is not the
+/// proxy's cost.
+pub(crate) fn access_log() -> Value {
+    let mut log = typed("envoy.extensions.access_loggers.file.v3.FileAccessLog");
+    log["path"] = json!("/dev/stdout");
+    log["log_format"] = json!({"text_format_source": {"inline_string": LOGGED}});
+    json!([{"name": "envoy.access_loggers.file", "typed_config": log}])
+}
+
+/// Where an Envoy counts the lines that it has handed on to be written.
+pub(crate) fn lines_logged() -> Counter {
+    Counter {
+        port: PORT_ADMIN,
+        path: "/stats?filter=filesystem.write_buffered".into(),
+        series: "filesystem.write_buffered".into(),
+    }
+}
+
+/// Where a pod's proxy finds its collector of traces: OpenTelemetry's own port.
+const PORT_COLLECTOR: u16 = 4317;
+const COLLECTOR: &str = "opentelemetry-collector";
+
+/// Spans of a share of the requests, by OpenTelemetry's protocol.
+pub(crate) fn tracing(pod: &Pod, share: f64) -> Value {
+    let mut tracer = typed("envoy.config.trace.v3.OpenTelemetryConfig");
+    tracer["grpc_service"] = json!({"envoy_grpc": {"cluster_name": COLLECTOR}});
+    tracer["service_name"] = json!(format!("{}.default", pod.service_account));
+    json!({
+        "provider": {"name": "envoy.tracers.opentelemetry", "typed_config": tracer},
+        "random_sampling": {"value": share * 100.0},
+        "client_sampling": {"value": 100.0},
+        "overall_sampling": {"value": 100.0},
+    })
+}
+
+/// The collector's cluster.
+pub(crate) fn collector_cluster() -> Value {
+    on_loopback(COLLECTOR, PORT_COLLECTOR)
+}
+
+/// What serves it.
+pub(crate) fn trace_collector() -> ControlService {
+    ControlService::TraceCollector {
+        port: PORT_COLLECTOR,
+    }
+}
+
+/// A gRPC service in the pod itself.
+fn on_loopback(name: &str, port: u16) -> Value {
+    let mut cluster = unbound_cluster(name, "STATIC", Speaks::Http2);
+    let at = address("127.0.0.1", port);
+    set_endpoints(&mut cluster, &[json!({"endpoint": {"address": at}})]);
+    cluster
+}
+
+/// Where the control plane tells Envoys what they know, as Istio's agent does in each pod.
+const PORT_DISCOVERY: u16 = 15012;
+const DISCOVERY: &str = "xds-grpc";
+
+/// From the one stream over which the control plane tells all.
+pub(crate) fn discovered() -> Value {
+    json!({"ads": {}, "resource_api_version": "V3"})
+}
+
+/// Has an Envoy ask the control plane for its clusters.
+pub(crate) fn asks_for_clusters(bootstrap: &mut Value) {
+    bootstrap["dynamic_resources"] = json!({
+        "ads_config": {
+            "api_type": "DELTA_GRPC",
+            "transport_api_version": "V3",
+            "grpc_services": [{"envoy_grpc": {"cluster_name": DISCOVERY}}],
+        },
+        "cds_config": discovered(),
+    });
+    if let Some(clusters) = bootstrap["static_resources"]["clusters"].as_array_mut() {
+        clusters.push(on_loopback(DISCOVERY, PORT_DISCOVERY));
+    }
+}
+
+/// What the control plane of an Envoy tells it.
+pub(crate) fn discovery(tells: Discovery) -> ControlService {
+    ControlService::Discovery {
+        port: PORT_DISCOVERY,
+        tells,
     }
 }
 

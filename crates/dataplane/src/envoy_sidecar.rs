@@ -7,18 +7,21 @@
 
 use std::collections::BTreeMap;
 
-use meshtax_model::experiment::PolicyLevel;
+use meshtax_model::experiment::{OptionKind, PolicyLevel};
 use meshtax_model::trial::ComponentRole;
 use serde_json::{Value, json};
 
 use crate::envoy::{
-    DIRECT, OUTBOUND, Routes, address, bootstrap, cluster, cluster_passthrough, common_tls,
-    connection_manager, connection_policy, http_metrics, http_policy, peer_log,
-    permitted_principal, pod_endpoints, set_endpoints, side, tcp_proxy, typed,
+    DIRECT, OUTBOUND, Routes, access_log, address, asks_for_clusters, bootstrap, cluster,
+    cluster_passthrough, collector_cluster, common_tls, connection_manager, connection_policy,
+    discovered, discovery, http_metrics, http_policy, lines_logged, peer_log, permitted_principal,
+    pod_endpoints, route_table, set_endpoints, side, tcp_proxy, trace_collector, tracing, typed,
 };
+use crate::known::{KnownService, services};
 use crate::{
-    AppPort, Blueprint, Callee, ClientIdentityFrom, DataPlane, DirectTls, Looks, Meshed,
-    PORT_INBOUND, PORT_OUTBOUND, Pod, Program, Site, Speaks, TRUST_DOMAIN, spiffe_id,
+    AppPort, Blueprint, Callee, ClientIdentityFrom, DataPlane, DirectTls, Discovery, InPod, Looks,
+    Meshed, PORT_INBOUND, PORT_OUTBOUND, Pod, Probe, Program, Site, Speaks, TRUST_DOMAIN,
+    spiffe_id,
 };
 
 pub(crate) const HTTP: DataPlane = DataPlane {
@@ -35,6 +38,12 @@ pub(crate) const HTTP: DataPlane = DataPlane {
         "upstream Envoy without Istio's own stats, ALPN and metadata-exchange filters: \
          Istio's proxy image may cost more",
     ),
+    options: &[
+        OptionKind::Knows,
+        OptionKind::Changes,
+        OptionKind::AccessLog,
+        OptionKind::Tracing,
+    ],
     waypoint: false,
     graphs: true,
     build: |site, level| blueprint(site, level, Mode::Http),
@@ -49,6 +58,7 @@ pub(crate) const TCP: DataPlane = DataPlane {
         "no HTTP metrics, retries or balancing per request: what is left of a sidecar when it only \
          encrypts and authorises connections",
     ),
+    options: &[],
     waypoint: false,
     graphs: false,
     build: |site, level| blueprint(site, level, Mode::Tcp),
@@ -95,8 +105,23 @@ fn blueprint(site: &Site, level: PolicyLevel, mode: Mode) -> Blueprint {
         Mode::Http => ClientIdentityFrom::ForwardedClientCert,
         Mode::Tcp => ClientIdentityFrom::ProxyLog,
     };
+    let mut probes = Looks::at_sidecars(site, identity_from).probes(site, level);
+    if let Some(knows) = site.options.knows {
+        probes.push(Probe::Knows {
+            services: knows.services(),
+            endpoints: knows.endpoints,
+        });
+    }
+    if site.options.access_log {
+        probes.push(Probe::LogsRequests {
+            lines: lines_logged(),
+        });
+    }
+    if site.options.tracing.is_some() {
+        probes.push(Probe::SendsSpans);
+    }
     Blueprint {
-        probes: Looks::at_sidecars(site, identity_from).probes(site, level),
+        probes,
         direct_tls: DirectTls {
             alpn: vec![
                 alpn(match mode {
@@ -109,86 +134,186 @@ fn blueprint(site: &Site, level: PolicyLevel, mode: Mode) -> Blueprint {
         },
         http_metrics: Some(http_metrics(ComponentRole::ServerProxy, "inbound")),
         ..Blueprint::sidecars(site, |end| {
-            let config = config(site, end, level, mode);
+            let mut sidecar = Sidecar {
+                site,
+                level,
+                mode,
+                tells: Discovery::default(),
+            };
+            let config = sidecar.config(end);
             let role = match end.callers {
                 None => ComponentRole::ClientProxy,
                 Some(_) => ComponentRole::ServerProxy,
             };
             let (files, process) = side(site, end.pod, role, &config);
-            (files, vec![process])
+            let tells = site.options.knows.map(|_| discovery(sidecar.tells));
+            let collects = site.options.tracing.map(|_| trace_collector());
+            InPod {
+                files,
+                control: tells.into_iter().chain(collects).collect(),
+                processes: vec![process],
+            }
         })
     }
 }
 
-/// One sidecar: for what the pod calls, for who calls it, or for both.
-fn config(site: &Site, end: &Meshed<'_>, level: PolicyLevel, mode: Mode) -> Value {
-    let (mut listeners, mut clusters) = (Vec::new(), Vec::new());
-    if !end.callees.is_empty() {
-        outbound(end, level, mode, &mut listeners, &mut clusters);
-    }
-    if let Some(callers) = &end.callers {
-        let served = Served {
-            pod: end.pod,
-            callers,
-            level,
-        };
-        inbound(site, &served, mode, &mut listeners, &mut clusters);
-    }
-    bootstrap(end.pod, &json!(listeners), &json!(clusters))
-}
-
-fn outbound(
-    end: &Meshed<'_>,
+/// One sidecar, as its configuration is put together.
+struct Sidecar<'a> {
+    site: &'a Site,
     level: PolicyLevel,
     mode: Mode,
-    listeners: &mut Vec<Value>,
-    clusters: &mut Vec<Value>,
-) {
-    listeners.push(json!({
-        "name": "virtualOutbound",
-        "traffic_direction": "OUTBOUND",
-        "address": address("0.0.0.0", PORT_OUTBOUND),
-        "use_original_dst": true,
-        "filter_chains": [{"filters": [tcp_proxy("PassthroughCluster", "PassthroughCluster")]}],
-    }));
-    let mut by_port: BTreeMap<u16, Vec<(&Callee<'_>, Speaks)>> = BTreeMap::new();
-    for callee in &end.callees {
-        for port in &callee.ports {
-            let callees = by_port.entry(port.number).or_default();
-            callees.push((callee, mode.of(port)));
+    /// What it is told by the control plane, and not by its own file.
+    tells: Discovery,
+}
+
+impl Sidecar<'_> {
+    /// For what the pod calls, for who calls it, or for both; and for what it knows of the cluster besides.
+    fn config(&mut self, end: &Meshed<'_>) -> Value {
+        let (mut listeners, mut clusters) = (Vec::new(), Vec::new());
+        if !end.callees.is_empty() || self.site.options.knows.is_some() {
+            self.outbound(end, &mut listeners, &mut clusters);
         }
+        if let Some(callers) = &end.callers {
+            let served = Served {
+                pod: end.pod,
+                callers,
+                level: self.level,
+            };
+            inbound(self.site, &served, self.mode, &mut listeners, &mut clusters);
+        }
+        if self.site.options.tracing.is_some() {
+            clusters.push(collector_cluster());
+        }
+        let mut bootstrap = bootstrap(end.pod, &json!(listeners), &json!(clusters));
+        if self.site.options.knows.is_some() {
+            asks_for_clusters(&mut bootstrap);
+        }
+        bootstrap
     }
-    for (port, callees) in by_port {
-        let mut hosts = Vec::new();
-        for (callee, speaks) in &callees {
-            let name = format!("outbound|{port}||{}", callee.name);
-            clusters.push(to_service(end.pod, callee, level, &name, port, *speaks));
-            hosts.push((callee.name.clone(), name));
-        }
-        let Some((_, speaks)) = callees.first() else {
-            continue;
-        };
-        let handler = match (hosts.as_slice(), speaks) {
-            ([(_, only), ..], Speaks::Tcp) => tcp_proxy(only, only),
-            ([(_, only)], speaks) => {
-                connection_manager(OUTBOUND, *speaks, &Routes::All(only), json!({}), &[])
-            }
-            (several, speaks) => {
-                let routes = Routes::ByHost(port, several);
-                connection_manager(OUTBOUND, *speaks, &routes, json!({}), &[])
-            }
-        };
+
+    fn outbound(
+        &mut self,
+        end: &Meshed<'_>,
+        listeners: &mut Vec<Value>,
+        clusters: &mut Vec<Value>,
+    ) {
         listeners.push(json!({
-            "name": format!("0.0.0.0_{port}"),
+            "name": "virtualOutbound",
             "traffic_direction": "OUTBOUND",
-            "address": address("0.0.0.0", port),
-            "bind_to_port": false,
-            "filter_chains": [{"filters": [handler]}],
+            "address": address("0.0.0.0", PORT_OUTBOUND),
+            "use_original_dst": true,
+            "filter_chains": [{"filters": [tcp_proxy("PassthroughCluster", "PassthroughCluster")]}],
         }));
+        let mut by_port: BTreeMap<u16, Vec<(&Callee<'_>, Speaks)>> = BTreeMap::new();
+        for callee in &end.callees {
+            for port in &callee.ports {
+                let callees = by_port.entry(port.number).or_default();
+                callees.push((callee, self.mode.of(port)));
+            }
+        }
+        let known = services(self.site.options.knows);
+        if !known.is_empty() {
+            // What is known has the first port of the application: one table of routes, as in Istio.
+            by_port.entry(self.site.app_port).or_default();
+        }
+        for (port, callees) in by_port {
+            let mut hosts = Vec::new();
+            for (callee, speaks) in &callees {
+                let name = format!("outbound|{port}||{}", callee.name);
+                clusters.push(to_service(
+                    end.pod, callee, self.level, &name, port, *speaks,
+                ));
+                hosts.push((callee.name.clone(), name));
+            }
+            let speaks = callees.first().map_or(Speaks::Http1, |(_, speaks)| *speaks);
+            let known = match port == self.site.app_port {
+                true => known.as_slice(),
+                false => &[],
+            };
+            listeners.push(json!({
+                "name": format!("0.0.0.0_{port}"),
+                "traffic_direction": "OUTBOUND",
+                "address": address("0.0.0.0", port),
+                "bind_to_port": false,
+                "filter_chains": [{"filters": [self.calls_at(end.pod, port, &hosts, speaks, known)]}],
+            }));
+        }
+        let mut passthrough = cluster_passthrough("PassthroughCluster", "0.0.0.0", Speaks::Tcp);
+        passthrough["lb_policy"] = json!("CLUSTER_PROVIDED");
+        clusters.push(passthrough);
     }
-    let mut passthrough = cluster_passthrough("PassthroughCluster", "0.0.0.0", Speaks::Tcp);
-    passthrough["lb_policy"] = json!("CLUSTER_PROVIDED");
-    clusters.push(passthrough);
+
+    /// What is done with calls to one port: of `hosts`, each with its cluster, and of what is `known` there.
+    fn calls_at(
+        &mut self,
+        pod: &Pod,
+        port: u16,
+        hosts: &[(String, String)],
+        speaks: Speaks,
+        known: &[KnownService],
+    ) -> Value {
+        let routes = match (hosts, speaks) {
+            ([(_, only), ..], Speaks::Tcp) => return tcp_proxy(only, only),
+            ([(_, only)], _) => Routes::All(only),
+            (several, _) => Routes::ByHost(port, several),
+        };
+        let more = observed(self.site, pod);
+        if known.is_empty() {
+            return connection_manager(OUTBOUND, speaks, &routes, more, &[]);
+        }
+        let (mut clusters, mut hosts) = (Vec::new(), Vec::new());
+        for service in known {
+            let host = service.dns_name();
+            let name = format!("outbound|{port}||{host}");
+            clusters.push(to_known(pod, service, self.level, &name, port));
+            self.tells.endpoints.push(assigned(service, &name, port));
+            hosts.push((host, name));
+        }
+        let mut table = Routes::ByHost(port, &hosts).virtual_hosts(OUTBOUND);
+        table.extend(routes.virtual_hosts(OUTBOUND));
+        let name = port.to_string();
+        self.tells.clusters.extend(clusters);
+        self.tells.routes.push(route_table(&name, &table));
+        self.tells.changes_per_s = self.site.options.knows.and_then(|k| k.changes_per_s);
+        connection_manager(OUTBOUND, speaks, &Routes::Discovered(&name), more, &[])
+    }
+}
+
+/// What a connection manager does besides, where requests are logged or traced.
+fn observed(site: &Site, pod: &Pod) -> Value {
+    let mut more = json!({});
+    if site.options.access_log {
+        more["access_log"] = access_log();
+    }
+    if let Some(share) = site.options.tracing {
+        more["tracing"] = tracing(pod, share);
+    }
+    more
+}
+
+/// The cluster of a service that is known: as that of one that is called, but that its endpoints are told apart from it.
+fn to_known(pod: &Pod, service: &KnownService, level: PolicyLevel, name: &str, port: u16) -> Value {
+    let mut cluster = cluster(name, "EDS", "0.0.0.0", Speaks::Http1);
+    cluster["eds_cluster_config"] = json!({"eds_config": discovered()});
+    cluster["lb_policy"] = json!("LEAST_REQUEST");
+    if level >= PolicyLevel::Mtls {
+        let peer = Peer {
+            host: &service.dns_name(),
+            service_account: &service.name,
+        };
+        cluster["transport_socket"] = upstream_tls(pod, &peer, port, Speaks::Http1);
+    }
+    cluster
+}
+
+/// Its endpoints.
+fn assigned(service: &KnownService, cluster: &str, port: u16) -> Value {
+    let endpoints: Vec<Value> = service
+        .endpoints
+        .iter()
+        .map(|at| json!({"endpoint": {"address": address(&at.to_string(), port)}}))
+        .collect();
+    json!({"cluster_name": cluster, "endpoints": [{"lb_endpoints": endpoints}]})
 }
 
 /// The cluster of a port of a service.
@@ -206,7 +331,11 @@ fn to_service(
         &pod_endpoints(callee.pods.iter().copied(), port),
     );
     if level >= PolicyLevel::Mtls {
-        cluster["transport_socket"] = upstream_tls(pod, callee, port, speaks);
+        let peer = Peer {
+            host: &callee.name,
+            service_account: callee.service_account(),
+        };
+        cluster["transport_socket"] = upstream_tls(pod, &peer, port, speaks);
     }
     cluster
 }
@@ -272,7 +401,7 @@ fn inbound_chain(
     let connection_rules = by_connection.then(|| connection_policy(&principal));
     let handler = match speaks {
         Speaks::Tcp => inbound_tcp(cluster),
-        _ => inbound_http(site, level, principal, cluster, speaks),
+        _ => inbound_http(site, served, principal, cluster, speaks),
     };
     let filters: Vec<Value> = connection_rules.into_iter().chain([handler]).collect();
     let mut chain = json!({
@@ -290,18 +419,17 @@ fn inbound_chain(
 
 fn inbound_http(
     site: &Site,
-    level: PolicyLevel,
+    served: &Served<'_>,
     principal: Value,
     cluster: &str,
     speaks: Speaks,
 ) -> Value {
-    let rules = (level == PolicyLevel::L7).then(|| http_policy(site, principal));
-    let forwarded = json!({
-        "forward_client_cert_details": "APPEND_FORWARD",
-        "set_current_client_cert_details": {"subject": true, "dns": true, "uri": true},
-    });
+    let rules = (served.level == PolicyLevel::L7).then(|| http_policy(site, principal));
+    let mut more = observed(site, served.pod);
+    more["forward_client_cert_details"] = json!("APPEND_FORWARD");
+    more["set_current_client_cert_details"] = json!({"subject": true, "dns": true, "uri": true});
     let routes = Routes::All(cluster);
-    connection_manager("inbound", speaks, &routes, forwarded, rules.as_slice())
+    connection_manager("inbound", speaks, &routes, more, rules.as_slice())
 }
 
 /// Whose connection it was is the one thing that is logged: no header can tell it to the application.
@@ -311,13 +439,19 @@ fn inbound_tcp(cluster: &str) -> Value {
     proxy
 }
 
-fn upstream_tls(pod: &Pod, callee: &Callee<'_>, port: u16, speaks: Speaks) -> Value {
+/// Whom a client's sidecar wants to speak with.
+struct Peer<'a> {
+    host: &'a str,
+    service_account: &'a str,
+}
+
+fn upstream_tls(pod: &Pod, peer: &Peer<'_>, port: u16, speaks: Speaks) -> Value {
     let mut config = typed("envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext");
-    config["sni"] = json!(format!("outbound_.{port}_._.{}", callee.name));
+    config["sni"] = json!(format!("outbound_.{port}_._.{}", peer.host));
     config["common_tls_context"] = common_tls(
         pod,
         &[alpn(speaks)],
-        &json!({"exact": spiffe_id(callee.service_account())}),
+        &json!({"exact": spiffe_id(peer.service_account)}),
     );
     json!({"name": "envoy.transport_sockets.tls", "typed_config": config})
 }

@@ -11,6 +11,7 @@ mod blueprint;
 mod control;
 mod envoy;
 mod envoy_sidecar;
+mod known;
 mod limit;
 mod linkerd;
 mod probe;
@@ -19,22 +20,22 @@ mod site;
 mod waypoint;
 mod ztunnel;
 
-use meshtax_model::experiment::PolicyLevel;
+use meshtax_model::experiment::{OptionKind, PolicyLevel};
 
 pub use blueprint::{
     Blueprint, Content, DirectTls, HttpMetrics, Own, Place, PodBlueprint, PodFile, Process,
     Program, Redirect,
 };
 pub use control::{
-    ControlService, LinkerdEndpoint, LinkerdInbound, LinkerdPort, LinkerdService, LinkerdServices,
-    Workload,
+    ControlService, Discovery, LinkerdEndpoint, LinkerdInbound, LinkerdPort, LinkerdService,
+    LinkerdServices, Workload,
 };
 pub use limit::{LimitProxyConfig, LimitSide, LimitTls};
-pub use probe::{ClientIdentityFrom, Probe};
+pub use probe::{ClientIdentityFrom, Counter, Probe};
 pub use sabotage::Sabotage;
 pub use site::{AppPort, HttpRule, Pod, Site, SiteService, Speaks};
 
-pub(crate) use blueprint::certificate_files;
+pub(crate) use blueprint::{InPod, certificate_files};
 pub(crate) use probe::Looks;
 pub(crate) use site::{Callee, Meshed};
 
@@ -78,6 +79,8 @@ pub struct DataPlane {
     pub needs: &'static [Program],
     /// What a reader of its figures must know.
     pub note: Option<&'static str>,
+    /// What its proxies can be told to do or to hold besides.
+    pub options: &'static [OptionKind],
     waypoint: bool,
     graphs: bool,
     build: fn(&Site, PolicyLevel) -> Blueprint,
@@ -91,6 +94,7 @@ pub const DATA_PLANES: &[DataPlane] = &[
         summary: "nothing in the path: the baseline",
         needs: &[],
         note: None,
+        options: &[],
         waypoint: false,
         graphs: true,
         build: |site, _| Blueprint::direct(site),
@@ -159,7 +163,7 @@ pub const APP_PORT: u16 = 8080;
 mod tests {
     use std::net::Ipv4Addr;
 
-    use meshtax_model::experiment::PROXY_PORTS;
+    use meshtax_model::experiment::{Knows, Options, PROXY_PORTS};
 
     use super::*;
 
@@ -181,6 +185,7 @@ mod tests {
             workers: 1,
             behind: Vec::new(),
             calls: Vec::new(),
+            options: Options::default(),
         }
     }
 
@@ -263,18 +268,62 @@ mod tests {
         }
     }
 
+    /// Two services that are known, of three endpoints together, a log of requests, and traces of a tenth.
+    fn site_with(options: &[OptionKind]) -> Site {
+        let mut site = site();
+        for option in options {
+            match option {
+                OptionKind::AccessLog => site.options.access_log = true,
+                OptionKind::Tracing => site.options.tracing = Some(0.1),
+                OptionKind::Knows => {
+                    site.options.knows = Some(Knows {
+                        endpoints: 3,
+                        per_service: 2,
+                        changes_per_s: None,
+                    });
+                }
+                OptionKind::Changes => {
+                    let knows = site.options.knows.as_mut();
+                    knows.expect("what changes is known").changes_per_s = Some(5.0);
+                }
+            }
+        }
+        site
+    }
+
+    #[test]
+    fn golden_blueprints_with_all_options() {
+        for plane in DATA_PLANES.iter().filter(|plane| !plane.options.is_empty()) {
+            let level = plane
+                .levels
+                .iter()
+                .copied()
+                .find(|l| *l == PolicyLevel::Mtls);
+            let blueprint = plane.blueprint(&site_with(plane.options), level, None);
+            assert_ne!(
+                blueprint,
+                plane.blueprint(&site(), level, None),
+                "{}",
+                plane.name
+            );
+            insta::assert_json_snapshot!(format!("options-{}", plane.name), blueprint);
+        }
+    }
+
     /// Otherwise an application's port could meet them.
     #[test]
     fn the_ports_of_all_proxies_are_known() {
         for plane in DATA_PLANES {
-            let blueprint = plane.blueprint(&site(), plane.levels.last().copied(), None);
+            let site = site_with(plane.options);
+            let blueprint = plane.blueprint(&site, plane.levels.last().copied(), None);
             let pods = [&blueprint.client, &blueprint.server].into_iter();
             for pod in pods.chain(&blueprint.waypoint) {
                 let redirect = &pod.redirect;
                 let control = pod.control.iter().filter_map(|service| match service {
-                    ControlService::IstioCa { port, .. } | ControlService::Linkerd { port, .. } => {
-                        Some(*port)
-                    }
+                    ControlService::IstioCa { port, .. }
+                    | ControlService::Linkerd { port, .. }
+                    | ControlService::Discovery { port, .. }
+                    | ControlService::TraceCollector { port } => Some(*port),
                     ControlService::WorkloadSocket { .. } => None,
                 });
                 let metrics = blueprint.http_metrics.iter().map(|metrics| metrics.port);

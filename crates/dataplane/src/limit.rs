@@ -10,7 +10,7 @@ use meshtax_model::trial::ComponentRole;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Blueprint, Callee, ClientIdentityFrom, Content, DataPlane, Looks, Meshed, PORT_INBOUND,
+    Blueprint, Callee, ClientIdentityFrom, Content, DataPlane, InPod, Looks, Meshed, PORT_INBOUND,
     PORT_OUTBOUND, PROXY_MARK, Place, Pod, PodFile, Process, Program, Site, TRUST_DOMAIN,
     certificate_files, spiffe_id,
 };
@@ -21,6 +21,7 @@ pub(crate) const LIMIT_L4: DataPlane = DataPlane {
     summary: "a minimal proxy pair built into meshtax that only hands bytes on: the floor of being in the path",
     needs: &[Program::LimitProxy],
     note: Some("no encryption, no parsing, no statistics, no policy: what two more hops cost"),
+    options: &[],
     waypoint: false,
     graphs: true,
     build: blueprint,
@@ -32,6 +33,7 @@ pub(crate) const LIMIT_MTLS: DataPlane = DataPlane {
     summary: "a minimal mutual-TLS proxy pair built into meshtax: the floor any user-space proxy pays",
     needs: &[Program::LimitProxy],
     note: Some("no parsing, no statistics, no policy: the floor that any user-space proxy pays"),
+    options: &[],
     waypoint: false,
     graphs: true,
     build: blueprint,
@@ -91,7 +93,7 @@ fn blueprint(site: &Site, level: PolicyLevel) -> Blueprint {
 }
 
 /// A proxy for who calls the pod, and one for what it calls.
-fn sides(site: &Site, end: &Meshed<'_>, level: PolicyLevel) -> (Vec<PodFile>, Vec<Process>) {
+fn sides(site: &Site, end: &Meshed<'_>, level: PolicyLevel) -> InPod {
     let mut files = certificate_files(&end.pod.identity());
     let mut processes = Vec::new();
     if end.callers.is_some() {
@@ -125,7 +127,11 @@ fn sides(site: &Site, end: &Meshed<'_>, level: PolicyLevel) -> (Vec<PodFile>, Ve
         files.push(file);
         processes.push(process);
     }
-    (files, processes)
+    InPod {
+        files,
+        processes,
+        ..InPod::default()
+    }
 }
 
 /// One of a pod's proxies.

@@ -24,6 +24,7 @@ pub(crate) const DATA_PLANE: DataPlane = DataPlane {
         "HTTP/1.1 is carried as HTTP/2 over one connection between the proxies; it parses HTTP at \
          every level, and balances requests; its key exchange is its own choice",
     ),
+    options: &[],
     waypoint: false,
     graphs: false,
     build: blueprint,

@@ -54,6 +54,20 @@ pub enum Probe {
     },
     /// A client without a mesh, speaking plain HTTP to the server's pod, is refused.
     PlaintextOutsider,
+    /// The proxies hold the services that they are told of and that nobody calls.
+    Knows {
+        /// How many.
+        services: u32,
+        /// Endpoints of all of them together.
+        endpoints: u32,
+    },
+    /// The proxies in the client's pod and in the servers' pods hand on a line for each request.
+    LogsRequests {
+        /// Where each of them counts the lines.
+        lines: Counter,
+    },
+    /// The proxies in the client's pod and in the servers' pods send spans to their collectors.
+    SendsSpans,
     /// A further port of the application answers through the whole path.
     Carries {
         /// The port.
@@ -97,6 +111,17 @@ pub enum Probe {
         /// The servers' port as seen at the waypoint's pod.
         port: u16,
     },
+}
+
+/// A number that a proxy tells in its own pod.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Counter {
+    /// Of its page, at 127.0.0.1.
+    pub port: u16,
+    /// What to ask for.
+    pub path: String,
+    /// How the line begins at whose end the number stands.
+    pub series: String,
 }
 
 /// How the server's side shows whose identity the client's proxy proved to it.

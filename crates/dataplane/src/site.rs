@@ -2,12 +2,13 @@
 
 use std::net::Ipv4Addr;
 
+use meshtax_model::experiment::Options;
 use serde::{Deserialize, Serialize};
 
 use crate::{ALLOWED_CALL, ALLOWED_PATH, ECHO_PATH, SERVICE_NAME, spiffe_id};
 
 /// Where the two ends of one variant stand, and what they are given.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Site {
     /// The client's pod.
     pub client: Pod,
@@ -31,6 +32,9 @@ pub struct Site {
     /// Those of them that the server itself calls.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub calls: Vec<String>,
+    /// What the variant's proxies do or hold besides.
+    #[serde(default, skip_serializing_if = "Options::is_empty")]
+    pub options: Options,
 }
 
 /// A service behind the one that clients call. Its application speaks HTTP/1.1 at [`Site::app_port`].

@@ -30,6 +30,7 @@ pub(crate) const DATA_PLANE: DataPlane = DataPlane {
         "three proxies and two encrypted hops; upstream Envoy without Istio's own filters: Istio's proxy \
          image may cost more; the waypoint stands on the servers' node",
     ),
+    options: &[],
     waypoint: true,
     graphs: false,
     build: |site, level| blueprint(site, level, Waypoint::SpeaksHbone),
@@ -44,6 +45,7 @@ pub(crate) const SANDWICH: DataPlane = DataPlane {
         "the ztunnel of the servers' node carries each byte three times: into the waypoint, out of it, \
          and into the server",
     ),
+    options: &[],
     waypoint: true,
     graphs: false,
     build: |site, level| {

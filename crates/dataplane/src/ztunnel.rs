@@ -6,11 +6,13 @@
 //! from Istio's certificate service; meshtax plays all three.
 
 use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
 
-use meshtax_model::experiment::PolicyLevel;
+use meshtax_model::experiment::{OptionKind, PolicyLevel};
 use meshtax_model::trial::ComponentRole;
 use serde_json::{Value, json};
 
+use crate::known::{KnownService, services};
 use crate::{
     Blueprint, ClientIdentityFrom, Content, ControlService, DataPlane, DirectTls, HttpMetrics,
     Looks, Own, PORT_INBOUND, PORT_OUTBOUND, Place, Pod, PodBlueprint, PodFile, Process, Program,
@@ -26,6 +28,7 @@ pub(crate) const DATA_PLANE: DataPlane = DataPlane {
         "connections between nodes share one HTTP/2 tunnel, encrypted with AES-256-GCM; it does not \
          parse HTTP, and balances connections, not requests",
     ),
+    options: &[OptionKind::Knows],
     waypoint: false,
     graphs: false,
     build: |site, level| blueprint(site, level, Place::Node),
@@ -37,6 +40,7 @@ pub(crate) const DEDICATED: DataPlane = DataPlane {
     summary: "the real ztunnel, one in each pod: as a sidecar, which Istio does not offer",
     needs: &[Program::Ztunnel],
     note: Some("what one ztunnel for each pod would take: compare it with one for each node"),
+    options: &[OptionKind::Knows],
     waypoint: false,
     graphs: false,
     build: |site, level| blueprint(site, level, Place::Pod),
@@ -368,7 +372,7 @@ fn state(site: &Site, mesh: &Mesh) -> String {
             Some(_) if is_server => format!("{{\"default/{SERVICE_NAME}\": {ports}}}"),
             _ => "{}".to_owned(),
         };
-        let mut fields = entry(pod, node, protocol);
+        let mut fields = entry(pod, node.name(), protocol);
         fields["authorizationPolicies"] = json!(if is_server { names.as_slice() } else { &[] });
         // A service that is called by an address of its own has the waypoint; otherwise its pods.
         if is_server && site.virtual_address().is_none() && mesh.waypoint.is_some() {
@@ -385,6 +389,10 @@ fn state(site: &Site, mesh: &Mesh) -> String {
     if let Some(waypoint) = mesh.waypoint {
         yaml.push_str(&waypoint_workload(site, waypoint));
     }
+    let known = services(site.options.knows);
+    for service in &known {
+        yaml.push_str(&known_workloads(service, protocol, &ports));
+    }
     yaml.push_str(if policies.is_empty() {
         "policies: []\n"
     } else {
@@ -397,22 +405,61 @@ fn state(site: &Site, mesh: &Mesh) -> String {
             policy.name, policy.namespace, policy.action, policy.rule
         ));
     }
-    match site.virtual_address() {
-        Some(address) => yaml.push_str(&format!(
-            "services:\n- {{name: server, namespace: default, hostname: {SERVICE_NAME}, \
-             vips: [\"/{address}\"], ports: {ports}{}}}\n",
-            match mesh.waypoint {
-                Some(_) => format!(", waypoint: {gateway}"),
-                None => String::new(),
-            }
-        )),
-        None => yaml.push_str("services: []\n"),
+    let own = site.virtual_address().map(|address| {
+        let waypoint = match mesh.waypoint {
+            Some(_) => format!(", waypoint: {gateway}"),
+            None => String::new(),
+        };
+        service_entry(
+            "server",
+            SERVICE_NAME,
+            address,
+            &format!("{ports}{waypoint}"),
+        )
+    });
+    let known = known.iter();
+    let known = known.map(|s| service_entry(&s.name, &s.dns_name(), s.address, &ports));
+    let services: Vec<String> = own.into_iter().chain(known).collect();
+    yaml.push_str(if services.is_empty() {
+        "services: []\n"
+    } else {
+        "services:\n"
+    });
+    yaml.extend(services);
+    yaml
+}
+
+/// `ports`: and whatever stands behind them.
+fn service_entry(name: &str, hostname: &str, address: Ipv4Addr, ports: &str) -> String {
+    format!(
+        "- {{name: {name}, namespace: default, hostname: {hostname}, vips: [\"/{address}\"], \
+         ports: {ports}}}\n"
+    )
+}
+
+/// The endpoints of a service that is known, on a node that is no other's.
+fn known_workloads(service: &KnownService, protocol: &str, ports: &str) -> String {
+    let mut yaml = String::new();
+    for (number, address) in service.endpoints.iter().enumerate() {
+        let name = format!("{}-{}", service.name, number + 1);
+        let pod = Pod {
+            address: *address,
+            service_account: service.name.clone(),
+            directory: String::new(),
+            name,
+        };
+        let mut fields = entry(&pod, "another-node", protocol).to_string();
+        fields.truncate(fields.trim_end_matches('}').len());
+        let host = service.dns_name();
+        yaml.push_str(&format!(
+            "- {fields}, \"services\": {{\"default/{host}\": {ports}}}}}\n"
+        ));
     }
     yaml
 }
 
 fn waypoint_workload(site: &Site, waypoint: Waypoint) -> String {
-    let mut fields = entry(&site.waypoint, Node::Server, "HBONE");
+    let mut fields = entry(&site.waypoint, Node::Server.name(), "HBONE");
     fields["services"] = json!({});
     if let Waypoint::Sandwiched { port } = waypoint {
         fields["applicationTunnel"] = json!({"protocol": "PROXY", "port": port});
@@ -421,7 +468,7 @@ fn waypoint_workload(site: &Site, waypoint: Waypoint) -> String {
 }
 
 /// What every pod has in the local configuration.
-fn entry(pod: &Pod, node: Node, protocol: &str) -> Value {
+fn entry(pod: &Pod, node: &str, protocol: &str) -> Value {
     json!({
         "uid": uid(pod),
         "name": pod.name,
@@ -430,7 +477,7 @@ fn entry(pod: &Pod, node: Node, protocol: &str) -> Value {
         "serviceAccount": pod.service_account,
         "workloadIps": [pod.address],
         "protocol": protocol,
-        "node": node.name(),
+        "node": node,
         "network": "",
         "clusterId": "Kubernetes",
     })

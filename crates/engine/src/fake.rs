@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use meshtax_model::environment::{Artifact, CpuLayout, CpuSplit, Environment, Host};
-use meshtax_model::evidence::{Evidence, ProbeResult, WireEvidence, probe};
+use meshtax_model::evidence::{Evidence, ProbeResult, Start, WireEvidence, probe};
 use meshtax_model::experiment::{
     Experiment, Inject, LoadPoint, PolicyLevel, Regime, Variant, VariantId,
 };
@@ -446,6 +446,7 @@ fn evidence(variant: VariantId, round: u32, passed: bool) -> Evidence {
             ..WireEvidence::default()
         },
         features: None,
+        start: Start::default(),
     }
 }
 

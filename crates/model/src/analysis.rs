@@ -585,6 +585,36 @@ pub struct VariantAnalysis {
     /// Its trials in the order of the run.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub timeline: Vec<Moment>,
+    /// Before its first request, and between requests.
+    #[serde(default, skip_serializing_if = "Upkeep::is_empty")]
+    pub upkeep: Upkeep,
+}
+
+/// What a variant takes before its first request and between requests: means over the rounds in which it was proven.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Upkeep {
+    /// CPU of all its proxies together while another variant was measured, as a share of one core; `None`: it has none,
+    /// or no other was measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub idle_cores: Option<Estimate>,
+    /// From the start of its first process to the first request that was answered, in nanoseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub start_ns: Option<Estimate>,
+    /// The same beyond the mean of the baselines in the same rounds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub added_start_ns: Option<Estimate>,
+    /// From the first of its configuration that the control plane sent to when all of its proxies held all of it, in
+    /// nanoseconds; `None`: they are not told of services.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub push_ns: Option<Estimate>,
+}
+
+impl Upkeep {
+    /// Whether nothing is known.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
 }
 
 /// The largest absolute end of the A/A pair's interval: the margin for "no relevant difference".

@@ -21,6 +21,12 @@ pub mod probe {
     pub const PERMITTED: &str = "permitted request";
     /// While a client's connection is open, the proxies hold its ends.
     pub const IN_THE_PATH: &str = "in the path";
+    /// The proxies hold the services that they are told of and nobody calls.
+    pub const KNOWS: &str = "knows of others";
+    /// The proxies write a line for each request.
+    pub const LOGS_REQUESTS: &str = "logs requests";
+    /// The proxies send spans of requests to a collector.
+    pub const SENDS_SPANS: &str = "sends spans";
     /// A further port of the application answers through the whole path.
     pub const CARRIES: &str = "further port";
     /// A client that goes past the waypoint is refused.
@@ -140,6 +146,30 @@ pub struct Evidence {
     /// What is had besides; `None`: not told.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub features: Option<Features>,
+    /// How long its start took.
+    #[serde(default, skip_serializing_if = "Start::is_empty")]
+    pub start: Start,
+}
+
+/// How long a variant's start took, on cores that all of its processes share.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Start {
+    /// From the start of its first process (files, certificates and redirection are there by then) to the first request
+    /// of a client that was answered with 200; `None`: it was not looked for, or there was none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub served_ns: Option<u64>,
+    /// From the first of its configuration that the control plane sent to the proxy until the proxy said that it holds
+    /// all: the longest of its proxies; `None`: none of them is told of services.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pushed_ns: Option<u64>,
+}
+
+impl Start {
+    /// Whether nothing was looked at.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
 }
 
 impl Evidence {

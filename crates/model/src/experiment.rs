@@ -107,6 +107,91 @@ impl Inject {
     }
 }
 
+/// What the proxies of a variant do or hold besides what its level promises.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Options {
+    /// What they know of a cluster besides the services that are measured; `None`: nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub knows: Option<Knows>,
+    /// Whether they write a line for each request.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub access_log: bool,
+    /// Of which share of the requests they send spans to a collector, 0 to 1; `None`: they trace nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tracing: Option<f64>,
+}
+
+/// An option by its kind: not every data plane has each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OptionKind {
+    /// [`Options::knows`].
+    Knows,
+    /// [`Knows::changes_per_s`].
+    Changes,
+    /// [`Options::access_log`].
+    AccessLog,
+    /// [`Options::tracing`].
+    Tracing,
+}
+
+impl OptionKind {
+    /// The key in a variant of a spec, or in `knows`.
+    #[must_use]
+    pub fn key(self) -> &'static str {
+        match self {
+            Self::Knows => "knows",
+            Self::Changes => "changes",
+            Self::AccessLog => "access-log",
+            Self::Tracing => "tracing",
+        }
+    }
+}
+
+impl Options {
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// Those that there are.
+    pub fn kinds(&self) -> impl Iterator<Item = OptionKind> {
+        let knows = self.knows.map(|_| OptionKind::Knows);
+        let changes = self.knows.and_then(|knows| knows.changes_per_s);
+        let changes = changes.map(|_| OptionKind::Changes);
+        let log = self.access_log.then_some(OptionKind::AccessLog);
+        let tracing = self.tracing.map(|_| OptionKind::Tracing);
+        [knows, changes, log, tracing].into_iter().flatten()
+    }
+}
+
+/// What a proxy knows of a cluster and is never asked for: services, each with its endpoints, all of the mesh.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Knows {
+    /// All of them together.
+    pub endpoints: u32,
+    /// Of one service; the last one has what is left.
+    pub per_service: u32,
+    /// While the variant is measured, so many endpoints a second are replaced by others, one at a time; `None`: none is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub changes_per_s: Option<f64>,
+}
+
+impl Knows {
+    /// Services over which the endpoints are spread.
+    #[must_use]
+    pub fn services(&self) -> u32 {
+        self.endpoints.div_ceil(self.per_service.max(1))
+    }
+
+    /// Endpoints of a service, which counts from 0.
+    #[must_use]
+    pub fn endpoints_of(&self, service: u32) -> u32 {
+        let before = service.saturating_mul(self.per_service);
+        self.endpoints.saturating_sub(before).min(self.per_service)
+    }
+}
+
 /// One mesh configuration: a data plane, its policy level and options.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Variant {
@@ -120,6 +205,17 @@ pub struct Variant {
     pub role: Role,
     /// A known cost, if one is injected.
     pub inject: Option<Inject>,
+    /// What its proxies do or hold besides.
+    #[serde(default, skip_serializing_if = "Options::is_empty")]
+    pub options: Options,
+}
+
+impl Variant {
+    /// Whether it is what its data plane and level say, and nothing besides.
+    #[must_use]
+    pub fn is_plain(&self) -> bool {
+        self.inject.is_none() && self.options.is_empty()
+    }
 }
 
 /// When requests are intended to be sent in an open loop.
@@ -266,8 +362,8 @@ pub enum ServiceAddress {
 /// Ports that proxies, or what serves them, take for themselves in a pod, in whatever data plane: neither
 /// the application nor the user's own program may have them. Istio's are 15000 to 15090.
 pub const PROXY_PORTS: &[u16] = &[
-    4140, 4143, 4190, 4191, 8086, 15000, 15001, 15006, 15008, 15012, 15020, 15021, 15053, 15080,
-    15088,
+    4140, 4143, 4190, 4191, 4317, 8086, 15000, 15001, 15006, 15008, 15012, 15020, 15021, 15053,
+    15080, 15088,
 ];
 
 /// A user's own program as the service.
@@ -375,5 +471,30 @@ impl Experiment {
     #[must_use]
     pub fn by_role(&self, role: Role) -> Option<&Variant> {
         self.variants.iter().find(|v| v.role == role)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn endpoints_are_spread_over_services_and_none_is_lost() {
+        for (endpoints, per_service, services, last) in [
+            (1, 10, 1, 1),
+            (100, 10, 10, 10),
+            (25, 10, 3, 5),
+            (7, 1, 7, 1),
+        ] {
+            let knows = Knows {
+                endpoints,
+                per_service,
+                changes_per_s: None,
+            };
+            assert_eq!(knows.services(), services);
+            assert_eq!(knows.endpoints_of(services - 1), last);
+            let all: u32 = (0..services).map(|s| knows.endpoints_of(s)).sum();
+            assert_eq!(all, endpoints);
+        }
     }
 }

@@ -13,6 +13,10 @@ pub enum Over {
     Pods,
     /// Services in a chain, each of which calls the next.
     Hops,
+    /// Endpoints of further services, which every proxy knows of and nobody calls.
+    Known,
+    /// Endpoints of such services that are replaced by others, in a second.
+    Churn,
 }
 
 /// What grows.
@@ -21,6 +25,16 @@ pub enum Over {
 pub enum Grows {
     /// Anonymous memory of all proxies on the path, bytes.
     ProxyMemory,
+    /// File pages of the proxies on the client's node, one copy of each program, bytes.
+    NodePrograms,
+    /// CPU of all proxies while another variant was measured, as a share of one core.
+    IdleCpu,
+    /// CPU of all proxies at the steady load, as a share of one core.
+    ProxyCpu,
+    /// From the first of its configuration that was sent to when every proxy held all of it, ns.
+    PushTime,
+    /// From the start of the first process to the first request that was answered, beyond that of no mesh, ns.
+    AddedStart,
     /// Mean response latency that is added to no mesh, ns.
     AddedMeanLatency,
     /// CPU of applications and proxies that is added to no mesh, ns for each request of a client.

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Deserializer, Serialize, de};
 
+use crate::experiment::VariantId;
 use crate::plan::{PlannedTrial, TrialId};
 use crate::{HistogramSnapshot, LatencyHistogram};
 
@@ -471,6 +472,34 @@ pub struct ResourceSample {
     /// How it went over the window.
     #[serde(default)]
     pub series: Series,
+    /// What the proxies of each variant used that was up and not measured: part of the component
+    /// [`ComponentRole::Idle`].
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub idle_proxies: Vec<IdleProxies>,
+    /// Changes of endpoints that all proxies said to hold, from the load's begin to its end; `None`: none were
+    /// asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub changes: Option<Changes>,
+}
+
+/// What the proxies of a variant used in a window in which another one was measured.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct IdleProxies {
+    /// Whose.
+    pub variant: VariantId,
+    /// CPU of all its proxies in the window, in nanoseconds.
+    pub cpu_ns: u64,
+}
+
+/// Changes of endpoints while a trial ran, warm-up and drain included.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Changes {
+    /// For how long there were any, in nanoseconds.
+    pub during_ns: u64,
+    /// Said to a proxy: the fewest, where there are several.
+    pub said: u64,
+    /// Of them, those that the proxy said to hold: the fewest, where there are several.
+    pub held: u64,
 }
 
 impl ResourceSample {
@@ -486,6 +515,8 @@ impl ResourceSample {
             looked_ns: 0,
             links: Vec::new(),
             series: Series::default(),
+            idle_proxies: Vec::new(),
+            changes: None,
         }
     }
 }

@@ -41,6 +41,12 @@ pub(crate) const MIB: Unit = Unit {
     name: "MiB",
 };
 
+/// A share of one core, in thousandths.
+pub(crate) const MILLICORES: Unit = Unit {
+    factor: 1e3,
+    name: "mcores",
+};
+
 /// Beyond this, digits say nothing to a person.
 const LARGEST_PLAIN: f64 = 1e15;
 

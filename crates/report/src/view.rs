@@ -18,6 +18,7 @@ mod replicas;
 mod scaling;
 mod so_far;
 mod study;
+mod upkeep;
 
 use meshtax_model::analysis::{Analysis, Calibration, Effect, Metric, Point, VariantAnalysis};
 use meshtax_model::experiment::{
@@ -225,6 +226,7 @@ impl View {
             .map(|point| figures::table(source, point))
             .collect();
         tables.extend(proxies::table(source));
+        tables.extend(upkeep::table(source));
         tables.extend(replicas::table(source));
         tables.extend(known_costs::table(source));
         tables.extend(study::table(source));

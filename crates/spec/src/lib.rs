@@ -7,6 +7,7 @@ mod error;
 mod fields;
 mod limit;
 mod objective;
+mod options;
 mod parse;
 mod plan;
 mod presets;
@@ -17,11 +18,12 @@ mod tree;
 mod value;
 mod variants;
 
-use meshtax_model::experiment::{Experiment, PolicyLevel};
+use meshtax_model::experiment::{Experiment, OptionKind, PolicyLevel};
 
 pub use error::{SpecError, nearest};
 pub use limit::{between, limit};
 pub use objective::{hops, hourly_price, need, objective, priority};
+pub use options::{PER_SERVICE, per_service};
 pub use plan::{arrival_seed, block};
 pub use presets::{Preset, preset, presets};
 pub use sides::{SideError, Sides, interleave};
@@ -41,6 +43,8 @@ pub struct KnownDataPlane {
     pub levels: Vec<PolicyLevel>,
     /// Whether services that call each other can stand on it.
     pub carries_graphs: bool,
+    /// The options that a variant of it can have.
+    pub options: Vec<OptionKind>,
 }
 
 impl KnownDataPlane {
@@ -51,6 +55,7 @@ impl KnownDataPlane {
             name: name.to_owned(),
             levels: levels.into(),
             carries_graphs: true,
+            options: Vec::new(),
         }
     }
 
@@ -59,6 +64,15 @@ impl KnownDataPlane {
     pub fn carrying_graphs(self, carries_graphs: bool) -> Self {
         Self {
             carries_graphs,
+            ..self
+        }
+    }
+
+    /// The same, whose variants can have these options.
+    #[must_use]
+    pub fn with_options(self, options: impl Into<Vec<OptionKind>>) -> Self {
+        Self {
+            options: options.into(),
             ..self
         }
     }

@@ -23,7 +23,7 @@ pub fn preset(name: &str) -> Option<&'static Preset> {
     PRESETS.iter().find(|p| p.name == name)
 }
 
-static PRESETS: [Preset; 12] = [
+static PRESETS: [Preset; 13] = [
     Preset {
         name: "quick",
         summary: "mutual TLS at its limit and an Envoy sidecar at mtls and l7, against no mesh; 2 minutes",
@@ -48,6 +48,11 @@ static PRESETS: [Preset; 12] = [
         name: "new-connections",
         summary: "what a connection costs: kept ones against a new one for each request; 2 minutes",
         yaml: include_str!("../presets/new-connections.yaml"),
+    },
+    Preset {
+        name: "telemetry",
+        summary: "what access logs and traces cost a sidecar; 3 minutes",
+        yaml: include_str!("../presets/telemetry.yaml"),
     },
     Preset {
         name: "protocols",
@@ -88,7 +93,7 @@ static PRESETS: [Preset; 12] = [
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use meshtax_model::experiment::{Experiment, PolicyLevel};
+    use meshtax_model::experiment::{Experiment, OptionKind, PolicyLevel};
 
     use super::*;
     use crate::KnownDataPlane;
@@ -104,7 +109,12 @@ pub(crate) mod tests {
             KnownDataPlane::new("ztunnel-waypoint", [L7]),
             KnownDataPlane::new("ztunnel-waypoint-sandwich", [L7]),
             KnownDataPlane::new("linkerd", [Mtls, L4, L7]),
-            KnownDataPlane::new("envoy-sidecar", [Plaintext, Mtls, L4, L7]),
+            KnownDataPlane::new("envoy-sidecar", [Plaintext, Mtls, L4, L7]).with_options([
+                OptionKind::Knows,
+                OptionKind::Changes,
+                OptionKind::AccessLog,
+                OptionKind::Tracing,
+            ]),
             KnownDataPlane::new("envoy-sidecar-tcp", [Plaintext, Mtls, L4]),
         ]
     }

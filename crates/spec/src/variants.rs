@@ -1,10 +1,13 @@
 //! The variants of a spec: the baseline, its control and the candidates.
 
-use meshtax_model::experiment::{Experiment, Inject, PolicyLevel, Role, Variant, VariantId};
+use meshtax_model::experiment::{
+    Experiment, Inject, OptionKind, Options, PolicyLevel, Role, Variant, VariantId,
+};
 
 use crate::KnownDataPlane;
 use crate::error::{Place, Problem, nearest, one_of};
 use crate::fields::{Fields, items, scalar, text_of, word};
+use crate::options;
 use crate::parse::own_id;
 use crate::tree::{Node, Value};
 use crate::value::{self, ValueError};
@@ -83,6 +86,7 @@ fn baselines() -> Vec<Variant> {
             level: None,
             role,
             inject: None,
+            options: Options::default(),
         })
         .to_vec()
 }
@@ -93,22 +97,23 @@ fn default_candidates() -> Vec<Variant> {
         ("envoy-sidecar", PolicyLevel::Mtls),
         ("envoy-sidecar", PolicyLevel::L7),
     ]
-    .map(|(data_plane, level)| candidate(None, data_plane, Some(level), None))
+    .map(|(data_plane, level)| Variant {
+        id: VariantId(generated_id(data_plane, Some(level), None)),
+        level: Some(level),
+        ..candidate(data_plane)
+    })
     .to_vec()
 }
 
-fn candidate(
-    id: Option<String>,
-    data_plane: &str,
-    level: Option<PolicyLevel>,
-    inject: Option<Inject>,
-) -> Variant {
+/// Without anything besides, under its data plane's name.
+fn candidate(data_plane: &str) -> Variant {
     Variant {
-        id: VariantId(id.unwrap_or_else(|| generated_id(data_plane, level, inject))),
+        id: VariantId(data_plane.to_owned()),
         data_plane: data_plane.to_owned(),
-        level,
+        level: None,
         role: Role::Candidate,
-        inject,
+        inject: None,
+        options: Options::default(),
     }
 }
 
@@ -136,7 +141,8 @@ fn variant(node: &Node, known: &[KnownDataPlane]) -> Result<Variant, Problem> {
             format!("write `- {{data-plane: {text}}}`, with a level as in {EXAMPLE}"),
         ));
     }
-    let keys = ["data-plane", "level", "inject", "id"];
+    let mut keys = vec!["data-plane", "level", "inject", "id"];
+    keys.extend(options::KEYS.map(OptionKind::key));
     let fields = Fields::of(node, "a variant", &keys, EXAMPLE)?;
     let name_node = fields.need("data-plane", EXAMPLE)?;
     let data_plane = known_data_plane(name_node, known)?;
@@ -145,12 +151,19 @@ fn variant(node: &Node, known: &[KnownDataPlane]) -> Result<Variant, Problem> {
         None => implied_level(name_node.at, data_plane)?,
     };
     let inject = fields.get("inject").map(inject).transpose()?;
+    let options = options::read(&fields, data_plane.name, data_plane.options)?;
     let id = own_id(&fields)?.unwrap_or_else(|| {
         // With one level there is nothing to tell apart.
         let told = level.filter(|_| data_plane.levels.len() > 1);
-        generated_id(data_plane.name, told, inject)
+        generated_id(data_plane.name, told, inject) + &options::in_an_id(&options)
     });
-    Ok(candidate(Some(id), data_plane.name, level, inject))
+    Ok(Variant {
+        id: VariantId(id),
+        level,
+        inject,
+        options,
+        ..candidate(data_plane.name)
+    })
 }
 
 /// A data plane as this module sees it: the baseline's is known without being listed.
@@ -158,6 +171,7 @@ fn variant(node: &Node, known: &[KnownDataPlane]) -> Result<Variant, Problem> {
 struct Choice<'a> {
     name: &'a str,
     levels: &'a [PolicyLevel],
+    options: &'a [OptionKind],
 }
 
 fn known_data_plane<'a>(node: &Node, known: &'a [KnownDataPlane]) -> Result<Choice<'a>, Problem> {
@@ -166,12 +180,14 @@ fn known_data_plane<'a>(node: &Node, known: &'a [KnownDataPlane]) -> Result<Choi
         return Ok(Choice {
             name: NONE,
             levels: &[],
+            options: &[],
         });
     }
     if let Some(found) = known.iter().find(|k| k.name == typed) {
         return Ok(Choice {
             name: &found.name,
             levels: &found.levels,
+            options: &found.options,
         });
     }
     let mut names: Vec<&str> = vec![NONE];
@@ -277,7 +293,10 @@ pub fn add_injected(experiment: &mut Experiment, inject: Inject) -> Result<Varia
         id = VariantId(format!("{first}-{number}"));
         number += 1;
     }
-    let variant = candidate(Some(id.0.clone()), NONE, None, Some(inject));
-    experiment.variants.push(variant);
+    experiment.variants.push(Variant {
+        id: id.clone(),
+        inject: Some(inject),
+        ..candidate(NONE)
+    });
     Ok(id)
 }

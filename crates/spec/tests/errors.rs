@@ -1,7 +1,7 @@
 //! Every refusal names its place, what is allowed and the fix.
 #![forbid(unsafe_code)]
 
-use meshtax_model::experiment::{Experiment, Inject, PolicyLevel, Role};
+use meshtax_model::experiment::{Experiment, Inject, OptionKind, PolicyLevel, Role};
 use meshtax_spec::{KnownDataPlane, SpecError, add_injected, parse, preset};
 use proptest::prelude::*;
 
@@ -10,7 +10,13 @@ fn known() -> Vec<KnownDataPlane> {
     vec![
         KnownDataPlane::new("limit-l4", [Plaintext]),
         KnownDataPlane::new("limit-mtls", [Mtls]),
-        KnownDataPlane::new("envoy-sidecar", [Plaintext, Mtls, L4, L7]),
+        KnownDataPlane::new("ztunnel", [Mtls, L4]).with_options([OptionKind::Knows]),
+        KnownDataPlane::new("envoy-sidecar", [Plaintext, Mtls, L4, L7]).with_options([
+            OptionKind::Knows,
+            OptionKind::Changes,
+            OptionKind::AccessLog,
+            OptionKind::Tracing,
+        ]),
     ]
 }
 
@@ -26,7 +32,35 @@ fn ids(experiment: &Experiment) -> Vec<&str> {
         .collect()
 }
 
-const REFUSED: [(&str, &str); 52] = [
+const REFUSED: [(&str, &str); 59] = [
+    (
+        "a share of nothing",
+        "variants: [{data-plane: envoy-sidecar, level: mtls, tracing: 0%}]\n",
+    ),
+    (
+        "an option that is not there",
+        "variants: [{data-plane: limit-mtls, knows: 5}]\n",
+    ),
+    (
+        "no endpoints",
+        "variants: [{data-plane: envoy-sidecar, level: mtls, knows: {endpoints: 0}}]\n",
+    ),
+    (
+        "changes of nothing",
+        "variants: [{data-plane: envoy-sidecar, level: mtls, knows: {changes: 5/s}}]\n",
+    ),
+    (
+        "too many changes",
+        "variants: [{data-plane: envoy-sidecar, level: mtls, knows: {endpoints: 9, changes: 5000/s}}]\n",
+    ),
+    (
+        "changes where nothing can change",
+        "variants: [{data-plane: ztunnel, level: mtls, knows: {endpoints: 9, changes: 5/s}}]\n",
+    ),
+    (
+        "a log that is neither",
+        "variants: [{data-plane: envoy-sidecar, level: mtls, access-log: maybe}]\n",
+    ),
     (
         "misspelt key",
         "name: a\nworkload: {response: 1 KiB, conections: 32}\n",

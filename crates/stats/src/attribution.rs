@@ -56,7 +56,7 @@ fn data_planes<'a>(trials: &Trials<'a>) -> Vec<&'a str> {
 
 fn candidates<'t, 'a: 't>(trials: &'t Trials<'a>) -> impl Iterator<Item = &'a Variant> + 't {
     let all = trials.by_role(Role::Candidate);
-    all.filter(|v| v.inject.is_none() && trials.left_out(&v.id).is_none())
+    all.filter(|v| v.is_plain() && trials.left_out(&v.id).is_none())
 }
 
 /// What a variant adds to the one before it.

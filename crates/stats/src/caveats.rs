@@ -288,7 +288,7 @@ fn level_pairs<'a>(trials: &Trials<'a>) -> Vec<(&'a Variant, &'a Variant)> {
     let plain = || {
         trials
             .by_role(Role::Candidate)
-            .filter(|variant| variant.inject.is_none())
+            .filter(|variant| variant.is_plain())
     };
     let mut found = Vec::new();
     for lower in plain() {

@@ -146,6 +146,19 @@ fn variant(variant: &Variant) -> String {
         Some(Inject::CapPerS(rate)) => text.push_str(&format!(" capped at {rate}/s")),
         Some(Inject::LeakBytes(bytes)) => text.push_str(&format!(" leaking {bytes} bytes")),
     }
+    if let Some(knows) = variant.options.knows {
+        let (all, each) = (knows.endpoints, knows.per_service);
+        text.push_str(&format!(" knowing {all} endpoints, {each} of a service"));
+        if let Some(rate) = knows.changes_per_s {
+            text.push_str(&format!(", of which {rate}/s change"));
+        }
+    }
+    if variant.options.access_log {
+        text.push_str(" with a log of requests");
+    }
+    if let Some(share) = variant.options.tracing {
+        text.push_str(&format!(" tracing {} % of the requests", share * 100.0));
+    }
     text
 }
 

@@ -56,6 +56,7 @@ pub mod stopping;
 pub mod tails;
 mod timeline;
 mod trials;
+mod upkeep;
 pub mod validity;
 mod verdict;
 

@@ -17,6 +17,7 @@ use crate::pairing::unit_means_of;
 use crate::tails::{self, Counts, REQUESTS_ABOVE_MIN, TRIALS_ABOVE_MIN, resolved};
 use crate::timeline;
 use crate::trials::{Cell, Trials};
+use crate::upkeep::upkeep;
 
 /// All about one variant.
 pub(crate) fn variant(trials: &Trials<'_>, variant: &Variant) -> VariantAnalysis {
@@ -52,6 +53,7 @@ pub(crate) fn variant(trials: &Trials<'_>, variant: &Variant) -> VariantAnalysis
         memory: memory::by_role(trials, &variant.id),
         nodes: memory::by_node(trials, &variant.id),
         timeline: timeline::moments(trials, &variant.id),
+        upkeep: upkeep(trials, variant),
     }
 }
 

@@ -5,8 +5,8 @@
 //! intervals hold whatever runs differ by, and a curve that is no line shows as width.
 
 use meshtax_model::FORMAT_VERSION;
-use meshtax_model::analysis::{Analysis, Estimate, Metric, VariantAnalysis};
-use meshtax_model::experiment::{Role, VariantId};
+use meshtax_model::analysis::{Analysis, Estimate, Metric, Node, Upkeep, VariantAnalysis};
+use meshtax_model::experiment::{LoadPoint, Role, VariantId};
 use meshtax_model::scaling::{Grows, Law, Line, Over, Prediction, Scaling};
 use meshtax_model::trial::ComponentRole;
 
@@ -18,7 +18,7 @@ pub const RUNS_MIN: usize = 3;
 /// A run, with the number in which it differs from the others.
 #[derive(Clone, Copy, Debug)]
 pub struct Scaled<'a> {
-    /// Pods, or hops.
+    /// Pods, hops, endpoints, or changes of endpoints in a second.
     pub at: u32,
     /// What it says.
     pub analysis: &'a Analysis,
@@ -33,8 +33,16 @@ pub fn scaling(
     check: Option<&Analysis>,
 ) -> Scaling {
     let told: &[Grows] = match over {
-        Over::Pods => &[Grows::ProxyMemory],
+        Over::Pods => &[Grows::ProxyMemory, Grows::NodePrograms, Grows::IdleCpu],
         Over::Hops => &[Grows::AddedMeanLatency, Grows::AddedCpu, Grows::ProxyMemory],
+        Over::Known => &[
+            Grows::ProxyMemory,
+            Grows::AddedCpu,
+            Grows::IdleCpu,
+            Grows::PushTime,
+            Grows::AddedStart,
+        ],
+        Over::Churn => &[Grows::ProxyCpu],
     };
     let mut laws = Vec::new();
     for variant in variants(runs) {
@@ -93,36 +101,60 @@ fn law(
 }
 
 fn measured(analysis: &Analysis, variant: &VariantId, grows: Grows) -> Option<f64> {
+    let found = || analysis.variants.iter().find(|v| v.variant == *variant);
+    let upkeep = |of: fn(&Upkeep) -> Option<Estimate>| Some(of(&found()?.upkeep)?.value);
     match grows {
-        Grows::ProxyMemory => {
-            let mut found = analysis.variants.iter();
-            proxies(found.find(|found| found.variant == *variant)?)
+        Grows::ProxyMemory => held_by_proxies(found()?),
+        Grows::NodePrograms => {
+            // On the servers' node the application's are among them.
+            let mut nodes = found()?.nodes.iter();
+            let client = nodes.find(|held| held.node == Node::Client)?;
+            Some(client.file_bytes as f64)
         }
+        Grows::IdleCpu => upkeep(|s| s.idle_cores),
+        Grows::ProxyCpu => used_by_proxies(analysis, found()?),
+        Grows::PushTime => upkeep(|s| s.push_ns),
+        Grows::AddedStart => upkeep(|s| s.added_start_ns),
         Grows::AddedMeanLatency => added(analysis, variant, Metric::ResponseMean),
         Grows::AddedCpu => added(analysis, variant, Metric::CpuPerRequest),
     }
 }
 
+fn is_proxy(role: ComponentRole) -> bool {
+    matches!(
+        role,
+        ComponentRole::ClientProxy | ComponentRole::ServerProxy | ComponentRole::Waypoint
+    )
+}
+
 /// Once settled; `None` if that of a role is not known.
-fn proxies(found: &VariantAnalysis) -> Option<f64> {
-    let is_proxy = |role: ComponentRole| {
-        matches!(
-            role,
-            ComponentRole::ClientProxy | ComponentRole::ServerProxy | ComponentRole::Waypoint
-        )
-    };
+fn held_by_proxies(found: &VariantAnalysis) -> Option<f64> {
     let held = found.memory.iter().filter(|memory| is_proxy(memory.role));
     let bytes: Vec<f64> = held.map(|memory| memory.settled_bytes as f64).collect();
     (!bytes.is_empty()).then(|| bytes.iter().sum())
 }
 
+/// At the first open loop, as a share of one core.
+fn used_by_proxies(analysis: &Analysis, found: &VariantAnalysis) -> Option<f64> {
+    let steady = first_steady(analysis)?;
+    let point = found.points.iter().find(|p| p.load_point == steady.id)?;
+    let used = point.cpu.as_ref()?.components.iter();
+    let ns_per_request: Vec<f64> = used
+        .filter(|component| is_proxy(component.role))
+        .map(|component| component.cpu_per_request_ns)
+        .collect();
+    let sum: f64 = ns_per_request.iter().sum();
+    (!ns_per_request.is_empty()).then_some(sum * point.achieved_per_s / 1e9)
+}
+
+fn first_steady(analysis: &Analysis) -> Option<&LoadPoint> {
+    let mut points = analysis.experiment.load_points.iter();
+    points.find(|point| point.is_steady())
+}
+
 /// At the first open loop.
 fn added(analysis: &Analysis, variant: &VariantId, metric: Metric) -> Option<f64> {
-    let point = analysis
-        .experiment
-        .load_points
-        .iter()
-        .find(|p| p.is_steady())?;
+    let point = first_steady(analysis)?;
     let mut effects = analysis.effects.iter();
     let effect = effects
         .find(|e| e.variant == *variant && e.metric == metric && e.load_point == point.id)?;

@@ -13,10 +13,10 @@ pub(crate) struct ScaleArgs {
     /// What there is more of
     #[arg(value_enum)]
     pub(crate) over: OverName,
-    /// How many, one run for each [default: pods 1,10,50,90; hops 1,2,3,5]
+    /// How many, one run for each [default: pods 1,10,50,90; hops 1,2,3,5; known 1,100,1000,5000; churn 1,20,50,100]
     #[arg(long, value_name = "N,N,...", value_delimiter = ',', value_parser = number)]
     pub(crate) at: Vec<u32>,
-    /// Say what the law expects of so many [default: pods 150, hops 8]
+    /// Say what the law expects of so many [default: pods 150, hops 8, known 2500, churn 75]
     #[arg(long, value_name = "N", value_parser = number)]
     pub(crate) predict: Option<u32>,
     /// Measure that number, too, and hold the prediction against it
@@ -28,7 +28,13 @@ pub(crate) struct ScaleArgs {
     /// Its policy level
     #[arg(long, value_name = "LEVEL", default_value = "mtls", value_parser = |t: &str| value(meshtax_spec::policy_level(t)))]
     pub(crate) level: PolicyLevel,
-    /// Time that each run may take, e.g. 1m [default: pods 30s, hops 1m]
+    /// Endpoints of each service that proxies know, for `known` and `churn`
+    #[arg(long, value_name = "N", default_value_t = meshtax_spec::PER_SERVICE, value_parser = |t: &str| value(meshtax_spec::per_service(t)))]
+    pub(crate) endpoints_per_service: u32,
+    /// Endpoints that proxies know, for `churn`
+    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = number)]
+    pub(crate) endpoints: u32,
+    /// Time that each run may take, e.g. 1m [default: 30s, hops 1m]
     #[arg(long, value_parser = |t: &str| value(meshtax_spec::time_limit_ns(t)))]
     pub(crate) time: Option<u64>,
     /// Directory of the runs, a directory each [default: meshtax-runs/<id> each]
@@ -50,6 +56,10 @@ pub(crate) enum OverName {
     Pods,
     /// Services in a chain: added latency and CPU
     Hops,
+    /// Endpoints that proxies know and nobody calls: memory, CPU, time to tell them
+    Known,
+    /// Such endpoints that change in a second: CPU of the proxies
+    Churn,
 }
 
 impl OverName {
@@ -57,10 +67,12 @@ impl OverName {
         match self {
             Self::Pods => Over::Pods,
             Self::Hops => Over::Hops,
+            Self::Known => Over::Known,
+            Self::Churn => Over::Churn,
         }
     }
 }
 
 fn number(text: &str) -> Result<u32, String> {
-    value(meshtax_spec::count(text, "a number", 1, 500))
+    value(meshtax_spec::count(text, "a number", 1, 100_000))
 }

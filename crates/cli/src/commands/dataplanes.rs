@@ -5,6 +5,7 @@ use std::path::Path;
 
 use meshtax_dataplane::{APP_PORT, DATA_PLANES, DataPlane, Pod, Program, Site};
 use meshtax_local::{Binary, find_program, get_envoy, keep_program, missing_program};
+use meshtax_model::experiment::Options;
 use serde_json::json;
 
 use crate::args::{DataplanesAction, DataplanesArgs, ProgramArgs};
@@ -200,6 +201,7 @@ fn show(name: &str) -> Outcome {
         workers: 1,
         behind: Vec::new(),
         calls: Vec::new(),
+        options: Options::default(),
     };
     let levels = if plane.levels.is_empty() {
         vec![None]

@@ -152,7 +152,9 @@ impl Job {
 /// The data planes, as specs see them.
 pub(crate) fn known() -> Vec<KnownDataPlane> {
     let known = |plane: &DataPlane| {
-        KnownDataPlane::new(plane.name, plane.levels).carrying_graphs(plane.carries_graphs())
+        KnownDataPlane::new(plane.name, plane.levels)
+            .carrying_graphs(plane.carries_graphs())
+            .with_options(plane.options)
     };
     DATA_PLANES.iter().map(known).collect()
 }

@@ -1,8 +1,8 @@
 //! `meshtax scale`: how costs grow, from a run for each number.
 
-use meshtax_dataplane::DATA_PLANES;
+use meshtax_dataplane::{DATA_PLANES, DataPlane};
 use meshtax_model::analysis::Analysis;
-use meshtax_model::experiment::Experiment;
+use meshtax_model::experiment::{Experiment, OptionKind};
 use meshtax_stats::scaling::{Scaled, scaling};
 
 use super::run::{Job, conclude_judged, known, parse};
@@ -16,6 +16,8 @@ pub(crate) fn scale(args: &ScaleArgs) -> Outcome {
     let predict = args.predict.unwrap_or(match args.over {
         OverName::Pods => 150,
         OverName::Hops => 8,
+        OverName::Known => 2500,
+        OverName::Churn => 75,
     });
     plane_is_known(args)?;
     // Before anything is measured: what the last of them refuses would cost the time of all others.
@@ -68,6 +70,8 @@ fn numbers(args: &ScaleArgs) -> Result<Vec<u32>, Failure> {
     let mut at = match (args.at.as_slice(), args.over) {
         ([], OverName::Pods) => vec![1, 10, 50, 90],
         ([], OverName::Hops) => vec![1, 2, 3, 5],
+        ([], OverName::Known) => vec![1, 100, 1000, 5000],
+        ([], OverName::Churn) => vec![1, 20, 50, 100],
         (given, _) => given.to_vec(),
     };
     at.sort_unstable();
@@ -115,10 +119,20 @@ fn measure(
     })
 }
 
+/// What a variant of the data plane must be able to have.
+fn needed(over: OverName) -> &'static [OptionKind] {
+    match over {
+        OverName::Pods | OverName::Hops => &[],
+        OverName::Known => &[OptionKind::Knows],
+        OverName::Churn => &[OptionKind::Knows, OptionKind::Changes],
+    }
+}
+
 /// It is to be one with proxies, and the level one of its own.
 fn plane_is_known(args: &ScaleArgs) -> Result<(), Failure> {
     let name = args.data_plane.as_str();
     let with_proxies = || DATA_PLANES.iter().filter(|p| !p.levels.is_empty());
+    let able = |plane: &DataPlane| needed(args.over).iter().all(|n| plane.options.contains(n));
     let names = || with_proxies().map(|plane| plane.name);
     let Some(plane) = with_proxies().find(|plane| plane.name == name) else {
         let known = format!("use one of: {}", names().collect::<Vec<_>>().join(", "));
@@ -129,6 +143,18 @@ fn plane_is_known(args: &ScaleArgs) -> Result<(), Failure> {
         let problem = format!("--data-plane: no data plane with proxies is called {name:?}");
         return Err(Failure::with_fix(USAGE, problem, &fix));
     };
+    if !able(plane) {
+        let problem = format!(
+            "--data-plane: the proxies of {name} cannot be told of services that {}",
+            match args.over {
+                OverName::Churn => "change",
+                OverName::Pods | OverName::Hops | OverName::Known => "nobody calls",
+            }
+        );
+        let able: Vec<&str> = with_proxies().filter(|p| able(p)).map(|p| p.name).collect();
+        let fix = format!("use one of: {}", able.join(", "));
+        return Err(Failure::with_fix(USAGE, problem, &fix));
+    }
     if plane.levels.len() == 1 || plane.levels.contains(&args.level) {
         return Ok(());
     }
@@ -145,27 +171,45 @@ fn experiment(args: &ScaleArgs, number: u32) -> Result<Experiment, Failure> {
         true => format!(", level: {level}"),
         false => String::new(),
     };
-    let topology = match args.over {
-        OverName::Pods => format!("replicas-{number}"),
-        OverName::Hops => format!("chain-{number}"),
+    let (name, topology, pods) = match args.over {
+        OverName::Pods => ("replicas", format!("replicas-{number}"), number),
+        OverName::Hops => ("chain", format!("chain-{number}"), number),
+        OverName::Known => ("known", "pair".to_owned(), 1),
+        OverName::Churn => ("churn", "pair".to_owned(), 1),
     };
     let text = format!(
-        "name: scale-{topology}\nworkload: {{response: 1 KiB, connections: 8}}\nvariants:\n  \
-         - {{data-plane: {plane}{level}}}\nload:\n  - steady: {{rate: 50}}\n\
-         design: {{rounds: 6, blocks: 1, trial: 1s, warmup: 200ms, time: 60s}}\n"
+        "name: scale-{name}-{number}\nworkload: {{response: 1 KiB, connections: 8}}\nvariants:\n  \
+         - {{data-plane: {plane}{level}{}}}\nload:\n  - steady: {{rate: 50}}\n\
+         design: {{rounds: 6, blocks: 1, trial: 1s, warmup: 200ms, time: 60s}}\n",
+        knows(args, number)
     );
-    let mut experiment = parse("--data-plane, --level", &text)?;
+    let mut experiment = parse("--at, --data-plane, --level", &text)?;
     topologies::find(&topology)?
         .apply(&mut experiment, &known())
         .map_err(|e| Failure::with_fix(USAGE, e.problem, &e.fix))?;
     // The first request to a pod opens a connection on the way: that is not to be in the window.
-    let per_pod_ns = 20_000_000 * u64::from(number);
+    let per_pod_ns = 20_000_000 * u64::from(pods);
     experiment.design.warmup_ns = 200_000_000 + per_pod_ns;
     experiment.design.time_limit_ns = args.time.unwrap_or(match args.over {
-        OverName::Pods => 30_000_000_000,
         OverName::Hops => 60_000_000_000,
+        OverName::Pods | OverName::Known | OverName::Churn => 30_000_000_000,
     });
     Ok(experiment)
+}
+
+/// What the variant has besides its level; one name for all runs, since they differ in the number only.
+fn knows(args: &ScaleArgs, number: u32) -> String {
+    let per_service = args.endpoints_per_service;
+    let (endpoints, changes) = match args.over {
+        OverName::Pods | OverName::Hops => return String::new(),
+        OverName::Known => (number, String::new()),
+        OverName::Churn => (args.endpoints, format!(", changes: {number}/s")),
+    };
+    let id = match level_is_given(&args.data_plane) {
+        true => format!("{}-{}", args.data_plane, args.level),
+        false => args.data_plane.clone(),
+    };
+    format!(", id: {id}, knows: {{endpoints: {endpoints}, per-service: {per_service}{changes}}}")
 }
 
 /// With one level there is nothing to say.

@@ -14,6 +14,7 @@ mod load_and_serve;
 mod load_command;
 mod load_tls;
 mod machine;
+mod options;
 mod page;
 mod processes;
 mod real_run;

@@ -4,7 +4,10 @@ use std::io;
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::Path;
 
-use meshtax_control_plane::{Server, SharedAuthority, WorkloadSocket, istio_ca, linkerd};
+use meshtax_control_plane::{
+    DiscoveryServer, Server, SharedAuthority, TraceCollector, WorkloadSocket, discovery, istio_ca,
+    linkerd, trace_collector,
+};
 use meshtax_dataplane::{ControlService, Place};
 
 use super::netns::NetNs;
@@ -14,6 +17,26 @@ use super::netns::NetNs;
 pub(crate) enum Control {
     Grpc { _server: Server },
     Socket { _socket: WorkloadSocket },
+    Discovery(DiscoveryServer),
+    Collector(TraceCollector),
+}
+
+impl Control {
+    /// What a proxy is told of services, if this tells it.
+    pub(crate) fn discovery(&self) -> Option<&DiscoveryServer> {
+        match self {
+            Self::Discovery(server) => Some(server),
+            Self::Grpc { .. } | Self::Socket { .. } | Self::Collector(_) => None,
+        }
+    }
+
+    /// What collects a proxy's spans, if this does.
+    pub(crate) fn collector(&self) -> Option<&TraceCollector> {
+        match self {
+            Self::Collector(collector) => Some(collector),
+            Self::Grpc { .. } | Self::Socket { .. } | Self::Discovery(_) => None,
+        }
+    }
 }
 
 /// Serves to the proxies of one pod: those in it, and those of its node. `pods`: this one, and those
@@ -53,5 +76,11 @@ pub(crate) fn serve(
         ControlService::Linkerd { port, answers } => Control::Grpc {
             _server: linkerd(listen(pod, *port)?, authority, answers.clone())?,
         },
+        ControlService::Discovery { port, tells } => {
+            Control::Discovery(discovery(listen(pod, *port)?, tells)?)
+        }
+        ControlService::TraceCollector { port } => {
+            Control::Collector(trace_collector(listen(pod, *port)?)?)
+        }
     })
 }

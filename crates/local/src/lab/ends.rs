@@ -109,6 +109,7 @@ pub(super) fn site(lab: &Lab, variant: &Variant) -> io::Result<Site> {
         workers: lab.setup.equal_work.workers,
         behind: behind(lab, variant)?,
         calls: graph.map_or_else(Vec::new, |graph| called_by(&graph.work)),
+        options: variant.options,
     })
 }
 

@@ -16,6 +16,7 @@ mod netlink;
 mod netns;
 mod network;
 mod nft;
+mod options;
 mod packet_socket;
 mod past_the_proxy;
 mod probes;

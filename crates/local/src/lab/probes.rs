@@ -8,9 +8,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use meshtax_app::Echo;
-use meshtax_control_plane::SharedAuthority;
+use meshtax_control_plane::{Pushed, SharedAuthority};
 use meshtax_dataplane::{ALLOWED_PATH, Blueprint, ECHO_PATH, Probe, Site};
-use meshtax_model::evidence::{Evidence, Features, ProbeResult, WireEvidence, probe as names};
+use meshtax_model::evidence::{
+    Evidence, Features, ProbeResult, Start, WireEvidence, probe as names,
+};
 use meshtax_model::experiment::VariantId;
 use meshtax_model::trial::ComponentRole;
 
@@ -19,9 +21,11 @@ use super::capture::Captured;
 use super::carries;
 use super::client_identity::client_identity;
 use super::component::Component;
+use super::control::Control;
 use super::features::features;
 use super::http::{Ask, Heard, ask, connect};
 use super::netns::NetNs;
+use super::options;
 use super::past_the_proxy::{around_the_waypoint, direct, server_identity};
 use super::wire_probes::{Hops, wire_probe};
 
@@ -51,7 +55,11 @@ pub(crate) struct Subject<'a> {
     pub(crate) waypoint: &'a NetNs,
     pub(crate) outsider: &'a NetNs,
     pub(crate) components: &'a mut [Component],
+    /// What meshtax serves to the proxies.
+    pub(crate) control: &'a [Control],
     pub(crate) response_bytes: u32,
+    /// From the start of its first process to the first request that was answered.
+    pub(crate) served_ns: Option<u64>,
     pub(crate) canary: &'a str,
 }
 
@@ -94,6 +102,10 @@ fn is_made_again(probe: &Probe) -> bool {
             // Callers keep their connections.
             | Probe::CallsOnTheWire { .. }
             | Probe::Carries { .. }
+            // What a proxy has said that it holds it says once.
+            | Probe::Knows { .. }
+            // Spans are gathered for seconds before they are sent.
+            | Probe::SendsSpans
             | Probe::AroundTheWaypoint { .. }
     )
 }
@@ -205,6 +217,10 @@ pub(crate) fn conclude(
         probes,
         wire,
         features,
+        start: Start {
+            served_ns: subject.served_ns,
+            pushed_ns: subject.pushed_ns(),
+        },
     }
 }
 
@@ -271,6 +287,12 @@ fn active_probe(
             )
         }
         Probe::Carries { port } => carries::carries(subject, port),
+        Probe::Knows {
+            services,
+            endpoints,
+        } => options::knows(subject, *services, *endpoints),
+        Probe::SendsSpans => options::sends_spans(subject),
+        Probe::LogsRequests { lines } => options::logs_requests(subject, lines),
         Probe::AroundTheWaypoint { identity, server } => {
             around_the_waypoint(subject, identities, identity, server)
         }
@@ -287,6 +309,16 @@ fn active_probe(
 }
 
 impl Subject<'_> {
+    /// The longest that a proxy took to hold what it is told of services; `None` if none is, or one does not hold it.
+    fn pushed_ns(&self) -> Option<u64> {
+        let told = self.control.iter().filter_map(Control::discovery);
+        let took = told.map(|proxy| match proxy.pushed() {
+            Pushed::Held(took) => u64::try_from(took.as_nanos()).ok(),
+            Pushed::Underway { .. } | Pushed::Refused(_) => None,
+        });
+        took.collect::<Option<Vec<u64>>>()?.into_iter().max()
+    }
+
     /// What clients call.
     pub(crate) fn service(&self) -> (Ipv4Addr, u16) {
         (self.site.called, self.site.app_port)

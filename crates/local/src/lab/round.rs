@@ -10,9 +10,12 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 use std::sync::PoisonError;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use meshtax_dataplane::{
-    Blueprint, Content, DataPlane, Place, Pod, PodBlueprint, Process, Program, Site, find,
+    ALLOWED_PATH, Blueprint, Content, DataPlane, Place, Pod, PodBlueprint, Process, Program, Site,
+    find,
 };
 use meshtax_model::evidence::{Evidence, probe};
 use meshtax_model::experiment::{Variant, VariantId};
@@ -24,6 +27,7 @@ use super::capture::{Capture, Captured};
 use super::component::Component;
 use super::control::{self, Control};
 use super::ends::{End, ends, site};
+use super::http::Ask;
 use super::netns::NetNs;
 use super::network::{NODE_LINK, POD_LINK};
 use super::packet_socket::PacketSocket;
@@ -44,7 +48,9 @@ pub(crate) struct Instance {
     /// The application first, then the proxies.
     pub(crate) components: Vec<Component>,
     /// What meshtax serves to the proxies, as long as they run.
-    _control: Vec<Control>,
+    pub(crate) control: Vec<Control>,
+    /// From the start of its first process to the first request that was answered; `None`: not looked for, or none was.
+    pub(crate) served_ns: Option<u64>,
 }
 
 /// All variants that are up.
@@ -185,6 +191,8 @@ fn subject<'a>(lab: &'a Lab, instance: &'a mut Instance) -> (Subject<'a>, Identi
         waypoint: &pods.waypoint.namespace,
         outsider: &lab.outsider.namespace,
         components: &mut instance.components,
+        control: &instance.control,
+        served_ns: instance.served_ns,
         response_bytes: lab.setup.workload.response_bytes,
     };
     let identities = Identities {
@@ -288,30 +296,40 @@ impl Instance {
         let sabotage = lab.setup.sabotage.get(&variant.id).copied();
         let blueprint = plane.blueprint(&site, variant.level, sabotage);
         let pods = &lab.pods[&variant.id];
-        let mut components = Vec::new();
-        for (number, server) in pods.servers().enumerate() {
-            components.extend(apps::start(lab, variant, &server.namespace, number)?);
-        }
-        components.extend(apps::start_behind(lab, variant, &site)?);
+        let ends = ends(lab, pods, &site, &blueprint);
         let mut control = Vec::new();
-        for end in ends(lab, pods, &site, &blueprint) {
+        for end in &ends {
             write_files(lab, end.pod, end.blueprint)?;
-            let here = end.namespaces[0];
-            here.run(|| nft::apply(&end.blueprint.redirect))
+            end.namespaces[0]
+                .run(|| nft::apply(&end.blueprint.redirect))
                 .map_err(|e| format!("cannot redirect into the proxy: {e}"))?;
             for service in &end.blueprint.control {
                 let serving = control::serve(service, &end.namespaces, end.node, &lab.authority)
                     .map_err(|e| format!("cannot serve the proxy's control plane: {e}"))?;
                 control.push(serving);
             }
+        }
+        let began = Instant::now();
+        let mut components = Vec::new();
+        for (number, server) in pods.servers().enumerate() {
+            components.extend(apps::start(lab, variant, &server.namespace, number)?);
+        }
+        components.extend(apps::start_behind(lab, variant, &site)?);
+        for end in &ends {
             for process in &end.blueprint.processes {
                 let place = match process.place {
-                    Place::Pod => here,
+                    Place::Pod => end.namespaces[0],
                     Place::Node => end.node,
                 };
-                components.push(start_process(lab, variant, plane, process, place, &end)?);
+                components.push(start_process(lab, variant, plane, process, place, end)?);
             }
         }
+        // What is broken on purpose may never serve.
+        let served_ns = match sabotage {
+            None => first_served(pods, &site, &mut components, began),
+            Some(_) => None,
+        };
+        drop(ends);
         let canary = canary(&variant.id, round);
         Ok(Self {
             variant: variant.clone(),
@@ -319,8 +337,34 @@ impl Instance {
             blueprint,
             canary,
             components,
-            _control: control,
+            control,
+            served_ns,
         })
+    }
+}
+
+/// Asks until it is answered, while no other variant starts, since all share the cores; that a variant is never ready is
+/// for its probes to tell.
+fn first_served(
+    pods: &Pods,
+    site: &Site,
+    components: &mut [Component],
+    began: Instant,
+) -> Option<u64> {
+    /// Far above what one pair of pods takes; many pods, or proxies that know much, may take longer.
+    const PATIENCE: Duration = Duration::from_secs(5);
+    const PAUSE: Duration = Duration::from_millis(2);
+    let service = (site.called, site.app_port);
+    loop {
+        let heard = probes::one_request(&pods.client.namespace, service, &Ask::get(ALLOWED_PATH));
+        let passed = began.elapsed();
+        if heard.is_ok() {
+            return u64::try_from(passed.as_nanos()).ok();
+        }
+        if passed > PATIENCE || components.iter_mut().any(|c| c.failure().is_some()) {
+            return None;
+        }
+        thread::sleep(PAUSE);
     }
 }
 

@@ -5,19 +5,23 @@ use std::os::unix::process::CommandExt as _;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use meshtax_app::AppStats;
+use meshtax_control_plane::{Changed, DiscoveryServer};
 use meshtax_load::{LoadModel, LoadSpec, Window, WorkerMessage, WorkerRequest};
 use meshtax_model::experiment::{Inject, LoadPoint, Protocol, Regime, Variant, VariantId};
 use meshtax_model::plan::PlannedTrial;
-use meshtax_model::trial::{ComponentRole, InjectedTime, LoadResult, ResourceSample, TrialOutcome};
+use meshtax_model::trial::{
+    Changes, ComponentRole, InjectedTime, LoadResult, ResourceSample, TrialOutcome,
+};
 use meshtax_observe::{listening_sockets, speed_probe};
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::unistd::Pid;
 
 use super::apps;
 use super::component::{Component, ending, spawn_in};
+use super::control::Control;
 use super::network::PodNet;
 use super::round::{Instance, Round};
 use super::setup::{Lab, Pods};
@@ -32,6 +36,10 @@ impl Round {
     /// Measures one trial while all other instances idle.
     pub(crate) fn measure(&mut self, lab: &Lab, trial: &PlannedTrial, point: &LoadPoint) -> Reply {
         let result = self.try_measure(lab, trial, point);
+        // Also where the trial failed half-way: what idles is to be left alone.
+        if let Some(instance) = self.instances.get(&trial.variant) {
+            told(instance).for_each(|proxy| proxy.set_changing(false));
+        }
         match result {
             Ok((outcome, sample)) => Reply::Measured {
                 outcome,
@@ -64,6 +72,7 @@ impl Round {
         let listening_before = listening(lab, instance);
         let core = lab.setup.layout.server_node.clone();
         let probe_before = speed_on(&core);
+        let changing = Changing::begin(instance);
 
         let mut generator = Generator::start(lab, instance, &pods.client, trial, point)?;
         let announced = generator.window()?;
@@ -75,9 +84,10 @@ impl Round {
         let proxy_connections = watched.connections();
         let memories = watched.memories();
         drop(generator);
+        let instance = self.instances.get_mut(id).ok_or("the variant is gone")?;
+        let changes = changing.map(|changing| changing.end(instance));
         let probe_after = speed_on(&core);
 
-        let instance = self.instances.get_mut(id).ok_or("the variant is gone")?;
         let mut component_failures = dead_components(instance);
         let load = load.map_err(|reason| with_failures(reason, &component_failures))?;
         let injected = injected(
@@ -91,8 +101,10 @@ impl Round {
             let restarted = "the service's own program was restarted: it listens anew";
             component_failures.push(restarted.to_owned());
         }
-        let sample = edges?.sample(&trial.id, &memories, &load, [probe_before, probe_after]);
-        let lost_evidence = lost_evidence(point, &sample, &load, proxy_connections);
+        let mut sample = edges?.sample(&trial.id, &memories, &load, [probe_before, probe_after]);
+        sample.changes = changes;
+        let mut lost_evidence = lost_evidence(point, &sample, &load, proxy_connections);
+        lost_evidence.extend(lost_changes(&instance.variant, changes));
         let outcome = TrialOutcome::Measured {
             lost_evidence,
             proxy_connections,
@@ -109,15 +121,17 @@ impl Round {
         let mut processes = Vec::new();
         for (id, instance) in &self.instances {
             for component in &instance.components {
-                let role = if id == active {
-                    component.role
-                } else {
-                    ComponentRole::Idle
-                };
+                let idles = id != active;
+                let is_proxy = component.role != ComponentRole::App;
                 processes.push(Process {
                     pid: component.pid(),
                     name: component.name.clone(),
-                    role,
+                    role: if idles {
+                        ComponentRole::Idle
+                    } else {
+                        component.role
+                    },
+                    idles_for: (idles && is_proxy).then(|| id.clone()),
                 });
             }
         }
@@ -125,6 +139,7 @@ impl Round {
             pid: std::process::id(),
             name: "harness".into(),
             role: ComponentRole::Harness,
+            idles_for: None,
         });
         let instance = self.instances.get(active);
         // Any process in a server's pod sees its sockets and links. The proxy need not be in the pod.
@@ -185,6 +200,66 @@ fn lost_evidence(
         lost.push("there is no connection between the proxies".to_owned());
     }
     lost
+}
+
+/// Endpoints that change while a trial runs.
+struct Changing {
+    began: Instant,
+    before: Vec<Changed>,
+}
+
+impl Changing {
+    /// `None`: the variant's endpoints do not change.
+    fn begin(instance: &Instance) -> Option<Self> {
+        instance.variant.options.knows?.changes_per_s?;
+        let before = told(instance).map(DiscoveryServer::changed).collect();
+        told(instance).for_each(|proxy| proxy.set_changing(true));
+        Some(Self {
+            began: Instant::now(),
+            before,
+        })
+    }
+
+    fn end(self, instance: &Instance) -> Changes {
+        told(instance).for_each(|proxy| proxy.set_changing(false));
+        let during_ns = u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        let passed: Vec<Changed> = told(instance)
+            .map(DiscoveryServer::changed)
+            .zip(self.before)
+            .map(|(now, then)| Changed {
+                said: now.said.saturating_sub(then.said),
+                held: now.held.saturating_sub(then.held),
+            })
+            .collect();
+        let fewest = |of: fn(&Changed) -> u64| passed.iter().map(of).min().unwrap_or_default();
+        Changes {
+            during_ns,
+            said: fewest(|changed| changed.said),
+            held: fewest(|changed| changed.held),
+        }
+    }
+}
+
+fn told(instance: &Instance) -> impl Iterator<Item = &DiscoveryServer> {
+    instance.control.iter().filter_map(Control::discovery)
+}
+
+/// Whether there were fewer changes than the variant is for.
+fn lost_changes(variant: &Variant, changes: Option<Changes>) -> Option<String> {
+    /// Of what was asked for; the rest may be on its way when the trial ends.
+    const SHARE: f64 = 0.9;
+    /// So many may be on their way however few there are.
+    const UNDERWAY: f64 = 2.0;
+    let asked_per_s = variant.options.knows?.changes_per_s?;
+    let changes = changes?;
+    let asked = asked_per_s * changes.during_ns as f64 / 1e9;
+    let enough = (changes.held as f64 + UNDERWAY) >= asked * SHARE;
+    (!enough).then(|| {
+        let Changes { said, held, .. } = changes;
+        format!(
+            "of {asked:.0} changes of endpoints {said} were said to a proxy, and it held {held}"
+        )
+    })
 }
 
 fn with_failures(reason: String, failures: &[String]) -> String {

@@ -9,10 +9,11 @@
 use std::collections::BTreeMap;
 
 use meshtax_load::Window;
+use meshtax_model::experiment::VariantId;
 use meshtax_model::plan::TrialId;
 use meshtax_model::trial::{
-    ComponentRole, ComponentSeries, ComponentUsage, LinkUsage, LoadResult, Memory, ResourceSample,
-    Series,
+    ComponentRole, ComponentSeries, ComponentUsage, IdleProxies, LinkUsage, LoadResult, Memory,
+    ResourceSample, Series,
 };
 use meshtax_observe::{
     LinkReading, MachineReading, anonymous_bytes, context_switches, cpu_ns,
@@ -36,6 +37,8 @@ pub(crate) struct Process {
     pub(crate) pid: u32,
     pub(crate) name: String,
     pub(crate) role: ComponentRole,
+    /// Of a proxy that idles: whose it is.
+    pub(crate) idles_for: Option<VariantId>,
 }
 
 impl Process {
@@ -217,12 +220,19 @@ impl Edges {
         let passed = |now: &BTreeMap<u32, u64>, then: &BTreeMap<u32, u64>, pid: u32| {
             Some(now.get(&pid)?.saturating_sub(*then.get(&pid)?))
         };
-        for (index, Process { pid, name, role }) in self.processes.iter().enumerate() {
+        let mut idle_proxies: BTreeMap<&VariantId, u64> = BTreeMap::new();
+        for (index, process) in self.processes.iter().enumerate() {
+            let Process {
+                pid, name, role, ..
+            } = process;
             let Some(used) = self.used(index) else {
                 continue;
             };
             if *role == ComponentRole::Idle {
                 idle.cpu_ns += used;
+                if let Some(variant) = &process.idles_for {
+                    *idle_proxies.entry(variant).or_default() += used;
+                }
                 continue;
             }
             components.push(ComponentUsage {
@@ -249,6 +259,13 @@ impl Edges {
             speed_probe_ns: Some(probes),
             links: after.links_since(before),
             series: self.series(),
+            idle_proxies: idle_proxies
+                .into_iter()
+                .map(|(variant, cpu_ns)| IdleProxies {
+                    variant: variant.clone(),
+                    cpu_ns,
+                })
+                .collect(),
             ..ResourceSample::new(trial.clone())
         }
     }

@@ -78,6 +78,7 @@ pub(crate) fn notes(source: Source<'_>) -> Vec<String> {
     notes.extend(not_told_apart(source));
     notes.extend(noise_floor(source));
     notes.extend(injected(source));
+    notes.extend(options(source));
     notes.extend(marks(source));
     notes
 }
@@ -252,6 +253,41 @@ fn injected(source: Source<'_>) -> Vec<String> {
             text.push_str(&format!(", {} µs {by}", format::trimmed(ns / 1e3)));
         }
         texts.push(text + ".");
+    }
+    texts
+}
+
+/// What proxies do and hold besides what their level promises.
+fn options(source: Source<'_>) -> Vec<String> {
+    let mut texts = Vec::new();
+    for (asked, _) in source.measured() {
+        if let Some(knows) = asked.options.knows {
+            let changes = knows.changes_per_s.map_or_else(String::new, |rate| {
+                format!(
+                    ", of which {} a second are replaced by others while it is measured",
+                    format::trimmed(rate)
+                )
+            });
+            texts.push(format!(
+                "{}: each proxy knows {} endpoints of {} services that nobody calls{changes}.",
+                asked.id,
+                grouped(f64::from(knows.endpoints), 0),
+                grouped(f64::from(knows.services()), 0),
+            ));
+        }
+        if asked.options.access_log {
+            texts.push(format!(
+                "{}: its proxies write a line for each request; what becomes of the lines behind them is no cost here.",
+                asked.id
+            ));
+        }
+        if let Some(share) = asked.options.tracing {
+            texts.push(format!(
+                "{}: its proxies send spans of {} % of the requests to a collector in their own pod, which is no cost here.",
+                asked.id,
+                format::trimmed(share * 100.0)
+            ));
+        }
     }
     texts
 }

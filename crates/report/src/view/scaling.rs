@@ -4,13 +4,13 @@ use meshtax_model::analysis::{Estimate, Interval};
 use meshtax_model::scaling::{Grows, Law, Line, Over, Scaling};
 
 use super::{Align, Cell, Column, Keep, Part, Table, Tone};
-use crate::format::{self, grouped};
+use crate::format::{self, MILLICORES, grouped};
 
 /// All of it, one below the other.
 pub(crate) fn parts(scaling: &Scaling) -> Vec<Part> {
     let mut parts = vec![Part::Title(format!(
         "meshtax scale: how costs grow with {}",
-        plural(scaling.over)
+        words(scaling.over).more_of
     ))];
     for law in &scaling.laws {
         parts.push(Part::Gap);
@@ -28,17 +28,39 @@ pub(crate) fn parts(scaling: &Scaling) -> Vec<Part> {
     parts
 }
 
-fn plural(over: Over) -> &'static str {
-    match over {
-        Over::Pods => "pods",
-        Over::Hops => "hops",
-    }
+/// How what there is more of is called.
+struct Words {
+    more_of: &'static str,
+    /// Above its column.
+    column: &'static str,
+    /// Behind what so many of them add.
+    each: &'static str,
+    /// How many that are: one endpoint adds too little for a figure.
+    counted_by: f64,
 }
 
-fn singular(over: Over) -> &'static str {
+fn words(over: Over) -> Words {
+    let words = |more_of, column, each, counted_by| Words {
+        more_of,
+        column,
+        each,
+        counted_by,
+    };
     match over {
-        Over::Pods => "pod",
-        Over::Hops => "hop",
+        Over::Pods => words("pods", "pods", "a pod", 1.0),
+        Over::Hops => words("hops", "hops", "a hop", 1.0),
+        Over::Known => words(
+            "the endpoints that each proxy knows",
+            "endpoints",
+            "for 1,000 endpoints",
+            1e3,
+        ),
+        Over::Churn => words(
+            "the endpoints that change in a second",
+            "changes/s",
+            "for one change a second",
+            1.0,
+        ),
     }
 }
 
@@ -48,6 +70,15 @@ fn what(grows: Grows) -> (&'static str, &'static str, f64) {
         Grows::ProxyMemory => ("memory of all proxies", "MiB", 1_048_576.0),
         Grows::AddedMeanLatency => ("added mean latency", "ms", 1e6),
         Grows::AddedCpu => ("added CPU for a request", "ms", 1e6),
+        Grows::NodePrograms => ("file pages of the proxies on a node", "MiB", 1_048_576.0),
+        Grows::IdleCpu => ("CPU of all proxies without requests", MILLICORES.name, 1e-3),
+        Grows::ProxyCpu => (
+            "CPU of all proxies at the steady load",
+            MILLICORES.name,
+            1e-3,
+        ),
+        Grows::PushTime => ("time until every proxy holds it all", "ms", 1e6),
+        Grows::AddedStart => ("added time from start to first answer", "ms", 1e6),
     }
 }
 
@@ -58,11 +89,12 @@ fn in_words(scaling: &Scaling, law: &Law) -> String {
         let reason = law.reason.as_deref().unwrap_or("no line");
         return format!("{}, {name}: {reason}", law.variant);
     };
-    let one = singular(scaling.over);
+    let words = words(scaling.over);
     let mut text = format!(
-        "{}, {name}: {} {unit} a {one}, and {} {unit} besides",
+        "{}, {name}: {} {unit} {}, and {} {unit} besides",
         law.variant,
-        shown(line.each, scale),
+        shown(line.each, scale / words.counted_by),
+        words.each,
         shown(line.fixed, scale),
     );
     if let Some(said) = predicted(line, unit, scale) {
@@ -111,7 +143,7 @@ fn shown(estimate: Estimate, scale: f64) -> String {
 fn table(over: Over, law: &Law) -> Table {
     let (name, unit, scale) = what(law.grows);
     let columns = vec![
-        Column::new(plural(over), Align::Right, Keep::Always),
+        Column::new(words(over).column, Align::Right, Keep::Always),
         Column::new(format!("measured {unit}"), Align::Right, Keep::Always),
         Column::new("off the line", Align::Right, Keep::Always),
     ];
@@ -148,17 +180,39 @@ fn notes(scaling: &Scaling) -> Vec<String> {
         "A straight line by least squares, a run is one point; [{confidence} % interval] by what the runs are off the \
          line. A prediction's interval is of one more run, on this machine."
     )];
-    match scaling.over {
-        Over::Pods => notes.push(
-            "Memory is what the proxies hold themselves (anonymous pages, settled). A node has one copy of each \
-             program besides. Each proxy here knows one service: in a cluster it holds what it knows of all others, too."
-                .to_owned(),
-        ),
-        Over::Hops => notes.push(
-            "All services share the cores that the generator leaves: with more hops they are busier, and requests wait. \
-             A line that bends upward shows it."
-                .to_owned(),
-        ),
-    }
+    notes.extend(
+        of_its_kind(scaling.over)
+            .iter()
+            .map(|note| (*note).to_owned()),
+    );
     notes
+}
+
+/// What must be known of figures over this.
+fn of_its_kind(over: Over) -> &'static [&'static str] {
+    const MEMORY: &str = "Memory is what the proxies hold themselves (anonymous pages, settled). A node has one copy of \
+        each program's file pages besides, however many pods run it.";
+    match over {
+        Over::Pods => &[
+            MEMORY,
+            "Each proxy here knows one service: in a cluster it holds what it knows of all others, too \
+             (`meshtax scale known`).",
+            "CPU without requests is that of all proxies while another variant was measured.",
+        ],
+        Over::Hops => &[
+            "All services share the cores that the generator leaves: with more hops they are busier, and requests wait. \
+             A line that bends upward shows it.",
+        ],
+        Over::Known => &[
+            MEMORY,
+            "What is known is nobody's to call: services of the mesh with endpoints, clusters and routes as the measured \
+             one has them, all on one port.",
+            "Times are those of this machine, with all proxies of the variant at once on the cores that they share.",
+        ],
+        Over::Churn => &[
+            "A change replaces one endpoint of a service by another, service by service, and each is sent by itself: \
+             Istio's control plane gathers what comes close together, and sends less.",
+            "What stands besides is the load's own CPU and what the proxies use without changes.",
+        ],
+    }
 }

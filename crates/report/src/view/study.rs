@@ -96,7 +96,7 @@ fn point<'a>(source: Source<'a>, study: &ResultSet, row: &Row) -> Option<&'a Loa
 fn ours<'a>(source: Source<'a>, variant: &Variant) -> Option<&'a Ours> {
     let plane = variant.data_plane.as_deref()?;
     let variants = source.analysis.experiment.variants.iter();
-    let mut same = variants.filter(|ours| ours.data_plane == plane && ours.inject.is_none());
+    let mut same = variants.filter(|ours| ours.data_plane == plane && ours.is_plain());
     match variant.level {
         Some(level) => same.find(|ours| ours.level == Some(level)),
         None => same.next(),

@@ -7,14 +7,16 @@ use meshtax_model::analysis::{
     Analysis, Attribution, Comparison, ComponentCpu, ComponentMemory, CpuAccount, CurvePoint,
     Effect, Estimate, GroundTruth, InstanceSpread, Interval, Level, LinkPerRequest, Metric, Moment,
     Node, NodeMemory, NoiseFacts, NoiseFloor, Part, Point, RoleMoment, RoleSeries, RunFacts, Speed,
-    Step, VariantAnalysis, Verdict,
+    Step, Upkeep, VariantAnalysis, Verdict,
 };
 use meshtax_model::environment::{Artifact, CpuLayout, CpuSplit, Environment, Host};
 use meshtax_model::event::Ending;
-use meshtax_model::evidence::{Evidence, Features, Handshake, ProbeResult, WireEvidence, probe};
+use meshtax_model::evidence::{
+    Evidence, Features, Handshake, ProbeResult, Start, WireEvidence, probe,
+};
 use meshtax_model::experiment::{
-    Arrivals, Design, EqualWork, Experiment, LoadPoint, LoadPointId, Placement, PolicyLevel,
-    Regime, Role, Variant, VariantId, Workload,
+    Arrivals, Design, EqualWork, Experiment, LoadPoint, LoadPointId, Options, Placement,
+    PolicyLevel, Regime, Role, Variant, VariantId, Workload,
 };
 use meshtax_model::trial::ComponentRole;
 
@@ -235,6 +237,7 @@ fn experiment(rows: &[Figures]) -> Experiment {
                 level: f.level,
                 role: f.role,
                 inject: None,
+                options: Options::default(),
             })
             .collect(),
         load_points: vec![
@@ -339,6 +342,7 @@ fn variant(f: &Figures) -> VariantAnalysis {
         timeline: (0..6)
             .flat_map(|at| [moment(f, at, steady()), moment(f, at, saturated())])
             .collect(),
+        upkeep: Upkeep::default(),
     }
 }
 
@@ -596,6 +600,7 @@ fn evidence(id: &str, level: Option<PolicyLevel>) -> Evidence {
             tries_again: Some(false),
             balances: None,
         }),
+        start: Start::default(),
     }
 }
 

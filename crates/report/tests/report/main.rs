@@ -5,6 +5,7 @@ mod fixtures;
 mod gates;
 mod published;
 mod robustness;
+mod scaling;
 mod schema;
 mod snapshots;
 mod studies;

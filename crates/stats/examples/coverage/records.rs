@@ -4,8 +4,8 @@ use meshtax_model::analysis::RunFacts;
 use meshtax_model::environment::{CpuLayout, CpuSplit, Environment, Host};
 use meshtax_model::event::Ending;
 use meshtax_model::experiment::{
-    Arrivals, Design, EqualWork, Experiment, LoadPoint, LoadPointId, Placement, PolicyLevel,
-    Regime, Role, Variant, VariantId, Workload,
+    Arrivals, Design, EqualWork, Experiment, LoadPoint, LoadPointId, Options, Placement,
+    PolicyLevel, Regime, Role, Variant, VariantId, Workload,
 };
 use meshtax_model::plan::{PlannedTrial, TrialId};
 use meshtax_model::trial::{
@@ -46,6 +46,7 @@ pub(crate) fn experiment(candidates: &[&str]) -> Experiment {
         level: (role == Role::Candidate).then_some(PolicyLevel::Plaintext),
         role,
         inject: None,
+        options: Options::default(),
     };
     let mut variants = vec![
         variant("none", Role::Baseline),

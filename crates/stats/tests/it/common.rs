@@ -4,10 +4,10 @@ use meshtax_model::LatencyHistogram;
 use meshtax_model::analysis::{Analysis, Effect, Metric, RunFacts};
 use meshtax_model::environment::{CpuLayout, Environment, Host};
 use meshtax_model::event::Ending;
-use meshtax_model::evidence::{Evidence, ProbeResult, WireEvidence, probe};
+use meshtax_model::evidence::{Evidence, ProbeResult, Start, WireEvidence, probe};
 use meshtax_model::experiment::{
-    Arrivals, Design, EqualWork, Experiment, LoadPoint, LoadPointId, Placement, PolicyLevel,
-    Regime, Role, Variant, VariantId, Workload,
+    Arrivals, Design, EqualWork, Experiment, LoadPoint, LoadPointId, Options, Placement,
+    PolicyLevel, Regime, Role, Variant, VariantId, Workload,
 };
 use meshtax_model::plan::{PlannedTrial, TrialId};
 use meshtax_model::trial::{
@@ -123,6 +123,7 @@ pub(crate) fn experiment(candidates: &[Cost]) -> Experiment {
         level: None,
         role,
         inject: None,
+        options: Options::default(),
     };
     let mut variants = vec![
         none("none", Role::Baseline),
@@ -134,6 +135,7 @@ pub(crate) fn experiment(candidates: &[Cost]) -> Experiment {
         level: Some(cost.level),
         role: Role::Candidate,
         inject: None,
+        options: Options::default(),
     }));
     Experiment {
         name: "test".into(),
@@ -241,6 +243,7 @@ pub(crate) fn passed(variant: &VariantId, round: u32) -> Evidence {
         }],
         wire: WireEvidence::default(),
         features: None,
+        start: Start::default(),
     }
 }
 

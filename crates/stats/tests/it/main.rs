@@ -7,6 +7,7 @@ mod common;
 mod coverage;
 mod gate;
 mod robust;
+mod upkeep;
 mod whole;
 
 /// What the bench of whole experiments is made of, shared with it.

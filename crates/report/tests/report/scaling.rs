@@ -1,0 +1,102 @@
+//! Laws of growth in words, and what variants take besides requests.
+
+use meshtax_model::FORMAT_VERSION;
+use meshtax_model::analysis::{Estimate, Interval, Upkeep};
+use meshtax_model::experiment::{Knows, Options, Role, VariantId};
+use meshtax_model::scaling::{Grows, Law, Line, Over, Prediction, Scaling};
+use meshtax_report::{TerminalOptions, scaling_terminal, terminal};
+
+use crate::fixtures;
+
+fn estimate(value: f64, half: f64) -> Estimate {
+    Estimate {
+        value,
+        interval: Some(Interval {
+            low: value - half,
+            high: value + half,
+        }),
+    }
+}
+
+fn law(grows: Grows, points: &[(u32, f64)], line: Option<Line>) -> Law {
+    let reason = line
+        .is_none()
+        .then(|| "0 of 4 runs have a figure, and a line takes 3".to_owned());
+    Law {
+        variant: VariantId("envoy-sidecar-mtls".to_owned()),
+        grows,
+        points: points.to_vec(),
+        line,
+        reason,
+    }
+}
+
+#[test]
+fn laws_over_what_is_known_count_by_the_thousand() {
+    const MIB: f64 = 1_048_576.0;
+    let memory = Line {
+        fixed: estimate(30.0 * MIB, 0.8 * MIB),
+        each: estimate(0.02 * MIB, 0.0004 * MIB),
+        predicted: Some(Prediction {
+            at: 2_500,
+            value: estimate(80.0 * MIB, 2.0 * MIB),
+            measured: Some(80.9 * MIB),
+            holds: Some(true),
+        }),
+    };
+    let points = [(1, 30.1), (100, 31.9), (1_000, 50.2), (5_000, 130.0)];
+    let scaling = Scaling {
+        format_version: FORMAT_VERSION,
+        over: Over::Known,
+        confidence: 0.95,
+        runs: vec!["a".to_owned(), "b".to_owned()],
+        laws: vec![
+            law(
+                Grows::ProxyMemory,
+                &points.map(|(at, mib)| (at, mib * MIB)),
+                Some(memory),
+            ),
+            law(Grows::PushTime, &[], None),
+        ],
+    };
+    insta::assert_snapshot!(scaling_terminal(&scaling, TerminalOptions::default()));
+}
+
+#[test]
+fn starts_and_rest_stand_in_a_table_and_options_in_the_notes() {
+    let mut analysis = fixtures::quick();
+    for asked in &mut analysis.experiment.variants {
+        if asked.role == Role::Candidate {
+            asked.options = Options {
+                knows: Some(Knows {
+                    endpoints: 1_000,
+                    per_service: 10,
+                    changes_per_s: Some(5.0),
+                }),
+                access_log: true,
+                tracing: Some(0.1),
+            };
+        }
+    }
+    for found in &mut analysis.variants {
+        let is_none = found.variant.0.starts_with("none");
+        found.upkeep = Upkeep {
+            start_ns: Some(estimate(if is_none { 9.1e6 } else { 310e6 }, 4e6)),
+            added_start_ns: (!is_none).then(|| estimate(301e6, 4e6)),
+            push_ns: (!is_none).then(|| estimate(92e6, 7e6)),
+            idle_cores: (!is_none).then(|| estimate(0.0031, 0.0002)),
+        };
+    }
+    let text = terminal(&analysis, TerminalOptions::default());
+    let table: Vec<&str> = text
+        .lines()
+        .skip_while(|line| !line.starts_with("Start and rest"))
+        .take_while(|line| !line.is_empty())
+        .collect();
+    let notes: Vec<&str> = text
+        .lines()
+        .skip_while(|line| !line.contains("each proxy knows"))
+        .take(8)
+        .collect();
+    insta::assert_snapshot!(format!("{}\n\n{}", table.join("\n"), notes.join("\n")));
+}

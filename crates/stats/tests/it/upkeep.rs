@@ -1,0 +1,117 @@
+//! What variants take before their first request and between requests.
+
+use meshtax_model::analysis::Estimate;
+use meshtax_model::experiment::{PolicyLevel, VariantId};
+use meshtax_model::scaling::{Grows, Over};
+use meshtax_model::trial::IdleProxies;
+use meshtax_stats::scaling::{Scaled, scaling};
+
+use crate::common::{Cost, Run, run};
+
+const CANDIDATE: &str = "mesh";
+
+/// Six rounds in which the mesh starts 100 ms after the baselines, which take 20 ms more in each round, and its proxies
+/// use a hundredth of a core while others are measured.
+fn recorded(push_ms: u64) -> Run {
+    const MS: u64 = 1_000_000;
+    let mesh = Cost {
+        name: CANDIDATE,
+        level: PolicyLevel::Mtls,
+        delay_ns: 20_000.0,
+        cpu_ns: 10_000.0,
+    };
+    let mut run = run(3, 6, 1, 0.01, &[mesh]);
+    for seen in &mut run.evidence {
+        let base = 20 * MS * u64::from(seen.round);
+        let is_mesh = seen.variant.0 == CANDIDATE;
+        seen.start.served_ns = Some(base + if is_mesh { 100 * MS } else { 0 });
+        seen.start.pushed_ns = is_mesh.then_some(push_ms * MS);
+    }
+    let measured: Vec<String> = run
+        .trials
+        .iter()
+        .map(|t| t.trial.variant.0.clone())
+        .collect();
+    for (sample, measured) in run.samples.iter_mut().zip(measured) {
+        if measured != CANDIDATE {
+            sample.idle_proxies = vec![IdleProxies {
+                variant: VariantId(CANDIDATE.to_owned()),
+                cpu_ns: sample.machine.wall_ns / 100,
+            }];
+        }
+    }
+    run
+}
+
+#[test]
+fn a_start_is_held_against_the_baselines_of_its_round() {
+    let analysis = recorded(40).analyse();
+    let found = |name: &str| {
+        let mut all = analysis.variants.iter();
+        all.find(|v| v.variant.0 == name)
+            .expect("the variant")
+            .upkeep
+    };
+    let mesh = found(CANDIDATE);
+    let value = |estimate: Option<Estimate>| estimate.expect("an estimate").value;
+    assert!((value(mesh.start_ns) - 170e6).abs() < 1.0, "{mesh:?}");
+    assert!((value(mesh.added_start_ns) - 100e6).abs() < 1.0, "{mesh:?}");
+    assert!((value(mesh.push_ns) - 40e6).abs() < 1.0, "{mesh:?}");
+    assert!((value(mesh.idle_cores) - 0.01).abs() < 1e-6, "{mesh:?}");
+    let wide = |estimate: Option<Estimate>| {
+        let interval = estimate.and_then(|e| e.interval).expect("six rounds");
+        interval.high - interval.low
+    };
+    // Rounds differ, and what is added in them does not.
+    assert!(
+        wide(mesh.start_ns) > 50e6 && wide(mesh.added_start_ns) < 1.0,
+        "{mesh:?}"
+    );
+    let none = found("none");
+    assert!(
+        none.start_ns.is_some() && none.added_start_ns.is_none(),
+        "{none:?}"
+    );
+    assert_eq!((none.idle_cores, none.push_ns), (None, None));
+}
+
+#[test]
+fn what_was_not_proven_or_not_recorded_has_no_figure() {
+    let mut run = recorded(40);
+    for seen in &mut run.evidence {
+        if seen.variant.0 == CANDIDATE {
+            seen.probes[0].passed = false;
+        }
+    }
+    run.samples.iter_mut().for_each(|s| s.idle_proxies.clear());
+    let analysis = run.analyse();
+    let mut all = analysis.variants.iter();
+    let mesh = all
+        .find(|v| v.variant.0 == CANDIDATE)
+        .expect("the variant")
+        .upkeep;
+    assert!(mesh.is_empty(), "{mesh:?}");
+}
+
+#[test]
+fn the_time_of_a_push_is_a_law_over_what_is_known() {
+    let runs: Vec<_> = [(1, 10), (100, 30), (1000, 210)]
+        .map(|(at, push_ms)| (at, recorded(push_ms).analyse()))
+        .into();
+    let scaled: Vec<Scaled<'_>> = runs
+        .iter()
+        .map(|(at, analysis)| Scaled { at: *at, analysis })
+        .collect();
+    let laws = scaling(Over::Known, &scaled, Some(500), None);
+    let law = |grows| {
+        laws.laws
+            .iter()
+            .find(|law| law.grows == grows)
+            .expect("a law")
+    };
+    let push = law(Grows::PushTime);
+    assert_eq!(push.points, [(1, 10e6), (100, 30e6), (1000, 210e6)]);
+    let each = push.line.as_ref().expect("a line").each.value;
+    assert!((each - 0.2e6).abs() < 1e3, "{each}");
+    assert!(law(Grows::AddedStart).line.is_some());
+}
