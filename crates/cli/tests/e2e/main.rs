@@ -21,6 +21,7 @@ mod sabotage;
 mod scale;
 mod specs;
 mod stores;
+mod studies;
 mod support;
 mod together;
 mod topologies;
