@@ -209,7 +209,13 @@ fn a_topology_is_told_and_is_of_the_schema() {
             name: "home".into(),
             response_bytes: 10,
             burn_steps: 5,
-            steps: vec![Step::SleepNs(1_000)],
+            steps: vec![
+                Step::SleepNs(1_000),
+                Step::Calls(vec![Call {
+                    service: "back".into(),
+                    share: 0.5,
+                }]),
+            ],
         }],
         others: vec![GraphService {
             name: "back".into(),
