@@ -1,16 +1,19 @@
 //! Answers of HTTP/1.1 as bytes, nearly all of them prebuilt.
 
+use crate::config::Page;
 use crate::content::Content;
 use crate::link::Link;
 use crate::request::{Head, Refusal};
 
 /// So much of a body is prebuilt, in bytes; what is longer goes on from the content.
-const PREBUILT_BODY_BYTES: u64 = 256 * 1024;
+pub(crate) const PREBUILT_BODY_BYTES: u64 = 256 * 1024;
 
 /// The answers that are the same for every request.
 #[derive(Debug)]
 pub(crate) struct Answers {
     body: Variants,
+    /// Those of pages, none longer than what is prebuilt.
+    pages: Vec<Variants>,
     failure: Variants,
 }
 
@@ -61,6 +64,10 @@ impl Prebuilt {
         content.append(&mut bytes, 0, length.min(PREBUILT_BODY_BYTES));
         Self { bytes, head_bytes }
     }
+
+    fn body(&self) -> &[u8] {
+        &self.bytes[self.head_bytes..]
+    }
 }
 
 /// What the `connection` header says, if it is there at all.
@@ -97,10 +104,15 @@ fn write_head(
 }
 
 impl Answers {
-    pub(crate) fn new(content: &Content) -> Self {
+    pub(crate) fn new(content: &Content, pages: &[Page]) -> Self {
         let nothing = Content::new(Vec::new(), 0);
+        let page = |page: &Page| {
+            let content = Content::new(Vec::new(), u64::from(page.response_bytes));
+            Variants::new("200 OK", &content)
+        };
         Self {
             body: Variants::new("200 OK", content),
+            pages: pages.iter().map(page).collect(),
             failure: Variants::new("503 Service Unavailable", &nothing),
         }
     }
@@ -108,13 +120,20 @@ impl Answers {
     /// Answers with the body, or with an error. `last`: there is no other request behind it, so
     /// that a prebuilt answer may go straight to the socket.
     pub(crate) fn plain(&self, link: &mut Link, head: &Head, fails: bool, last: bool) {
-        let variants = if fails { &self.failure } else { &self.body };
+        let page = head.page.and_then(|page| self.pages.get(page));
+        let variants = match (fails, page) {
+            (true, _) => &self.failure,
+            (false, Some(page)) => page,
+            (false, None) => &self.body,
+        };
         if !head.canary.is_empty() {
             let (status, bytes) = (variants.status, variants.bytes);
             let with = connection(head);
             write_head(link.out(), status, "text/plain", with, &head.canary, bytes);
-            if !head.to_head {
-                link.stream(0, bytes);
+            match (head.to_head, page) {
+                (true, _) => {}
+                (false, Some(_)) => link.out().extend_from_slice(variants.keep.body()),
+                (false, None) => link.stream(0, bytes),
             }
             return;
         }

@@ -6,6 +6,7 @@ use rustix::thread::CpuSet;
 use serde::{Deserialize, Serialize};
 
 use crate::AppError;
+use crate::answer::PREBUILT_BODY_BYTES;
 
 /// The longest delay, in nanoseconds: ten seconds spun, and a minute waited.
 const MAX_SPIN_NS: u64 = 10_000_000_000;
@@ -42,6 +43,9 @@ pub struct AppConfig {
     /// a step that fails, what follows is left out, and the answer is an error.
     #[serde(default)]
     pub steps: Vec<Step>,
+    /// What requests for a page of their own get: the first for a path that ends in `/page-1`, and so on.
+    #[serde(default)]
+    pub pages: Vec<Page>,
     /// Steps of work before each answer: a multiplication and an addition each, one after the
     /// other.
     pub burn: u64,
@@ -59,6 +63,19 @@ pub struct AppConfig {
     pub cores: Option<Vec<u32>>,
     /// Threads, each with listeners of its own on the same ports.
     pub threads: u32,
+}
+
+/// What one of several requests comes to, over HTTP/1.1, in place of what others do; waits, delays and errors are those
+/// of all.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Page {
+    /// Size of the answer's body in bytes, at most 256 KiB.
+    pub response_bytes: u32,
+    /// Steps of work, besides those of every request.
+    pub burn: u64,
+    /// In place of [`AppConfig::steps`].
+    pub steps: Vec<Step>,
 }
 
 /// What is done before an answer.
@@ -79,6 +96,27 @@ impl Step {
             Self::Calls(calls) => calls,
             Self::SleepNs(_) => &[],
         }
+    }
+
+    fn validate(&self) -> Result<(), AppError> {
+        match self {
+            Self::SleepNs(ns) if *ns > MAX_WAIT_NS => {
+                invalid("steps", ns, "sleep at most a minute")
+            }
+            _ => self.calls().iter().try_for_each(Call::validate),
+        }
+    }
+}
+
+impl Page {
+    fn validate(&self) -> Result<(), AppError> {
+        if u64::from(self.response_bytes) > PREBUILT_BODY_BYTES {
+            return invalid("pages", self.response_bytes, "answer with at most 256 KiB");
+        }
+        if self.burn > MAX_BURN {
+            return invalid("pages", self.burn, "burn at most 10,000,000,000 steps");
+        }
+        self.steps.iter().try_for_each(Step::validate)
     }
 }
 
@@ -222,6 +260,7 @@ impl AppConfig {
             delay_share: 1.0,
             wait: None,
             steps: Vec::new(),
+            pages: Vec::new(),
             burn: 0,
             hold_bytes: 0,
             leak_bytes: 0,
@@ -270,14 +309,8 @@ impl AppConfig {
         if let Some(wait) = self.wait {
             wait.validate()?;
         }
-        for step in &self.steps {
-            match step {
-                Step::SleepNs(ns) if *ns > MAX_WAIT_NS => {
-                    return invalid("steps", ns, "sleep at most a minute");
-                }
-                _ => step.calls().iter().try_for_each(Call::validate)?,
-            }
-        }
+        self.steps.iter().try_for_each(Step::validate)?;
+        self.pages.iter().try_for_each(Page::validate)?;
         match &self.cores {
             Some(cores) if cores.is_empty() => {
                 invalid("cores", "empty", "name a core, or leave it out")

@@ -48,15 +48,16 @@ impl Context<'_> {
     }
 
     /// See [`Work::request`].
-    pub(crate) fn request(&mut self, read_ns: &mut u64) -> Verdict {
+    pub(crate) fn request(&mut self, page: Option<usize>, read_ns: &mut u64) -> Verdict {
         let counters = &self.all_counters[self.thread];
-        self.work.request(counters, read_ns)
+        self.work.request(counters, page, read_ns)
     }
 
     /// Does what can be done now of all that comes before an answer. `Err`: it waits for the rest.
     pub(crate) fn before_answer(
         &mut self,
         verdict: Verdict,
+        page: Option<usize>,
         read_ns: u64,
         stream: u32,
         canary: &[u8],
@@ -70,7 +71,7 @@ impl Context<'_> {
         match (&mut self.calls, wait) {
             (Some(calls), wait) if !fails => {
                 let counters = &self.all_counters[self.thread];
-                match calls.begin(&mut self.timers, counters, owner, wait, canary) {
+                match calls.begin(&mut self.timers, counters, (owner, page), wait, canary) {
                     Progress::Done(fails) => Ok(Ready { fails }),
                     Progress::Waits => Err(Waits {
                         fails,

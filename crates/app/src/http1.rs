@@ -153,8 +153,8 @@ impl Http1 {
     ) {
         match head.route {
             Route::Plain => {
-                let verdict = context.request(read_ns);
-                match context.before_answer(verdict, *read_ns, 0, &head.canary) {
+                let verdict = context.request(head.page, read_ns);
+                match context.before_answer(verdict, head.page, *read_ns, 0, &head.canary) {
                     Ok(ready) => {
                         let answers = &context.server.http1;
                         answers.plain(link, &head, ready.fails, last);

@@ -27,7 +27,7 @@ mod timers;
 mod transport;
 mod work;
 
-pub use config::{AppConfig, Call, Identity, Listener, Protocol, Step, Wait};
+pub use config::{AppConfig, Call, Identity, Listener, Page, Protocol, Step, Wait};
 pub use server::{AppError, serve, serve_all};
 pub use stats::{AppStats, Echo};
 

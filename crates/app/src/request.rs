@@ -46,6 +46,8 @@ pub(crate) enum Body {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Head {
     pub(crate) route: Route,
+    /// The page that is asked for, counted from 0; there may be none of this number.
+    pub(crate) page: Option<usize>,
     pub(crate) to_head: bool,
     pub(crate) http_1_0: bool,
     pub(crate) keep_alive: bool,
@@ -94,6 +96,7 @@ fn interpret(request: &Request<'_, '_>) -> Result<Head, Refusal> {
     let http_1_0 = request.version == Some(0);
     let mut head = Head {
         route: route(path),
+        page: page(path),
         to_head: method == "HEAD",
         http_1_0,
         keep_alive: !http_1_0,
@@ -162,6 +165,12 @@ pub(crate) fn route(path: &str) -> Route {
         Some(crate::STATS_PATH) => Route::Stats,
         _ => Route::Plain,
     }
+}
+
+/// A path that ends in `/page-3` is that of the third page, whatever stands before it.
+fn page(path: &str) -> Option<usize> {
+    let (_, number) = path.rsplit_once("/page-")?;
+    number.parse::<usize>().ok()?.checked_sub(1)
 }
 
 fn seen(request: &Request<'_, '_>) -> Seen {
@@ -255,6 +264,16 @@ mod tests {
         assert!(!head("GET / HTTP/1.0\r\n\r\n").keep_alive);
         assert!(head("GET / HTTP/1.0\r\nConnection: Keep-Alive\r\n\r\n").keep_alive);
         assert!(!head("GET / HTTP/1.1\r\nconnection: te, close\r\n\r\n").keep_alive);
+    }
+
+    #[test]
+    fn pages_are_counted_from_one_in_paths() {
+        let page = |path: &str| head(&format!("GET {path} HTTP/1.1\r\n\r\n")).page;
+        assert_eq!(page("/allowed/page-1"), Some(0));
+        assert_eq!(page("/page-12"), Some(11));
+        for none in ["/", "/page-0", "/page-", "/page-1/", "/page-x", "/a-page-1"] {
+            assert_eq!(page(none), None, "{none}");
+        }
     }
 
     #[test]

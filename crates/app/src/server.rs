@@ -127,7 +127,7 @@ pub fn serve_all(
     let (listeners, sockets) = listen_all(config)?;
     let content = Content::new(Vec::new(), u64::from(config.response_bytes));
     let server = Server {
-        http1: answer::Answers::new(&content),
+        http1: answer::Answers::new(&content, &config.pages),
         http2: http2::Answers::new(&content, config.response_bytes),
         content,
         grpc_echo: config.grpc_echo,

@@ -17,6 +17,8 @@ pub(crate) struct Work {
     delay_share: f64,
     wait: Option<Wait>,
     burn: u64,
+    /// What pages burn besides.
+    page_burns: Vec<u64>,
     leak_bytes: u64,
     leaked: Vec<Vec<u8>>,
     cap: Option<Cap>,
@@ -42,6 +44,7 @@ impl Work {
             delay_share: config.delay_share,
             wait: config.wait,
             burn: config.burn,
+            page_burns: config.pages.iter().map(|page| page.burn).collect(),
             leak_bytes: config.leak_bytes,
             leaked: Vec::new(),
             cap: config
@@ -52,6 +55,7 @@ impl Work {
             any: config.delay_ns > 0
                 || config.wait.is_some()
                 || config.burn > 0
+                || config.pages.iter().any(|page| page.burn > 0)
                 || config.leak_bytes > 0
                 || config.cap_per_s.is_some()
                 || config.error_share > 0.0,
@@ -75,7 +79,12 @@ impl Work {
 
     /// Does a request's work and spins its delay, and says what it comes to. `read_ns`: when it
     /// was read or, behind others, when they were done with; moved on.
-    pub(crate) fn request(&mut self, counters: &Counters, read_ns: &mut u64) -> Verdict {
+    pub(crate) fn request(
+        &mut self,
+        counters: &Counters,
+        page: Option<usize>,
+        read_ns: &mut u64,
+    ) -> Verdict {
         counters.request();
         if !self.any {
             return Verdict::default();
@@ -92,9 +101,11 @@ impl Work {
         if self.leak_bytes > 0 {
             self.leaked.push(written(self.leak_bytes));
         }
-        if self.burn > 0 {
+        let of_page = page.and_then(|page| self.page_burns.get(page));
+        let steps = self.burn.saturating_add(of_page.copied().unwrap_or(0));
+        if steps > 0 {
             let before_ns = thread_cpu_ns();
-            burn(self.burn);
+            burn(steps);
             counters.burn(thread_cpu_ns().saturating_sub(before_ns));
         }
         if self.delay_ns > 0 && self.delay_share >= 1.0 {
@@ -276,7 +287,7 @@ mod tests {
                 config.seed = seed;
             });
             let counters = Counters::default();
-            let verdicts = (0..5000).map(|_| work.request(&counters, &mut 0).fails);
+            let verdicts = (0..5000).map(|_| work.request(&counters, None, &mut 0).fails);
             verdicts.collect()
         };
         let failed = pattern(3).iter().filter(|fails| **fails).count();
@@ -289,7 +300,7 @@ mod tests {
     fn nothing_to_do_needs_no_clock() {
         let mut idle = work(|_| {});
         assert_eq!(idle.read_ns(), 0);
-        let verdict = idle.request(&Counters::default(), &mut 0);
+        let verdict = idle.request(&Counters::default(), None, &mut 0);
         assert_eq!(verdict, Verdict::default());
     }
 
@@ -300,7 +311,7 @@ mod tests {
             config.delay_ns = 1_000;
             config.delay_share = 0.01;
         });
-        let verdicts = (0..20_000).map(|at| work.request(&counters, &mut (at * 10)));
+        let verdicts = (0..20_000).map(|at| work.request(&counters, None, &mut (at * 10)));
         let later = verdicts.filter(|verdict| verdict.not_before_ns.is_some());
         assert!((120..280).contains(&later.count()));
         let said = Counters::sum(&[counters], 1_000);
@@ -313,7 +324,7 @@ mod tests {
         let mut work = work(|config| config.burn = 100_000);
         let before = thread_cpu_ns();
         for _ in 0..50 {
-            work.request(&counters, &mut 0);
+            work.request(&counters, None, &mut 0);
         }
         let all = thread_cpu_ns() - before;
         let said = Counters::sum(&[counters], 0);
@@ -349,7 +360,7 @@ mod tests {
     fn what_leaks_stays() {
         let mut leaky = work(|config| config.leak_bytes = 10_000);
         for _ in 0..7 {
-            leaky.request(&Counters::default(), &mut 0);
+            leaky.request(&Counters::default(), None, &mut 0);
         }
         assert_eq!(leaky.leaked.iter().map(Vec::len).sum::<usize>(), 70_000);
         assert!(leaky.leaked.iter().all(|part| part[4096] != 0));
@@ -359,7 +370,7 @@ mod tests {
     fn work_takes_its_time() {
         let mut busy = work(|config| config.burn = 4_000_000);
         let begin = now_ns();
-        busy.request(&Counters::default(), &mut begin.clone());
+        busy.request(&Counters::default(), None, &mut begin.clone());
         // A multiplication is never faster than a third of a nanosecond.
         assert!(now_ns() - begin > 1_300_000);
     }

@@ -93,6 +93,9 @@ pub(crate) struct RunArgs {
     /// Stop when the primary intervals are narrower than this, e.g. 2%
     #[arg(long, value_parser = |t: &str| value(meshtax_spec::precision(t)))]
     pub(crate) precision: Option<f64>,
+    /// As long as the published study measured whose set-up the preset is; it says beforehand how long that takes
+    #[arg(long, conflicts_with_all = ["time", "precision"])]
+    pub(crate) faithful: bool,
     /// Seed of the order and of the arrivals [default: random]
     #[arg(long)]
     pub(crate) seed: Option<u64>,

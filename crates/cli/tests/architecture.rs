@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use cargo_metadata::{DependencyKind, Metadata, MetadataCommand, Package, PackageId};
 use meshtax_dataplane::DATA_PLANES;
 use meshtax_model::FORMAT_VERSION;
-use meshtax_spec::KnownDataPlane;
+use meshtax_spec::{KnownDataPlane, Lengths};
 
 /// No input or output, no clock, no ambient randomness.
 const PURE: [&str; 7] = [
@@ -314,9 +314,12 @@ fn every_preset_is_a_spec_that_this_product_can_run() {
     let presets = meshtax_spec::presets();
     assert!(presets.iter().any(|preset| preset.name == "quick"));
     for preset in presets {
-        let parsed = meshtax_spec::parse(preset.name, preset.yaml, &known());
-        let experiment = parsed.unwrap_or_else(|e| panic!("{e}"));
-        assert_eq!(experiment.name, preset.name);
+        let parsed = meshtax_spec::parse_all(preset.name, preset.yaml, &known(), Lengths::Short);
+        let experiments = parsed.unwrap_or_else(|e| panic!("{e}"));
+        for experiment in &experiments {
+            let name = experiment.series.as_ref().unwrap_or(&experiment.name);
+            assert_eq!(name, preset.name);
+        }
     }
 }
 
@@ -370,7 +373,7 @@ fn every_spec_in_the_documentation_parses() {
     let in_files = files.iter().map(|file| (file, read(file)));
     for (path, spec) in in_pages.chain(in_files.filter(|(_, text)| is_spec(text))) {
         let name = path.display().to_string();
-        if let Err(e) = meshtax_spec::parse(&name, &spec, &known()) {
+        if let Err(e) = meshtax_spec::parse_all(&name, &spec, &known(), Lengths::Short) {
             panic!("a spec in {name} is wrong: {e}\n{spec}");
         }
     }

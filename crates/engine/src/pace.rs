@@ -203,6 +203,7 @@ mod tests {
             trial_ns: SECOND / 2,
             warmup_ns: SECOND / 10,
             time_limit_ns: time_s * SECOND,
+            requests_per_trial: None,
             precision: None,
         }
     }

@@ -122,7 +122,9 @@ impl Engine for LocalEngine {
         let sandbox =
             Sandbox::start(&["internal", "lab"], &paths).map_err(|e| no_namespaces(&e))?;
         let lost = |e: io::Error| EngineError::Lost(format!("the lab's control socket: {e}"));
-        let patience = PATIENCE + PATIENCE_PER_VARIANT * experiment.variants.len() as u32;
+        let design = &experiment.design;
+        let trial = Duration::from_nanos(design.warmup_ns.saturating_add(design.trial_ns));
+        let patience = PATIENCE + PATIENCE_PER_VARIANT * experiment.variants.len() as u32 + trial;
         sandbox
             .control
             .set_read_timeout(Some(patience))
@@ -143,6 +145,8 @@ impl Engine for LocalEngine {
             equal_work: experiment.equal_work.clone(),
             warmup_ns: experiment.design.warmup_ns,
             trial_ns: experiment.design.trial_ns,
+            part_ns: experiment.design.part_ns(),
+            requests_per_trial: experiment.design.requests_per_trial,
             variants: experiment.variants.iter().map(|v| v.id.clone()).collect(),
             layout: layout.clone(),
             programs,

@@ -41,6 +41,10 @@ pub(crate) struct Setup {
     pub(crate) equal_work: EqualWork,
     pub(crate) warmup_ns: u64,
     pub(crate) trial_ns: u64,
+    /// The parts in which a trial's latencies are told.
+    pub(crate) part_ns: Option<u64>,
+    /// A closed loop is over after so many.
+    pub(crate) requests_per_trial: Option<u64>,
     pub(crate) variants: Vec<VariantId>,
     pub(crate) layout: CpuLayout,
     /// Those that the lab has, in the order of their descriptors.

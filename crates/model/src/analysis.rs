@@ -504,6 +504,42 @@ pub struct RoleMoment {
     pub anonymous_bytes: Option<u64>,
 }
 
+/// What a group of processes used, as studies print it.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Usage {
+    /// Which processes.
+    pub group: UsageGroup,
+    /// CPUs in use, over the valid trials; over the steps of their windows where those last a second or more.
+    pub cores: Extent,
+    /// Anonymous pages of all processes and one copy of each program's file pages, in bytes, over the valid
+    /// trials; `None` where it was not read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory_bytes: Option<Extent>,
+}
+
+/// Processes that studies take together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum UsageGroup {
+    /// The services and the proxies on their side: what stands in an application's namespace.
+    Application,
+    /// The proxy on the clients' side.
+    ClientProxy,
+    /// All of it.
+    Path,
+}
+
+/// From the least to the most.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Extent {
+    /// The least.
+    pub min: f64,
+    /// The mean.
+    pub mean: f64,
+    /// The most.
+    pub max: f64,
+}
+
 /// How the requests of a trial were spread over a service's replicas.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Spread {
@@ -542,6 +578,15 @@ pub struct Point {
     /// empty where no study is followed. In a closed loop they say no more than the throughput.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub percentiles: Vec<CurvePoint>,
+    /// The same percentiles of the time to the answer's first byte, from when the request was sent.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub first_byte: Vec<CurvePoint>,
+    /// The longest response latency in nanoseconds: of one request. `None` where no study is followed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub longest_ns: Option<u64>,
+    /// CPU and memory as studies print them, by group of processes; empty where no study is followed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub usage: Vec<Usage>,
     /// p99 of the send lag, from merged histograms, in nanoseconds.
     pub send_lag_p99_ns: Option<u64>,
     /// Connections between the proxies: median over the valid trials.

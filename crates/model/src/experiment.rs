@@ -257,6 +257,10 @@ pub struct LoadPoint {
     /// Connections of the generator; `None`: the workload's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub connections: Option<u32>,
+    /// Each connection is a user, with an even part of an open loop's rate and a schedule of its own, who asks for the
+    /// pages in their order.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub by_users: bool,
     /// What is spoken.
     #[serde(default)]
     pub protocol: Protocol,
@@ -300,6 +304,7 @@ impl LoadPoint {
             load,
             requests_per_connection: None,
             connections: None,
+            by_users: false,
             protocol: Protocol::Http1,
             response_bytes: None,
         }
@@ -394,12 +399,30 @@ pub struct Design {
     pub blocks_per_round: u32,
     /// The measured part of a trial, in nanoseconds.
     pub trial_ns: u64,
+    /// A closed loop's trial is over after so many requests, if its time is not over before; `None`: after its time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub requests_per_trial: Option<u64>,
     /// The part before it, left out of every figure, in nanoseconds.
     pub warmup_ns: u64,
     /// The whole run aims to end within this, in nanoseconds; one block is measured in any case.
     pub time_limit_ns: u64,
     /// Stop when the primary intervals are narrower than this half width (0.02 is ±2 %).
     pub precision: Option<f64>,
+}
+
+/// The parts of a long trial, in nanoseconds.
+const PART_NS: u64 = 5_000_000_000;
+
+/// A trial of fewer parts than this is short, and is told as a whole.
+const PARTS_MIN: u64 = 10;
+
+impl Design {
+    /// The parts in which the latencies of long trials are told, in nanoseconds, so that one bad moment is no tail;
+    /// `None`: trials are short.
+    #[must_use]
+    pub fn part_ns(&self) -> Option<u64> {
+        (self.trial_ns >= PARTS_MIN * PART_NS).then_some(PART_NS)
+    }
 }
 
 /// What every data plane is given alike, so that equal work is compared.
@@ -418,6 +441,9 @@ pub struct Experiment {
     /// are measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub study: Option<String>,
+    /// The spec of several topologies that this is one of, by its name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub series: Option<String>,
     /// Where client and server stand.
     pub placement: Placement,
     /// What is called.
@@ -446,6 +472,22 @@ impl Experiment {
     #[must_use]
     pub fn load_point(&self, id: &LoadPointId) -> Option<&LoadPoint> {
         self.load_points.iter().find(|p| p.id == *id)
+    }
+
+    /// How long one block takes by its trials' time alone, in nanoseconds: every variant that has an answer, at every load
+    /// point.
+    #[must_use]
+    pub fn block_ns(&self) -> u64 {
+        let trial_ns = self.design.trial_ns.saturating_add(self.design.warmup_ns);
+        trial_ns.saturating_mul(self.block_trials())
+    }
+
+    /// The trials of a block.
+    #[must_use]
+    pub fn block_trials(&self) -> u64 {
+        let points = || self.load_points.iter();
+        let of_variant = |variant| points().filter(|p| self.gap(variant, p).is_none()).count();
+        self.variants.iter().map(of_variant).sum::<usize>() as u64
     }
 
     /// Connections of the generator at a load point.

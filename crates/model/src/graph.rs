@@ -15,8 +15,27 @@ pub struct Graph {
     /// What the service that clients call does for each request.
     #[serde(default)]
     pub work: Work,
+    /// Where clients ask for different things: each of them, as often as the others, in place of `work`, which is what
+    /// the probes ask for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub pages: Vec<Page>,
     /// All others, in the order of the spec.
     pub others: Vec<GraphService>,
+}
+
+/// One of the things that clients ask the first service for.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Page {
+    /// Unique among them.
+    pub name: String,
+    /// Size of the answer's body in bytes.
+    pub response_bytes: u32,
+    /// Steps of work, besides those of every request.
+    #[serde(default)]
+    pub burn_steps: u64,
+    /// In place of the service's own.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub steps: Vec<Step>,
 }
 
 /// A service that only other services call.
@@ -85,10 +104,21 @@ pub struct Work {
 impl Work {
     /// All calls, in their order.
     pub fn calls(&self) -> impl Iterator<Item = &Call> {
-        self.steps.iter().flat_map(|step| match step {
-            Step::Calls(calls) => calls.as_slice(),
-            Step::SleepNs(_) => &[],
-        })
+        calls_of(&self.steps)
+    }
+}
+
+fn calls_of(steps: &[Step]) -> impl Iterator<Item = &Call> {
+    steps.iter().flat_map(|step| match step {
+        Step::Calls(calls) => calls.as_slice(),
+        Step::SleepNs(_) => &[],
+    })
+}
+
+impl Page {
+    /// All calls, in their order.
+    pub fn calls(&self) -> impl Iterator<Item = &Call> {
+        calls_of(&self.steps)
     }
 }
 
@@ -157,12 +187,49 @@ impl Graph {
         replicas.fold(0, u32::saturating_add)
     }
 
+    /// What the service that clients call may call, for whatever is asked of it.
+    pub fn entry_calls(&self) -> impl Iterator<Item = &Call> {
+        let pages = self.pages.iter().flat_map(Page::calls);
+        self.work.calls().chain(pages)
+    }
+
+    /// The same for requests that ask for no page, as the probes'.
+    #[must_use]
+    pub fn without_pages(&self) -> Self {
+        Self {
+            pages: Vec::new(),
+            ..self.clone()
+        }
+    }
+
+    /// What is done for the requests of clients, all as often.
+    fn entries(&self) -> Vec<&[Step]> {
+        match self.pages.is_empty() {
+            true => vec![self.work.steps.as_slice()],
+            false => self.pages.iter().map(|p| p.steps.as_slice()).collect(),
+        }
+    }
+
+    /// The services' names, with the calls that each makes for a request of its own and how often, on average.
+    fn callers(&self) -> impl Iterator<Item = (&str, Vec<(&Call, f64)>)> {
+        let entries = self.entries();
+        let share = 1.0 / entries.len() as f64;
+        let entry = entries.into_iter().flat_map(calls_of);
+        let entry: Vec<(&Call, f64)> = entry.map(|call| (call, call.share * share)).collect();
+        let others = self.others.iter().map(|service| {
+            let calls = service.work.calls().map(|call| (call, call.share));
+            (service.name.as_str(), calls.collect::<Vec<_>>())
+        });
+        std::iter::once((self.entry.as_str(), entry)).chain(others)
+    }
+
     /// Calls between services for one request of a client, on average. Each is a hop more than a pair has.
     #[must_use]
     pub fn calls_per_request(&self) -> f64 {
-        self.all()
-            .map(|(name, work)| {
-                self.requests_per_request(name) * work.calls().map(|c| c.share).sum::<f64>()
+        self.callers()
+            .map(|(name, calls)| {
+                let made: f64 = calls.iter().map(|(_, share)| share).sum();
+                self.requests_per_request(name) * made
             })
             .sum()
     }
@@ -177,12 +244,11 @@ impl Graph {
     #[must_use]
     pub fn requests_across(&self, name: &str) -> f64 {
         let node = |name: &str| self.other(name).map_or(GraphNode::Server, |s| s.node);
-        let across = self.all().filter(|(caller, _)| node(caller) != node(name));
+        let across = self
+            .callers()
+            .filter(|(caller, _)| node(caller) != node(name));
         across
-            .map(|(caller, work)| {
-                let calls = work.calls().filter(|call| call.service == name);
-                calls.map(|call| call.share).sum::<f64>() * self.requests_per_request(caller)
-            })
+            .map(|(caller, calls)| share_of(&calls, name) * self.requests_per_request(caller))
             .sum()
     }
 
@@ -194,14 +260,10 @@ impl Graph {
         if depth == 0 {
             return 0.0;
         }
-        self.all()
-            .map(|(caller, work)| {
-                let calls = work.calls().filter(|call| call.service == name);
-                let share: f64 = calls.map(|call| call.share).sum();
-                match share > 0.0 {
-                    true => share * self.requests_within(caller, depth - 1),
-                    false => 0.0,
-                }
+        self.callers()
+            .map(|(caller, calls)| match share_of(&calls, name) {
+                share if share > 0.0 => share * self.requests_within(caller, depth - 1),
+                _ => 0.0,
             })
             .sum()
     }
@@ -211,21 +273,33 @@ impl Graph {
     /// are made at once do not wait for each other.
     #[must_use]
     pub fn calls_in_sequence(&self) -> f64 {
-        self.sequence_within(&self.work, self.others.len() + 1)
+        let entries = self.entries();
+        let count = entries.len() as f64;
+        let depth = self.others.len() + 1;
+        let all = entries.into_iter();
+        all.map(|steps| self.sequence_within(steps, depth))
+            .sum::<f64>()
+            / count
     }
 
-    fn sequence_within(&self, work: &Work, depth: usize) -> f64 {
+    fn sequence_within(&self, steps: &[Step], depth: usize) -> f64 {
         let of_call = |call: &Call| {
             let callee = self.other(&call.service).filter(|_| depth > 0);
-            let below = callee.map_or(0.0, |s| self.sequence_within(&s.work, depth - 1));
+            let below = callee.map_or(0.0, |s| self.sequence_within(&s.work.steps, depth - 1));
             call.share * (1.0 + below)
         };
         let of_step = |step: &Step| match step {
             Step::Calls(calls) => calls.iter().map(of_call).fold(0.0, f64::max),
             Step::SleepNs(_) => 0.0,
         };
-        work.steps.iter().map(of_step).sum()
+        steps.iter().map(of_step).sum()
     }
+}
+
+/// How often one service is among the calls.
+fn share_of(calls: &[(&Call, f64)], name: &str) -> f64 {
+    let to_it = calls.iter().filter(|(call, _)| call.service == name);
+    to_it.map(|(_, share)| share).sum()
 }
 
 #[cfg(test)]
@@ -261,6 +335,7 @@ mod tests {
         let graph = Graph {
             name: "bookinfo".into(),
             entry: "page".into(),
+            pages: Vec::new(),
             work: work(vec![vec![call("details", 1.0)], vec![call("reviews", 1.0)]]),
             others: vec![
                 service("details", Work::default()),
@@ -281,6 +356,7 @@ mod tests {
         let graph = Graph {
             name: "fan".into(),
             entry: "front".into(),
+            pages: Vec::new(),
             work: work(vec![vec![call("a", 1.0), call("b", 1.0)]]),
             others: vec![
                 service("a", work(vec![vec![call("b", 1.0)]])),
@@ -293,10 +369,43 @@ mod tests {
     }
 
     #[test]
+    fn of_pages_each_is_asked_for_as_often() {
+        let page = |calls: Vec<Vec<Call>>| Page {
+            name: "any".into(),
+            response_bytes: 1,
+            burn_steps: 0,
+            steps: work(calls).steps,
+        };
+        let graph = Graph {
+            name: "shop".into(),
+            entry: "front".into(),
+            work: work(vec![vec![call("a", 1.0)]]),
+            pages: vec![
+                page(vec![
+                    vec![call("a", 1.0)],
+                    vec![call("a", 1.0), call("b", 1.0)],
+                ]),
+                page(Vec::new()),
+            ],
+            others: vec![
+                service("a", work(vec![vec![call("b", 1.0)]])),
+                service("b", Work::default()),
+            ],
+        };
+        assert!((graph.requests_per_request("a") - 1.0).abs() < 1e-12);
+        assert!((graph.requests_per_request("b") - 1.5).abs() < 1e-12);
+        assert!((graph.calls_per_request() - 2.5).abs() < 1e-12);
+        assert!((graph.calls_in_sequence() - 2.0).abs() < 1e-12);
+        assert_eq!(graph.entry_calls().count(), 4);
+        assert!((graph.without_pages().calls_per_request() - 2.0).abs() < 1e-12);
+    }
+
+    #[test]
     fn a_cycle_that_should_not_be_ends() {
         let graph = Graph {
             name: "loop".into(),
             entry: "a".into(),
+            pages: Vec::new(),
             work: work(vec![vec![call("b", 1.0)]]),
             others: vec![service("b", work(vec![vec![call("b", 1.0)]]))],
         };

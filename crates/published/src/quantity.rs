@@ -28,6 +28,8 @@ pub enum Metric {
     LatencyP999,
     /// The longest latency.
     LatencyMax,
+    /// 75th percentile of the time to the answer's first byte.
+    FirstByteP75,
     /// CPUs in use.
     Cpu,
     /// CPU time, where the span that it was used in is not published.
@@ -52,6 +54,7 @@ impl Metric {
             Self::LatencyP99 => "p99",
             Self::LatencyP999 => "p99.9",
             Self::LatencyMax => "max",
+            Self::FirstByteP75 => "first byte p75",
             Self::Cpu => "CPU",
             Self::CpuTime => "CPU time",
             Self::Memory => "memory",
@@ -75,7 +78,8 @@ impl Metric {
             | Self::LatencyP95
             | Self::LatencyP99
             | Self::LatencyP999
-            | Self::LatencyMax => BaseUnit::Nanoseconds,
+            | Self::LatencyMax
+            | Self::FirstByteP75 => BaseUnit::Nanoseconds,
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::sync::LazyLock;
 
+use meshtax_model::analysis::UsageGroup;
 use meshtax_model::experiment::PolicyLevel;
 use serde::{Deserialize, Serialize};
 
@@ -137,6 +138,9 @@ pub struct Column {
     /// The figures are differences to this, absolute or in percent of it.
     #[serde(default)]
     pub over: Option<String>,
+    /// The processes of meshtax whose CPU or memory can be held against it, if there are any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub group: Option<UsageGroup>,
 }
 
 impl Column {

@@ -20,6 +20,7 @@ mod view;
 use meshtax_model::advice::Advice;
 use meshtax_model::analysis::{Analysis, Calibration};
 use meshtax_model::comparison::{GateReport, RunComparison};
+use meshtax_model::experiment::Experiment;
 use meshtax_model::scaling::Scaling;
 
 pub use published::{
@@ -66,6 +67,38 @@ pub fn calibration_terminal(calibration: &Calibration, options: TerminalOptions)
 #[must_use]
 pub fn calibration_json(calibration: &Calibration) -> String {
     pretty(calibration)
+}
+
+/// The runs of one spec, on one screen: what they say together.
+#[must_use]
+pub fn series_terminal(runs: &[Analysis], options: TerminalOptions) -> String {
+    terminal::render(&view::View::of_series(runs), options)
+}
+
+/// The same as a self-contained page.
+#[must_use]
+pub fn series_html(runs: &[Analysis]) -> String {
+    html::render(&view::View::of_series(runs), None)
+}
+
+/// The same for a comment on a pull request.
+#[must_use]
+pub fn series_markdown(runs: &[Analysis]) -> String {
+    markdown::render(&view::View::of_series(runs), None)
+}
+
+/// All of the runs, each as in [`json`]. `docs/schema/series-v1.json` describes it.
+#[must_use]
+pub fn series_json(runs: &[Analysis]) -> String {
+    #[derive(serde::Serialize)]
+    struct Series<'a> {
+        format_version: u32,
+        runs: &'a [Analysis],
+    }
+    pretty(&Series {
+        format_version: meshtax_model::FORMAT_VERSION,
+        runs,
+    })
 }
 
 /// What changed between runs, on one screen.
@@ -221,6 +254,12 @@ fn slug(title: &str) -> String {
         }
     }
     out.trim_end_matches('-').to_owned()
+}
+
+/// How long a run at a study's own lengths takes, before it begins.
+#[must_use]
+pub fn how_long(experiments: &[Experiment]) -> String {
+    view::how_long(experiments)
 }
 
 /// What is known so far of a run that goes on: a line per candidate.

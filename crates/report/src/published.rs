@@ -112,7 +112,7 @@ fn figures(set: &ResultSet) -> Table {
 }
 
 /// `nginx memory MiB`, `p75 over bare %`.
-fn head(column: &Published) -> String {
+pub(crate) fn head(column: &Published) -> String {
     let of = column
         .of
         .as_deref()

@@ -16,6 +16,7 @@ mod part;
 mod proxies;
 mod replicas;
 mod scaling;
+mod series;
 mod so_far;
 mod study;
 mod upkeep;
@@ -29,6 +30,7 @@ pub(crate) use advice::Document;
 pub(crate) use part::Part;
 pub(crate) use scaling::parts as of_scaling;
 pub(crate) use so_far::so_far;
+pub(crate) use study::how_long;
 
 use crate::figure::Figure;
 use crate::format;
@@ -229,7 +231,7 @@ impl View {
         tables.extend(upkeep::table(source));
         tables.extend(replicas::table(source));
         tables.extend(known_costs::table(source));
-        tables.extend(study::table(source));
+        tables.extend(study::tables(&[source]));
         let mut details = attribution::tables(source);
         // A run that takes a hop apart was made for it.
         if attribution::is_asked_for(source) {
@@ -369,7 +371,12 @@ pub(crate) fn load_in_words(point: &LoadPoint) -> String {
 pub(crate) fn manner_in_words(point: &LoadPoint) -> String {
     let mut words = reuse_in_words(point);
     if let Some(connections) = point.connections {
-        words.push_str(&format!(", {connections} connections"));
+        let what = if point.by_users {
+            "users"
+        } else {
+            "connections"
+        };
+        words.push_str(&format!(", {connections} {what}"));
     }
     if point.protocol != Protocol::Http1 {
         words.push_str(&format!(", {}", point.protocol));

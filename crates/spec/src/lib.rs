@@ -78,13 +78,38 @@ impl KnownDataPlane {
     }
 }
 
-/// Reads a spec. `file` is how errors call it; `none` is known without being in `known`.
+/// How long trials are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lengths {
+    /// As the spec's design has them.
+    Short,
+    /// As the published study had them whose set-up the spec is.
+    Faithful,
+}
+
+/// Reads a spec: its experiment, or one for each of its `topologies`, which are run one after the other. `file` is
+/// how errors call it; `none` is known without being in `known`.
 ///
 /// # Errors
 /// The first thing that cannot be used: not YAML, an unknown or missing key, a value out of
 /// range, an unknown data plane or level, a duplicate.
+pub fn parse_all(
+    file: &str,
+    text: &str,
+    known: &[KnownDataPlane],
+    lengths: Lengths,
+) -> Result<Vec<Experiment>, SpecError> {
+    tree::read(text)
+        .and_then(|root| parse::experiments(&root, known, lengths))
+        .map_err(|problem| SpecError::new(file, text, problem))
+}
+
+/// Reads a spec that is one experiment.
+///
+/// # Errors
+/// Those of [`parse_all`], and a spec with several topologies.
 pub fn parse(file: &str, text: &str, known: &[KnownDataPlane]) -> Result<Experiment, SpecError> {
     tree::read(text)
-        .and_then(|root| parse::experiment(&root, known))
+        .and_then(|root| parse::only_experiment(&root, known))
         .map_err(|problem| SpecError::new(file, text, problem))
 }

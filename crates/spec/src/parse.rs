@@ -5,7 +5,6 @@ use meshtax_model::experiment::{
     Service, Workload,
 };
 
-use crate::KnownDataPlane;
 use crate::error::{Place, Problem};
 use crate::fields::{Fields, items, scalar, word};
 use crate::service;
@@ -13,6 +12,7 @@ use crate::topology::{self, Topology};
 use crate::tree::Node;
 use crate::value::{self, ValueError};
 use crate::variants;
+use crate::{KnownDataPlane, Lengths};
 
 /// More load points than this make a block longer than a machine stays the same.
 const MOST_LOAD_POINTS: usize = 16;
@@ -21,26 +21,116 @@ const SPEC_EXAMPLE: &str = "`name: my-question` and further lines of `key: value
 const STEADY_EXAMPLE: &str = "- steady: {rate: 1000, arrivals: poisson}";
 const SATURATED_EXAMPLE: &str = "- saturated: {}";
 
-/// The whole spec.
-pub(crate) fn experiment(root: &Node, known: &[KnownDataPlane]) -> Result<Experiment, Problem> {
-    const KEYS: [&str; 10] = [
+/// More topologies than this in a row are a study for a night.
+const MOST_TOPOLOGIES: usize = 12;
+
+/// The key for a study's own lengths.
+const FAITHFUL: &str = "faithful";
+const FAITHFUL_EXAMPLE: &str = "`faithful: {trial: 5m}` or `faithful: {requests: 300000}`";
+
+/// A trial by the number of its requests takes no longer, in nanoseconds.
+const LONGEST_BY_REQUESTS_NS: u64 = 3_600_000_000_000;
+
+/// The key for what is called, and that for several of it, one run after the other.
+const TOPOLOGY: &str = "topology";
+const TOPOLOGIES: &str = "topologies";
+
+/// The whole spec: one experiment, or one for each of its topologies, with an equal part of the time.
+pub(crate) fn experiments(
+    root: &Node,
+    known: &[KnownDataPlane],
+    lengths: Lengths,
+) -> Result<Vec<Experiment>, Problem> {
+    let Some(all) = several(root)? else {
+        return Ok(vec![experiment(root, known, lengths, None)?]);
+    };
+    let mut experiments: Vec<Experiment> = Vec::new();
+    for node in all {
+        let mut one = experiment(root, known, lengths, Some(node))?;
+        if lengths == Lengths::Short {
+            one.design.time_limit_ns /= all.len() as u64;
+        }
+        if experiments.iter().any(|other| other.name == one.name) {
+            return Err(Problem::new(
+                node.at,
+                "this topology stands twice",
+                "leave one out, or give each of your own a `name`",
+            ));
+        }
+        experiments.push(one);
+    }
+    Ok(experiments)
+}
+
+/// The experiment of a spec that may not be several.
+pub(crate) fn only_experiment(
+    root: &Node,
+    known: &[KnownDataPlane],
+) -> Result<Experiment, Problem> {
+    match several(root)? {
+        None => experiment(root, known, Lengths::Short, None),
+        Some(_) => Err(Problem::new(
+            root.entry(TOPOLOGIES).map_or(root.at, |node| node.at),
+            "several topologies are several runs, and here one is needed",
+            "write one of them as `topology:`; `meshtax run` alone takes them all",
+        )),
+    }
+}
+
+/// The topologies, if the spec has a list of them.
+fn several(root: &Node) -> Result<Option<&[Node]>, Problem> {
+    let Some(node) = root.entry(TOPOLOGIES) else {
+        return Ok(None);
+    };
+    let mut others = [TOPOLOGY, "service"].into_iter();
+    if let Some(other) = others.find_map(|key| root.entry(key)) {
+        return Err(Problem::new(
+            other.at,
+            "`topologies` says already what is called",
+            "leave one of the two out",
+        ));
+    }
+    items(node, TOPOLOGIES, MOST_TOPOLOGIES).map(Some)
+}
+
+/// `of_several`: the one of its topologies that this experiment is of, after which it is called, too.
+fn experiment(
+    root: &Node,
+    known: &[KnownDataPlane],
+    lengths: Lengths,
+    of_several: Option<&Node>,
+) -> Result<Experiment, Problem> {
+    const KEYS: [&str; 12] = [
         "name",
         "study",
         "placement",
-        "topology",
+        TOPOLOGY,
+        TOPOLOGIES,
         "service",
         "workload",
         "workers",
         "variants",
         "load",
         "design",
+        FAITHFUL,
     ];
     let spec = Fields::of(root, "the spec", &KEYS, SPEC_EXAMPLE)?;
-    let design = match spec.get("design") {
+    let short = match spec.get("design") {
         Some(node) => design(node)?,
         None => default_design(),
     };
-    let topology_node = spec.get("topology");
+    let design = match (lengths, faithful(&spec, &short)?) {
+        (Lengths::Short, _) => short,
+        (Lengths::Faithful, Some(faithful)) => faithful,
+        (Lengths::Faithful, None) => {
+            return Err(Problem::new(
+                root.at,
+                "the spec does not say how long a study's own trials are",
+                format!("add {FAITHFUL_EXAMPLE}, or leave `--faithful` off"),
+            ));
+        }
+    };
+    let topology_node = of_several.or(spec.get(TOPOLOGY));
     let topology = topology_node.map(topology::read).transpose()?;
     if let (Some(_), Some(node)) = (&topology, spec.get("service")) {
         return Err(Problem::new(
@@ -49,9 +139,14 @@ pub(crate) fn experiment(root: &Node, known: &[KnownDataPlane]) -> Result<Experi
             "leave one out; a topology has replicas of its own, as in `topology: replicas-3`",
         ));
     }
+    let name = spec.or("name", "custom".to_owned(), safe_name)?;
     let experiment = Experiment {
-        name: spec.or("name", "custom".to_owned(), safe_name)?,
+        name: match (&of_several, &topology) {
+            (Some(_), Some(topology)) => format!("{name}-{}", topology.name),
+            _ => name.clone(),
+        },
         study: spec.or("study", None, |t| safe_name(t).map(Some))?,
+        series: of_several.is_some().then_some(name),
         placement: match spec.get("placement") {
             Some(node) => word(node, "placement", &[("two-nodes", Placement::TwoNodes)])?,
             None => Placement::TwoNodes,
@@ -83,7 +178,64 @@ pub(crate) fn experiment(root: &Node, known: &[KnownDataPlane]) -> Result<Experi
         topology::fits(&experiment, known).map_err(of_topology)?;
     }
     service::fits(spec.get("service"), &experiment)?;
-    Ok(experiment)
+    Ok(match lengths {
+        Lengths::Short => experiment,
+        Lengths::Faithful => lasting_as_planned(experiment),
+    })
+}
+
+/// A study's own lengths, which are checked whether they are asked for or not.
+fn faithful(spec: &Fields<'_>, short: &Design) -> Result<Option<Design>, Problem> {
+    let Some(node) = spec.get(FAITHFUL) else {
+        return Ok(None);
+    };
+    let keys = ["rounds", "trial", "warmup", "requests"];
+    let fields = Fields::of(node, "`faithful`", &keys, FAITHFUL_EXAMPLE)?;
+    let requests = fields.or("requests", None, |t| {
+        value::count(t, "a number of requests", 1, 100_000_000).map(Some)
+    })?;
+    let rounds = fields.or("rounds", 1, |t| {
+        value::count(t, "a number of rounds", 1, 1000)
+    })?;
+    if requests.is_none() && fields.get("trial").is_none() {
+        return Err(Problem::new(
+            node.at,
+            "`faithful` does not say how long a trial is",
+            format!("write it as {FAITHFUL_EXAMPLE}"),
+        ));
+    }
+    // How long such a trial takes shows in the first round only; a further one could not be planned.
+    if let (Some(_), true, Some(node)) = (requests, rounds > 1, fields.get("rounds")) {
+        return Err(Problem::new(
+            node.at,
+            "trials by the number of their requests are measured in one round",
+            "leave `rounds` out, or give a time as `trial:` in place of `requests`",
+        ));
+    }
+    Ok(Some(Design {
+        min_rounds: rounds,
+        blocks_per_round: 1,
+        trial_ns: fields.or("trial", LONGEST_BY_REQUESTS_NS, value::trial_ns)?,
+        requests_per_trial: requests.map(u64::from),
+        warmup_ns: fields.or("warmup", short.warmup_ns, value::warmup_ns)?,
+        time_limit_ns: short.time_limit_ns,
+        precision: None,
+    }))
+}
+
+/// With the time for as many rounds as there are to be, and not for another.
+fn lasting_as_planned(mut experiment: Experiment) -> Experiment {
+    /// For the set-up of a round, if it is slow.
+    const SETUP_NS: u64 = 60_000_000_000;
+    let block_ns = experiment.block_ns();
+    let design = &mut experiment.design;
+    let rounds = u64::from(design.min_rounds);
+    design.time_limit_ns = match (rounds, design.requests_per_trial) {
+        // One block is measured whatever the time.
+        (1, _) | (_, Some(_)) => 1_000_000_000,
+        _ => rounds.saturating_mul(block_ns + SETUP_NS.min(block_ns / rounds / 2)),
+    };
+    experiment
 }
 
 /// Names and ids stand in paths, in tables and in URLs' fragments.
@@ -145,6 +297,7 @@ fn default_design() -> Design {
         min_rounds: 6,
         blocks_per_round: 2,
         trial_ns: 500_000_000,
+        requests_per_trial: None,
         warmup_ns: 100_000_000,
         time_limit_ns: 120_000_000_000,
         precision: None,
@@ -167,6 +320,7 @@ fn design(node: &Node) -> Result<Design, Problem> {
             value::count(t, "a number of blocks", 1, 100)
         })?,
         trial_ns: fields.or("trial", default.trial_ns, value::trial_ns)?,
+        requests_per_trial: None,
         warmup_ns: fields.or("warmup", default.warmup_ns, value::warmup_ns)?,
         time_limit_ns: fields.or("time", default.time_limit_ns, value::time_limit_ns)?,
         precision: fields.or("precision", None, |t| value::precision(t).map(Some))?,
@@ -190,6 +344,7 @@ struct Draft {
     load: Regime,
     requests_per_connection: Option<u32>,
     connections: Option<u32>,
+    by_users: bool,
     protocol: Protocol,
     response: Option<(String, u32)>,
 }
@@ -214,7 +369,8 @@ impl Draft {
             Protocol::Tcp => "-tcp",
         });
         if let Some(connections) = self.connections {
-            id.push_str(&format!("-c{connections}"));
+            let letter = if self.by_users { 'u' } else { 'c' };
+            id.push_str(&format!("-{letter}{connections}"));
         }
         if let Some((text, _)) = &self.response {
             let size: String = text.chars().filter(|c| !c.is_whitespace()).collect();
@@ -254,6 +410,7 @@ fn load_points(node: &Node, design: &Design) -> Result<Vec<LoadPoint>, Problem> 
             load: draft.load,
             requests_per_connection: draft.requests_per_connection,
             connections: draft.connections,
+            by_users: draft.by_users,
             protocol: draft.protocol,
             response_bytes: draft.response.map(|(_, bytes)| bytes),
         });
@@ -289,7 +446,11 @@ fn load_point(node: &Node, design: &Design) -> Result<Draft, Problem> {
         requests_per_connection: fields.or(REUSE, None, |t| {
             value::count(t, "a number of requests", 1, 1_000_000).map(Some)
         })?,
-        connections: fields.or(CONNECTIONS, None, |t| connections(t).map(Some))?,
+        connections: match users(&fields)? {
+            Some(users) => Some(users),
+            None => fields.or(CONNECTIONS, None, |t| connections(t).map(Some))?,
+        },
+        by_users: fields.get(USERS).is_some(),
         protocol: match fields.get(PROTOCOL) {
             Some(node) => word(node, PROTOCOL, &PROTOCOLS)?,
             None => Protocol::Http1,
@@ -302,6 +463,28 @@ fn load_point(node: &Node, design: &Design) -> Result<Draft, Problem> {
 
 /// The key for the generator's connections.
 const CONNECTIONS: &str = "connections";
+/// The key for users, each with a connection and a schedule of its own.
+const USERS: &str = "users";
+
+fn users(fields: &Fields<'_>) -> Result<Option<u32>, Problem> {
+    let Some(node) = fields.get(USERS) else {
+        return Ok(None);
+    };
+    for other in [CONNECTIONS, REUSE] {
+        if let Some(other_node) = fields.get(other) {
+            return Err(Problem::new(
+                other_node.at,
+                format!("each user has one connection, so `{other}` is said already"),
+                format!("leave `{other}` out, or `users`"),
+            ));
+        }
+    }
+    scalar(node, USERS, |t| {
+        value::count(t, "a number of users", 1, 10_000)
+    })
+    .map(Some)
+}
+
 /// The key for what is spoken.
 const PROTOCOL: &str = "protocol";
 const PROTOCOLS: [(&str, Protocol); 4] = [
@@ -329,6 +512,7 @@ fn steady<'a>(node: &'a Node, design: &Design) -> Result<(Fields<'a>, Regime), P
             "rate",
             "arrivals",
             "id",
+            USERS,
             REUSE,
             CONNECTIONS,
             PROTOCOL,

@@ -23,7 +23,7 @@ pub fn preset(name: &str) -> Option<&'static Preset> {
     PRESETS.iter().find(|p| p.name == name)
 }
 
-static PRESETS: [Preset; 13] = [
+static PRESETS: [Preset; 15] = [
     Preset {
         name: "quick",
         summary: "mutual TLS at its limit and an Envoy sidecar at mtls and l7, against no mesh; 2 minutes",
@@ -75,6 +75,16 @@ static PRESETS: [Preset; 13] = [
         yaml: include_str!("../presets/livewyer-pod.yaml"),
     },
     Preset {
+        name: "pods-vegeta",
+        summary: "a study's set-up: 1, 10, 50 and 90 pods at 20 and 50 requests/s, a run for each number; 5 minutes",
+        yaml: include_str!("../presets/pods-vegeta.yaml"),
+    },
+    Preset {
+        name: "teastore-users",
+        summary: "a study's set-up: a shop of seven services, 5 to 40 users of 5 requests/s each; 5 minutes",
+        yaml: include_str!("../presets/teastore-users.yaml"),
+    },
+    Preset {
         name: "ambient-rates",
         summary: "a study's set-up: ambient at 160, 1,600 and 16,000 requests/s; 4 minutes",
         yaml: include_str!("../presets/ambient-rates.yaml"),
@@ -96,7 +106,7 @@ pub(crate) mod tests {
     use meshtax_model::experiment::{Experiment, OptionKind, PolicyLevel};
 
     use super::*;
-    use crate::KnownDataPlane;
+    use crate::{KnownDataPlane, Lengths};
 
     pub(crate) fn known() -> Vec<KnownDataPlane> {
         use PolicyLevel::{L4, L7, Mtls, Plaintext};
@@ -127,7 +137,79 @@ pub(crate) mod tests {
     #[test]
     fn every_preset_parses_under_its_own_name() {
         for preset in presets() {
-            assert_eq!(parsed(preset.name).name, preset.name);
+            let all = crate::parse_all(preset.name, preset.yaml, &known(), Lengths::Short);
+            let all = all.unwrap_or_else(|e| panic!("{e}"));
+            for experiment in &all {
+                assert!(experiment.name.starts_with(preset.name), "{}", preset.name);
+            }
+            assert!(all.len() > 1 || all[0].name == preset.name);
+        }
+    }
+
+    #[test]
+    fn faithful_lengths_are_the_studies_and_fit_once() {
+        let faithful = |name: &str| {
+            let preset = preset(name).unwrap();
+            let all = crate::parse_all(name, preset.yaml, &known(), Lengths::Faithful);
+            all.unwrap_or_else(|e| panic!("{e}"))
+        };
+        const SECOND: u64 = 1_000_000_000;
+        let ambient = &faithful("ambient-rates")[0];
+        assert_eq!(
+            (ambient.design.min_rounds, ambient.design.trial_ns),
+            (5, 60 * SECOND)
+        );
+        let (block, limit) = (ambient.block_ns(), ambient.design.time_limit_ns);
+        assert!((5 * block..6 * block).contains(&limit), "{block} {limit}");
+        let livewyer = &faithful("livewyer-pod")[0];
+        assert_eq!(livewyer.design.requests_per_trial, Some(300_000));
+        assert_eq!(faithful("pods-vegeta").len(), 4);
+        assert_eq!(faithful("pods-vegeta")[3].design.trial_ns, 300 * SECOND);
+        let teastore = &faithful("teastore-users")[0].design;
+        assert_eq!(
+            (teastore.warmup_ns, teastore.trial_ns),
+            (180 * SECOND, 840 * SECOND)
+        );
+        let quick = preset("quick").unwrap();
+        let refused = crate::parse_all("quick", quick.yaml, &known(), Lengths::Faithful);
+        let refused = refused.unwrap_err();
+        assert!(refused.message.contains("study's own"), "{refused}");
+        for (text, said) in [
+            ("faithful: {requests: 10, rounds: 2}\n", "in one round"),
+            ("faithful: {trial: 2h}\n", "out of range"),
+            ("faithful: {rounds: 5}\n", "how long a trial is"),
+            ("faithful: {time: 5m}\n", "unknown key"),
+        ] {
+            let refused = crate::parse("spec", text, &known()).unwrap_err();
+            assert!(refused.message.contains(said), "{text}: {refused}");
+        }
+    }
+
+    /// A run for each number of pods, with an equal part of the time.
+    #[test]
+    fn several_topologies_are_several_experiments() {
+        let preset = preset("pods-vegeta").unwrap();
+        let all = crate::parse_all(preset.name, preset.yaml, &known(), Lengths::Short).unwrap();
+        let pods: Vec<u32> = all.iter().map(|e| e.service.replicas).collect();
+        assert_eq!(pods, [1, 10, 50, 90]);
+        assert_eq!(all[3].name, "pods-vegeta-replicas-90");
+        let time_ns: u64 = all.iter().map(|e| e.design.time_limit_ns).sum();
+        assert!(time_ns <= 300_000_000_000, "{time_ns}");
+        let refused = crate::parse(preset.name, preset.yaml, &known()).unwrap_err();
+        assert!(refused.message.contains("several runs"), "{refused}");
+        for (text, said) in [
+            ("topologies: [pair]\ntopology: pair\n", "says already"),
+            (
+                "topologies: [pair]\nservice: {replicas: 2}\n",
+                "says already",
+            ),
+            ("topologies: [pair, pair]\n", "stands twice"),
+            ("topologies: []\n", "empty list"),
+            ("topologies: pair\n", "is a list"),
+            ("topologies: [pair, pear]\n", "no topology is called `pear`"),
+        ] {
+            let refused = crate::parse_all("spec", text, &known(), Lengths::Short).unwrap_err();
+            assert!(refused.message.contains(said), "{text}: {refused}");
         }
     }
 

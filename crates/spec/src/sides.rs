@@ -152,6 +152,10 @@ impl Differences {
             self.note(&format!("load `{id}`"), point.load, other.load);
             let [one, two] = [point, other].map(|p| p.requests_per_connection);
             self.note(&format!("load `{id}`: requests-per-connection"), one, two);
+            let [one, two] = [point, other].map(|p| p.connections);
+            self.note(&format!("load `{id}`: connections"), one, two);
+            let [one, two] = [point, other].map(|p| p.by_users);
+            self.note(&format!("load `{id}`: users"), one, two);
             let [one, two] = [point, other].map(|p| p.protocol);
             self.note(&format!("load `{id}`: protocol"), one, two);
             let [one, two] = [point, other].map(|p| p.response_bytes);

@@ -47,6 +47,15 @@ impl Node {
             Value::Map(_) => "a mapping",
         }
     }
+
+    /// The value of a key of a mapping; `None`: there is no such key, or this is none.
+    pub(crate) fn entry(&self, name: &str) -> Option<&Self> {
+        let Value::Map(entries) = &self.value else {
+            return None;
+        };
+        let found = entries.iter().find(|(key, _)| key.name == name);
+        found.map(|(_, node)| node)
+    }
 }
 
 /// Reads one YAML document.

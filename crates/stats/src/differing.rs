@@ -182,6 +182,14 @@ fn load_point(point: &LoadPoint) -> String {
         Regime::Saturated => "closed loop".to_owned(),
     };
     text.push_str(&format!(", {}", point.protocol));
+    if let Some(connections) = point.connections {
+        let what = if point.by_users {
+            "users"
+        } else {
+            "connections"
+        };
+        text.push_str(&format!(", {connections} {what}"));
+    }
     if let Some(most) = point.requests_per_connection {
         text.push_str(&format!(", {most} requests on a connection"));
     }

@@ -53,6 +53,7 @@ pub mod saturation;
 pub mod scaling;
 pub mod signed_rank;
 pub mod stopping;
+mod study;
 pub mod tails;
 mod timeline;
 mod trials;

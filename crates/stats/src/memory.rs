@@ -136,7 +136,7 @@ pub(crate) fn by_node(trials: &Trials<'_>, variant: &VariantId) -> Vec<NodeMemor
     ];
     let samples: Vec<&ResourceSample> = trials.valid_of(variant).filter_map(|t| t.sample).collect();
     let of_node = |(node, roles): (Node, &[ComponentRole])| {
-        let sums: Vec<(u64, u64)> = samples.iter().filter_map(|s| on_node(s, roles)).collect();
+        let sums: Vec<(u64, u64)> = samples.iter().filter_map(|s| resident(s, roles)).collect();
         Some(NodeMemory {
             node,
             anonymous_bytes: median(sums.iter().map(|sum| sum.0).collect())?,
@@ -148,7 +148,7 @@ pub(crate) fn by_node(trials: &Trials<'_>, variant: &VariantId) -> Vec<NodeMemor
 
 /// Anonymous pages of all processes, and file pages of the largest of each role; `None` if there is none,
 /// or one is not known.
-fn on_node(sample: &ResourceSample, roles: &[ComponentRole]) -> Option<(u64, u64)> {
+pub(crate) fn resident(sample: &ResourceSample, roles: &[ComponentRole]) -> Option<(u64, u64)> {
     let mut anonymous = 0_u64;
     let mut files: BTreeMap<ComponentRole, u64> = BTreeMap::new();
     for component in &sample.components {
@@ -261,18 +261,18 @@ mod tests {
         let sum = held(&two, ComponentRole::ServerProxy).unwrap();
         assert_eq!((sum.anonymous_bytes, sum.file_bytes), (101, 20));
         assert_eq!(
-            on_node(&two, &[ComponentRole::ServerProxy]),
+            resident(&two, &[ComponentRole::ServerProxy]),
             Some((101, 10))
         );
         assert_eq!(anonymous_bytes(&two), Some(101.0));
-        assert_eq!(on_node(&two, &[ComponentRole::ClientProxy]), None);
+        assert_eq!(resident(&two, &[ComponentRole::ClientProxy]), None);
     }
 
     #[test]
     fn what_is_not_known_of_one_process_is_not_known_of_the_sum() {
         let unknown = proxies(&[1, 0]);
         assert_eq!(held(&unknown, ComponentRole::ServerProxy), None);
-        assert_eq!(on_node(&unknown, &[ComponentRole::ServerProxy]), None);
+        assert_eq!(resident(&unknown, &[ComponentRole::ServerProxy]), None);
         assert_eq!(anonymous_bytes(&unknown), None);
     }
 }

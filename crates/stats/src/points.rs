@@ -14,6 +14,7 @@ use crate::effects::{arm, figure, tail_name};
 use crate::interval::{CONFIDENCE, Inference};
 use crate::memory::{self, anonymous_bytes};
 use crate::pairing::unit_means_of;
+use crate::study;
 use crate::tails::{self, Counts, REQUESTS_ABOVE_MIN, TRIALS_ABOVE_MIN, resolved};
 use crate::timeline;
 use crate::trials::{Cell, Trials};
@@ -42,12 +43,9 @@ pub(crate) fn variant(trials: &Trials<'_>, variant: &Variant) -> VariantAnalysis
         rounds_tried: u32::try_from(tried.len()).unwrap_or(u32::MAX),
         points: cells()
             .filter(|(at, _)| trials.data.experiment.gap(variant, at).is_none())
-            .map(|(at, cell)| Point {
-                percentiles: match &trials.data.experiment.study {
-                    Some(_) => studied(cell),
-                    None => Vec::new(),
-                },
-                ..point(at, cell, stopped)
+            .map(|(at, cell)| match &trials.data.experiment.study {
+                Some(_) => study::studied(point(at, cell, stopped), cell),
+                None => point(at, cell, stopped),
             })
             .collect(),
         memory: memory::by_role(trials, &variant.id),
@@ -97,6 +95,9 @@ fn point(point: &LoadPoint, cell: &Cell<'_>, stopped: bool) -> Point {
             .collect(),
         curve: curve(point, cell, &merged),
         percentiles: Vec::new(),
+        first_byte: Vec::new(),
+        longest_ns: None,
+        usage: Vec::new(),
         send_lag_p99_ns: send_lag_p99_ns(point, cell),
         proxy_connections: median(connections.collect()),
         spread: spread(cell),
@@ -132,27 +133,21 @@ fn curve(point: &LoadPoint, cell: &Cell<'_>, merged: &Counts) -> Vec<CurvePoint>
     curve
 }
 
-/// What studies print of a latency.
-const STUDIED: [f64; 6] = [0.5, 0.75, 0.9, 0.95, 0.99, 0.999];
-
-/// In a closed loop as well: what is compared with a study is what the study has.
-fn studied(cell: &Cell<'_>) -> Vec<CurvePoint> {
-    let merged = Counts::merged(cell.valid.iter().map(|trial| &trial.response));
-    let resolved = |quantile: &f64| *quantile < 0.9 || stands_on_enough(*quantile, cell, &merged);
-    let at = |quantile| {
-        let value_ns = merged.quantile(quantile)?;
-        Some(CurvePoint { quantile, value_ns })
-    };
-    STUDIED
-        .into_iter()
-        .filter(resolved)
-        .filter_map(at)
-        .collect()
+fn stands_on_enough(quantile: f64, cell: &Cell<'_>, merged: &Counts) -> bool {
+    enough_above(
+        quantile,
+        cell.valid.iter().map(|trial| &trial.response),
+        merged,
+    )
 }
 
-fn stands_on_enough(quantile: f64, cell: &Cell<'_>, merged: &Counts) -> bool {
-    let trials = cell.valid.iter();
-    let above = trials.map(|trial| trial.response.count_above_quantile_of(merged, quantile));
+/// Whether the percentile of all these trials has enough requests above it, from enough trials.
+pub(crate) fn enough_above<'a>(
+    quantile: f64,
+    trials: impl Iterator<Item = &'a Counts>,
+    merged: &Counts,
+) -> bool {
+    let above = trials.map(|trial| trial.count_above_quantile_of(merged, quantile));
     let (trials, requests) = above
         .filter(|count| *count > 0)
         .fold((0_u32, 0_u64), |(trials, requests), count| {

@@ -43,6 +43,8 @@ pub(crate) enum Progress {
 #[derive(Debug)]
 struct Run {
     owner: Owner,
+    /// Which of the plans it goes by.
+    plan: usize,
     next_step: usize,
     /// Calls that are not answered.
     open: u32,
@@ -74,7 +76,8 @@ enum Planned {
 /// All calls of a thread.
 pub(crate) struct Calls {
     epoll: OwnedFd,
-    steps: Vec<Planned>,
+    /// Steps of requests for no page, then those of each page.
+    plans: Vec<Vec<Planned>>,
     /// What the steps call, each once.
     targets: Vec<Call>,
     /// Connections without a call, by target.
@@ -89,7 +92,9 @@ pub(crate) struct Calls {
 impl Calls {
     /// `None` if nothing is called and nothing is waited for. The epoll is the thread's own.
     pub(crate) fn new(config: &AppConfig, thread: usize, epoll: OwnedFd) -> Option<Self> {
-        if config.steps.is_empty() {
+        let pages = config.pages.iter().map(|page| &page.steps);
+        let all: Vec<&Vec<Step>> = std::iter::once(&config.steps).chain(pages).collect();
+        if all.iter().all(|steps| steps.is_empty()) {
             return None;
         }
         let mut targets: Vec<Call> = Vec::new();
@@ -100,17 +105,20 @@ impl Calls {
                 targets.len() - 1
             })
         };
-        let plan = |step: &Step| match step {
+        let mut plan = |step: &Step| match step {
             Step::SleepNs(ns) => Planned::SleepNs(*ns),
             Step::Calls(calls) => {
                 let calls = calls.iter().map(|call| (number(call), call.share));
                 Planned::Calls(calls.collect())
             }
         };
-        let steps = config.steps.iter().map(plan).collect();
+        let plans = all
+            .into_iter()
+            .map(|steps| steps.iter().map(&mut plan).collect())
+            .collect();
         Some(Self {
             epoll,
-            steps,
+            plans,
             idle: vec![Vec::new(); targets.len()],
             targets,
             outgoing: Slots::default(),
@@ -126,12 +134,15 @@ impl Calls {
         &mut self,
         timers: &mut Timers,
         counters: &Counters,
-        owner: Owner,
+        (owner, page): (Owner, Option<usize>),
         wait: Option<(u64, u64)>,
         canary: &[u8],
     ) -> Progress {
+        let plan = page.map_or(0, |page| page.saturating_add(1));
         let run = self.runs.insert(Run {
             owner,
+            // A page that there is not is no page.
+            plan: if plan < self.plans.len() { plan } else { 0 },
             next_step: 0,
             open: 0,
             failed: false,
@@ -234,21 +245,22 @@ impl Calls {
             if run.open > 0 {
                 return Progress::Waits;
             }
-            if run.failed || run.next_step == self.steps.len() {
+            let plan = run.plan;
+            if run.failed || run.next_step == self.plans[plan].len() {
                 let failed = run.failed;
                 drop(self.runs.remove(number));
                 return Progress::Done(failed);
             }
             let step = run.next_step;
             run.next_step += 1;
-            match &self.steps[step] {
+            match &self.plans[plan][step] {
                 Planned::SleepNs(ns) => {
                     timers.add(wake_up(number, now_ns() + ns));
                     return Progress::Waits;
                 }
                 Planned::Calls(calls) => {
                     for at in 0..calls.len() {
-                        self.call_some(counters, number, (step, at));
+                        self.call_some(counters, number, (plan, step, at));
                     }
                 }
             }
@@ -256,8 +268,13 @@ impl Calls {
     }
 
     /// One call of a step, if this request is to make it.
-    fn call_some(&mut self, counters: &Counters, number: u32, (step, at): (usize, usize)) {
-        let Planned::Calls(calls) = &self.steps[step] else {
+    fn call_some(
+        &mut self,
+        counters: &Counters,
+        number: u32,
+        (plan, step, at): (usize, usize, usize),
+    ) {
+        let Planned::Calls(calls) = &self.plans[plan][step] else {
             return;
         };
         let (target, share) = calls[at];

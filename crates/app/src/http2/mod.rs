@@ -484,9 +484,9 @@ impl Session {
         if stream.request.route != Route::Plain {
             return self.answer(context, link, stream, false);
         }
-        let verdict = context.request(read_ns);
+        let verdict = context.request(None, read_ns);
         let canary = &stream.request.canary;
-        match context.before_answer(verdict, *read_ns, stream.id, canary) {
+        match context.before_answer(verdict, None, *read_ns, stream.id, canary) {
             Ok(ready) => self.answer(context, link, stream, ready.fails),
             Err(waits) => {
                 stream.phase = Phase::Waiting(waits);

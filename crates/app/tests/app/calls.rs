@@ -4,7 +4,7 @@ use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener};
 use std::time::{Duration, Instant};
 
-use meshtax_app::{Call, Step, Wait};
+use meshtax_app::{Call, Page, Step, Wait};
 
 use super::App;
 
@@ -89,6 +89,43 @@ fn calls_are_made_for_their_share() {
     assert_eq!(front.exchange(&all).matches("200 OK").count(), 2000);
     let called = back.stats().requests;
     assert!((400..600).contains(&called), "{called}");
+}
+
+/// Each page has its own size, its own work and its own calls; any other path has none of them.
+#[test]
+fn pages_differ_in_what_they_answer_and_whom_they_call() {
+    let back = App::start(|config| config.response_bytes = 0);
+    let page = |response_bytes, burn, steps| Page {
+        response_bytes,
+        burn,
+        steps,
+    };
+    let front = App::start(|config| {
+        config.response_bytes = 1;
+        config.pages = vec![
+            page(10, 0, vec![calls(back.address), calls(back.address)]),
+            page(3000, 1000, Vec::new()),
+        ];
+    });
+    for (path, bytes, called, burned) in [
+        ("/allowed/page-1", 10, 2, 0),
+        ("/allowed/page-2", 3000, 0, 1),
+        ("/allowed/page-3", 1, 0, 0),
+        ("/allowed", 1, 0, 0),
+    ] {
+        for canary in ["", "x-meshtax-canary: here\r\n"] {
+            let before = (back.stats().requests, front.stats().burned);
+            let request = format!("GET {path} HTTP/1.1\r\nhost: x\r\n{canary}\r\n");
+            let answer = front.exchange(request.as_bytes());
+            assert_eq!(status(&answer), "200", "{path}");
+            let (head, body) = answer.split_once("\r\n\r\n").expect("a body");
+            assert!(head.contains(&format!("content-length: {bytes}")), "{head}");
+            assert_eq!(body.len(), bytes, "{path}");
+            assert_eq!(head.contains("here"), !canary.is_empty());
+            assert_eq!(back.stats().requests - before.0, called, "{path}");
+            assert_eq!(front.stats().burned - before.1, burned, "{path}");
+        }
+    }
 }
 
 /// A server that closes each connection after an answer, without a word of it.

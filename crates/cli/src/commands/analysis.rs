@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use meshtax_model::analysis::{Analysis, RunFacts};
+use meshtax_model::trial::TrialOutcome;
 use meshtax_stats::RunData;
 use meshtax_store::RunOnDisk;
 
@@ -53,10 +54,18 @@ pub(crate) fn data(run: &RunOnDisk) -> RunData<'_> {
 /// From the run's start to the last trial's end, as far as the records tell.
 fn took_ns(run: &RunOnDisk) -> u64 {
     let design = &run.manifest.experiment.design;
-    let last = run.trials.iter().map(|t| t.started_unix_ms).max();
+    let last = run.trials.iter().max_by_key(|t| t.started_unix_ms);
     last.map_or(0, |last| {
-        last.saturating_sub(run.manifest.started_unix_ms) * 1_000_000
-            + design.warmup_ns
-            + design.trial_ns
+        // A trial by the number of its requests is over before its time.
+        let window_ns = match &last.outcome {
+            TrialOutcome::Measured { load, .. } => load.window_ns,
+            TrialOutcome::Failed { .. } => design.trial_ns,
+        };
+        let begin = last.started_unix_ms;
+        let before_ns = begin.saturating_sub(run.manifest.started_unix_ms);
+        let before_ns = before_ns.saturating_mul(1_000_000);
+        before_ns
+            .saturating_add(design.warmup_ns)
+            .saturating_add(window_ns)
     })
 }

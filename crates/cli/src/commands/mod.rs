@@ -17,6 +17,7 @@ pub(crate) mod published;
 pub(crate) mod report;
 pub(crate) mod run;
 pub(crate) mod scale;
+mod series;
 pub(crate) mod serve;
 pub(crate) mod topologies;
 pub(crate) mod worker;

@@ -17,6 +17,11 @@ pub(crate) fn write(analysis: &Analysis, directory: &Path) {
     replace(directory, &meshtax_report::html(analysis));
 }
 
+/// Writes the page of several runs of one spec, in their common directory.
+pub(crate) fn write_series(runs: &[Analysis], directory: &Path) {
+    replace(directory, &meshtax_report::series_html(runs));
+}
+
 /// Writes the page of a run that goes on: browsers ask for it again. Whether it is there.
 pub(crate) fn write_growing(analysis: &Analysis, directory: &Path) -> bool {
     replace(

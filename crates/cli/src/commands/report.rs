@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use meshtax_model::analysis::Analysis;
 
-use super::{analysis, page};
+use super::{analysis, page, series};
 use crate::args::{Format, ReportArgs};
 use crate::exit::{Failure, MISSING, Outcome, SUCCESS, UNREADABLE};
 use crate::terminal;
@@ -22,6 +22,9 @@ pub(crate) fn report(args: &ReportArgs) -> Outcome {
     if args.watch {
         return watch(&path, args);
     }
+    if let Some(runs) = series::read(&path)? {
+        return of_series(&runs, &path, args);
+    }
     let analysis = analysis::of_directory(&path)?;
     match &args.out {
         Some(out) => write(&analysis, args.format, out)?,
@@ -30,6 +33,30 @@ pub(crate) fn report(args: &ReportArgs) -> Outcome {
     }
     if args.open {
         page::write(&analysis, &path);
+        page::open(&path.join(page::REPORT));
+    }
+    Ok(SUCCESS)
+}
+
+/// Several runs of one spec.
+fn of_series(runs: &[Analysis], path: &Path, args: &ReportArgs) -> Outcome {
+    match &args.out {
+        Some(out) => {
+            // A file is no terminal: no colors.
+            let text = match args.format {
+                Format::Terminal => {
+                    let options = meshtax_report::TerminalOptions::default();
+                    meshtax_report::series_terminal(runs, options)
+                }
+                format => series::render(runs, format)?,
+            };
+            fs::write(out, text).map_err(|e| unwritable(out, &e))?;
+        }
+        None if args.open => {}
+        None => terminal::print(&series::render(runs, args.format)?),
+    }
+    if args.open {
+        page::write_series(runs, path);
         page::open(&path.join(page::REPORT));
     }
     Ok(SUCCESS)
@@ -137,7 +164,7 @@ fn newest() -> Result<PathBuf, Failure> {
         .flatten()
         .flatten()
         .map(|entry| entry.path())
-        .filter(|path| path.join(meshtax_store::MANIFEST).is_file())
+        .filter(|path| path.join(meshtax_store::MANIFEST).is_file() || series::is_series(path))
         .max()
         .ok_or_else(|| {
             let message = format!("there is no run in {}", parent.display());

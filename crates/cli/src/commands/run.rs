@@ -10,13 +10,13 @@ use meshtax_local::{LocalEngine, LocalOptions};
 use meshtax_model::analysis::{Analysis, Verdict};
 use meshtax_model::event::Ending;
 use meshtax_model::experiment::{Experiment, VariantId};
-use meshtax_spec::KnownDataPlane;
+use meshtax_spec::{KnownDataPlane, Lengths};
 use meshtax_stats::RunData;
 use meshtax_store::{RunStart, Store};
 
 use super::live::Live;
 use super::report::render;
-use super::{analysis, dataplanes, page, presets, topologies};
+use super::{analysis, dataplanes, page, presets, series, topologies};
 use crate::args::{EngineName, Format, ProgramArgs, RunArgs};
 use crate::exit::{
     Failure, LEFTOVERS, MISSING, NOTHING_MEASURED, Outcome, SPEC_INVALID, SUCCESS, TOO_FEW,
@@ -27,21 +27,20 @@ use crate::progress::Progress;
 use crate::terminal;
 
 pub(crate) fn run(args: RunArgs) -> Outcome {
-    let job = Job {
-        experiment: experiment(&args)?,
-        engine: args.engine,
-        out: args.out,
-        seed: args.seed,
-        programs: args.programs,
-        sabotage: args.sabotage,
-        open: args.open,
-    };
-    let done = job.perform()?;
+    let mut experiments = experiments(&args)?;
+    if args.faithful {
+        terminal::say(&meshtax_report::how_long(&experiments));
+    }
     let format = if args.json {
         Format::Json
     } else {
         Format::Terminal
     };
+    let experiment = match experiments.len() {
+        1 => experiments.remove(0),
+        _ => return series::run(args, experiments, format),
+    };
+    let done = Job::of(&args, experiment, args.out.clone()).perform()?;
     conclude(&done, |_, analysed| render(analysed, format))
 }
 
@@ -70,7 +69,44 @@ impl Done {
     }
 }
 
+/// A run that was measured and understood.
+pub(crate) struct Measured {
+    /// `None`: nothing was measured.
+    pub(crate) analysis: Option<Analysis>,
+    /// The code that it would end with by itself.
+    pub(crate) code: u8,
+    pub(crate) is_interrupted: bool,
+}
+
 impl Job {
+    /// What `run` was asked for, stored in this directory.
+    pub(crate) fn of(args: &RunArgs, experiment: Experiment, out: Option<PathBuf>) -> Self {
+        Self {
+            experiment,
+            engine: args.engine,
+            out,
+            seed: args.seed,
+            programs: args.programs.clone(),
+            sabotage: args.sabotage.clone(),
+            open: args.open,
+        }
+    }
+
+    /// Runs it as one of several: nothing of it is printed.
+    pub(crate) fn measured(self) -> Result<Measured, Failure> {
+        let done = self.perform()?;
+        let mut analysis = None;
+        let code = conclude_judged(&done, |_, analysed| {
+            analysis = Some(analysed.clone());
+            Ok(None)
+        })?;
+        Ok(Measured {
+            analysis,
+            code,
+            is_interrupted: done.is_interrupted(),
+        })
+    }
+
     pub(crate) fn perform(self) -> Result<Done, Failure> {
         let interrupt = Interrupt::catch();
         let seed = self.seed.unwrap_or_else(random);
@@ -159,9 +195,15 @@ pub(crate) fn known() -> Vec<KnownDataPlane> {
     DATA_PLANES.iter().map(known).collect()
 }
 
+/// A spec that is one experiment.
 pub(crate) fn parse(file: &str, text: &str) -> Result<Experiment, Failure> {
     let experiment =
         meshtax_spec::parse(file, text, &known()).map_err(|e| Failure::new(SPEC_INVALID, e))?;
+    study_is_known(file, &experiment)?;
+    Ok(experiment)
+}
+
+fn study_is_known(file: &str, experiment: &Experiment) -> Result<(), Failure> {
     match &experiment.study {
         Some(study) if meshtax_published::find(study).is_none() => {
             let message =
@@ -169,7 +211,7 @@ pub(crate) fn parse(file: &str, text: &str) -> Result<Experiment, Failure> {
             let fix = "name one of `meshtax published`, or leave it out";
             Err(Failure::with_fix(SPEC_INVALID, message, fix))
         }
-        _ => Ok(experiment),
+        _ => Ok(()),
     }
 }
 
@@ -181,21 +223,51 @@ pub(crate) fn preset(name: &str) -> Result<Experiment, Failure> {
 
 /// An experiment from a file.
 pub(crate) fn spec(path: &Path, fix: &str) -> Result<Experiment, Failure> {
-    let text = fs::read_to_string(path).map_err(|e| {
-        let message = format!("cannot read the spec {}: {e}", path.display());
-        Failure::with_fix(SPEC_INVALID, message, fix)
-    })?;
-    parse(&path.display().to_string(), &text)
+    parse(&path.display().to_string(), &text_of(path, fix)?)
 }
 
-/// What was asked: the spec or the preset, with what the command line adds.
-fn experiment(args: &RunArgs) -> Result<Experiment, Failure> {
-    let mut experiment = match &args.spec {
-        Some(path) => spec(path, "name a YAML file, or use --preset")?,
-        None => preset(args.preset.as_deref().unwrap_or("quick"))?,
+fn text_of(path: &Path, fix: &str) -> Result<String, Failure> {
+    fs::read_to_string(path).map_err(|e| {
+        let message = format!("cannot read the spec {}: {e}", path.display());
+        Failure::with_fix(SPEC_INVALID, message, fix)
+    })
+}
+
+/// What was asked: the spec or the preset, with what the command line adds. Several: one run for each topology.
+fn experiments(args: &RunArgs) -> Result<Vec<Experiment>, Failure> {
+    let (file, text) = match &args.spec {
+        Some(path) => {
+            let text = text_of(path, "name a YAML file, or use --preset")?;
+            (path.display().to_string(), text)
+        }
+        None => {
+            let preset = presets::find(args.preset.as_deref().unwrap_or("quick"))?;
+            (preset.name.to_owned(), preset.yaml.to_owned())
+        }
     };
+    let lengths = match args.faithful {
+        true => Lengths::Faithful,
+        false => Lengths::Short,
+    };
+    let mut all = meshtax_spec::parse_all(&file, &text, &known(), lengths)
+        .map_err(|e| Failure::new(SPEC_INVALID, e))?;
+    let of = all.len() as u64;
+    if args.topology.is_some() && of > 1 {
+        let message = "--topology: the spec has several topologies already";
+        let fix = "leave it off, or write the spec with `topology:` in place of `topologies:`";
+        return Err(Failure::with_fix(USAGE, message, fix));
+    }
+    for experiment in &mut all {
+        study_is_known(&file, experiment)?;
+        adapt(experiment, args, of)?;
+    }
+    Ok(all)
+}
+
+/// What the command line adds to one of so many experiments.
+fn adapt(experiment: &mut Experiment, args: &RunArgs, of: u64) -> Result<(), Failure> {
     if let Some(time_limit_ns) = args.time {
-        experiment.design.time_limit_ns = time_limit_ns;
+        experiment.design.time_limit_ns = time_limit_ns / of;
     }
     if args.precision.is_some() {
         experiment.design.precision = args.precision;
@@ -203,11 +275,11 @@ fn experiment(args: &RunArgs) -> Result<Experiment, Failure> {
     if let Some(name) = &args.topology {
         let topology = topologies::find(name)?;
         topology
-            .apply(&mut experiment, &known())
+            .apply(experiment, &known())
             .map_err(|e| Failure::with_fix(USAGE, format!("--topology: {}", e.problem), &e.fix))?;
     }
     for inject in &args.inject {
-        meshtax_spec::add_injected(&mut experiment, *inject)
+        meshtax_spec::add_injected(experiment, *inject)
             .map_err(|e| Failure::with_fix(USAGE, format!("--inject: {}", e.problem), &e.fix))?;
     }
     for (variant, _) in &args.sabotage {
@@ -218,11 +290,11 @@ fn experiment(args: &RunArgs) -> Result<Experiment, Failure> {
             ));
         }
     }
-    Ok(experiment)
+    Ok(())
 }
 
 /// Of no use for secrets: a seed that differs from run to run.
-fn random() -> u64 {
+pub(crate) fn random() -> u64 {
     use std::hash::{BuildHasher as _, Hasher as _};
     std::collections::hash_map::RandomState::new()
         .build_hasher()

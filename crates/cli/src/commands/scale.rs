@@ -5,7 +5,7 @@ use meshtax_model::analysis::Analysis;
 use meshtax_model::experiment::{Experiment, OptionKind};
 use meshtax_stats::scaling::{Scaled, scaling};
 
-use super::run::{Job, conclude_judged, known, parse};
+use super::run::{Job, known, parse};
 use super::topologies;
 use crate::args::{EngineName, OverName, ScaleArgs};
 use crate::exit::{Failure, Outcome, SUCCESS, TOO_FEW, USAGE};
@@ -107,12 +107,8 @@ fn measure(
         sabotage: Vec::new(),
         open: false,
     };
-    let mut found = None;
-    let code = conclude_judged(&job.perform()?, |_, analysis| {
-        found = Some(analysis.clone());
-        Ok(None)
-    })?;
-    Ok(match (code, found) {
+    let measured = job.measured()?;
+    Ok(match (measured.code, measured.analysis) {
         // Too few trials for intervals of effects are enough for what stands there.
         (SUCCESS | TOO_FEW, Some(analysis)) => Ok(analysis),
         (code, _) => Err(code),

@@ -87,6 +87,18 @@ fn told(topology: &Topology) -> String {
             "  {name:<14} {pods}, on the {stands}'s node, asked {asked:.2} times, {calls}"
         );
     }
+    for page in &graph.pages {
+        let steps: Vec<String> = page.steps.iter().map(step).collect();
+        let calls = match steps.is_empty() {
+            true => "calls nobody".to_owned(),
+            false => format!("calls {}", steps.join(", then ")),
+        };
+        let _ = writeln!(
+            text,
+            "  page {:<12} {} bytes, {calls}",
+            page.name, page.response_bytes
+        );
+    }
     text
 }
 

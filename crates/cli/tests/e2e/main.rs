@@ -22,6 +22,7 @@ mod sabotage;
 mod scale;
 mod specs;
 mod stores;
+mod studies;
 mod support;
 mod together;
 mod topologies;

@@ -7,7 +7,7 @@ use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 
 use meshtax_app::{
-    AppConfig, AppStats, Call, Listener, Protocol as Spoken, STATS_PATH, Step, Wait,
+    AppConfig, AppStats, Call, Listener, Page, Protocol as Spoken, STATS_PATH, Step, Wait,
 };
 use meshtax_dataplane::{ALLOWED_CALL, ALLOWED_PATH, APP_PORT, AppPort, Site, Speaks};
 use meshtax_load::{LoadSpec, Protocol as Wire, Request};
@@ -148,7 +148,28 @@ pub(crate) fn load(setup: &Setup, called: Ipv4Addr, point: &LoadPoint) -> LoadSp
         Protocol::Tcp => vec![b'x'; response_bytes(setup, point).max(1) as usize],
         Protocol::Http1 | Protocol::Http2 | Protocol::Grpc => Vec::new(),
     };
-    request((called, port), point.protocol, path.as_deref(), body)
+    let spec = request((called, port), point.protocol, path.as_deref(), body);
+    LoadSpec {
+        requests: requests(setup, spec.requests),
+        ..spec
+    }
+}
+
+/// One request for each page, if there are any, in place of the usual one.
+fn requests(setup: &Setup, usual: Vec<Request>) -> Vec<Request> {
+    let graph = setup.service.graph.as_ref();
+    let pages = graph.map_or(0, |graph| graph.pages.len());
+    if pages == 0 {
+        return usual;
+    }
+    let of_page = |number: usize| {
+        let all = usual.iter().cloned();
+        all.map(move |request| Request {
+            path: format!("{}/page-{number}", request.path),
+            ..request
+        })
+    };
+    (1..=pages).flat_map(of_page).collect()
 }
 
 /// What the application at a port of this pod says it did, asked past any proxy.
@@ -246,6 +267,12 @@ fn start_app(
     if let Some(graph) = &lab.setup.service.graph {
         let callees = callees(lab, variant, graph);
         work(&mut config, &graph.work, &callees);
+        let page = |page: &graph::Page| Page {
+            response_bytes: page.response_bytes,
+            burn: page.burn_steps,
+            steps: steps(&page.steps, &callees),
+        };
+        config.pages = graph.pages.iter().map(page).collect();
     }
     start_process(config, name, pod, cores)
 }
@@ -314,6 +341,10 @@ fn work(config: &mut AppConfig, work: &Work, callees: &BTreeMap<String, SocketAd
     config.burn = config.burn.saturating_add(work.burn_steps);
     config.wait = work.time.map(wait);
     config.error_share = work.error_share;
+    config.steps = steps(&work.steps, callees);
+}
+
+fn steps(steps: &[graph::Step], callees: &BTreeMap<String, SocketAddr>) -> Vec<Step> {
     let call = |call: &graph::Call| {
         let address = callees.get(&call.service)?;
         Some(Call {
@@ -323,14 +354,11 @@ fn work(config: &mut AppConfig, work: &Work, callees: &BTreeMap<String, SocketAd
             share: call.share,
         })
     };
-    config.steps = work
-        .steps
-        .iter()
-        .map(|step| match step {
-            graph::Step::Calls(calls) => Step::Calls(calls.iter().filter_map(call).collect()),
-            graph::Step::SleepNs(ns) => Step::SleepNs(*ns),
-        })
-        .collect();
+    let step = |step: &graph::Step| match step {
+        graph::Step::Calls(calls) => Step::Calls(calls.iter().filter_map(call).collect()),
+        graph::Step::SleepNs(ns) => Step::SleepNs(*ns),
+    };
+    steps.iter().map(step).collect()
 }
 
 /// The application with a known cost.
@@ -415,6 +443,8 @@ mod tests {
             equal_work: EqualWork { workers: 1 },
             warmup_ns: 0,
             trial_ns: 1,
+            part_ns: None,
+            requests_per_trial: None,
             variants: Vec::new(),
             layout: CpuLayout {
                 generator: vec![0],

@@ -4,7 +4,7 @@ use std::io;
 
 use meshtax_dataplane::{Blueprint, Pod, PodBlueprint, Site, SiteService};
 use meshtax_model::experiment::Variant;
-use meshtax_model::graph::{GraphService, Work};
+use meshtax_model::graph::{Call, GraphService};
 
 use super::apps;
 use super::netns::NetNs;
@@ -108,7 +108,7 @@ pub(super) fn site(lab: &Lab, variant: &Variant) -> io::Result<Site> {
         more_ports: apps::more_ports(&lab.setup),
         workers: lab.setup.equal_work.workers,
         behind: behind(lab, variant)?,
-        calls: graph.map_or_else(Vec::new, |graph| called_by(&graph.work)),
+        calls: graph.map_or_else(Vec::new, |graph| called_by(graph.entry_calls())),
         options: variant.options,
     })
 }
@@ -141,16 +141,16 @@ fn behind(lab: &Lab, variant: &Variant) -> io::Result<Vec<SiteService>> {
                 pods: pods
                     .map(|(number, net)| pod(service, number, net))
                     .collect::<io::Result<_>>()?,
-                calls: called_by(&service.work),
+                calls: called_by(service.work.calls()),
             })
         })
         .collect()
 }
 
 /// Names of the services that are called, each once.
-fn called_by(work: &Work) -> Vec<String> {
+fn called_by<'a>(calls: impl Iterator<Item = &'a Call>) -> Vec<String> {
     let mut names: Vec<String> = Vec::new();
-    for call in work.calls() {
+    for call in calls {
         if !names.contains(&call.service) {
             names.push(call.service.clone());
         }

@@ -19,6 +19,7 @@ use meshtax_dataplane::{
 };
 use meshtax_model::evidence::{Evidence, probe};
 use meshtax_model::experiment::{Variant, VariantId};
+use meshtax_model::graph::Graph;
 use meshtax_model::trial::ComponentRole;
 
 use super::apps;
@@ -203,14 +204,20 @@ fn subject<'a>(lab: &'a Lab, instance: &'a mut Instance) -> (Subject<'a>, Identi
 }
 
 fn subjects_behind<'a>(lab: &'a Lab, pods: &'a Pods, site: &'a Site) -> Vec<Behind<'a>> {
+    // The probes ask for no page.
     let graph = lab.setup.service.graph.as_ref();
+    let graph = graph.map(Graph::without_pages);
     let services = site.behind.iter().zip(&pods.behind);
     services
         .map(|(service, nets)| Behind {
             service,
             pods: nets.pods.iter().map(|pod| &pod.namespace).collect(),
-            asked: graph.map_or(0.0, |graph| graph.requests_per_request(&service.name)),
-            asked_across: graph.map_or(0.0, |graph| graph.requests_across(&service.name)),
+            asked: graph
+                .as_ref()
+                .map_or(0.0, |graph| graph.requests_per_request(&service.name)),
+            asked_across: graph
+                .as_ref()
+                .map_or(0.0, |graph| graph.requests_across(&service.name)),
         })
         .collect()
 }

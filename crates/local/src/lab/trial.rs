@@ -15,7 +15,7 @@ use meshtax_model::plan::PlannedTrial;
 use meshtax_model::trial::{
     Changes, ComponentRole, InjectedTime, LoadResult, ResourceSample, TrialOutcome,
 };
-use meshtax_observe::{listening_sockets, speed_probe};
+use meshtax_observe::{listening_sockets, monotonic_ns, speed_probe};
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::unistd::Pid;
 
@@ -25,7 +25,7 @@ use super::control::Control;
 use super::network::PodNet;
 use super::round::{Instance, Round};
 use super::setup::{Lab, Pods};
-use super::window::{self, Process, Watched};
+use super::window::{self, Process, Watched, asleep};
 use crate::protocol::Reply;
 
 /// Beyond warm-up, window and drain: for starting a process and opening its connections.
@@ -77,7 +77,13 @@ impl Round {
         let mut generator = Generator::start(lab, instance, &pods.client, trial, point)?;
         let announced = generator.window()?;
         let watched = self.watched(id);
-        let edges = window::observe(&watched, &announced, generator.child.id());
+        let pid = generator.child.id();
+        let edges = match requests_per_trial(lab, point) {
+            None => window::observe(&watched, &announced, pid, &mut asleep),
+            Some(_) => window::observe(&watched, &announced, pid, &mut |until_ns| {
+                generator.has_ended_before(until_ns)
+            }),
+        };
         let load = generator.result();
         // The load is over and its connections still stand. Not within the window: the kernel walks
         // its whole table of connections for this, for milliseconds.
@@ -294,6 +300,8 @@ fn speed_on(cores: &[u32]) -> u64 {
 struct Generator {
     child: Child,
     messages: Receiver<Result<WorkerMessage, String>>,
+    /// What came while it was not asked yet.
+    early: Option<Result<WorkerMessage, String>>,
     patience: Duration,
     /// While this is open, the generator keeps its connections.
     _hold: ChildStdin,
@@ -329,6 +337,7 @@ impl Generator {
         Ok(Self {
             child,
             messages: read_messages(output),
+            early: None,
             patience,
             _hold: input,
         })
@@ -350,7 +359,25 @@ impl Generator {
         }
     }
 
+    /// Waits until an instant of `CLOCK_MONOTONIC`; `true`: the load is over, and nothing is waited for any more.
+    fn has_ended_before(&mut self, instant_ns: u64) -> bool {
+        if self.early.is_some() {
+            return true;
+        }
+        let left_ns = instant_ns.saturating_sub(monotonic_ns());
+        match self.messages.recv_timeout(Duration::from_nanos(left_ns)) {
+            Ok(message) => self.early = Some(message),
+            Err(RecvTimeoutError::Timeout) => return false,
+            // How it ended shows when its result is asked for.
+            Err(RecvTimeoutError::Disconnected) => {}
+        }
+        true
+    }
+
     fn next(&mut self) -> Result<WorkerMessage, String> {
+        if let Some(message) = self.early.take() {
+            return message;
+        }
         match self.messages.recv_timeout(self.patience) {
             Ok(message) => message,
             Err(RecvTimeoutError::Timeout) => {
@@ -386,10 +413,18 @@ fn read_messages(output: ChildStdout) -> Receiver<Result<WorkerMessage, String>>
 }
 
 fn load_spec(lab: &Lab, instance: &Instance, trial: &PlannedTrial, point: &LoadPoint) -> LoadSpec {
+    let connections = point.connections.unwrap_or(lab.setup.workload.connections);
     LoadSpec {
-        connections: point.connections.unwrap_or(lab.setup.workload.connections),
+        connections,
         requests_per_connection: point.requests_per_connection,
         model: match point.load {
+            Regime::Steady {
+                rate_per_s,
+                arrivals,
+            } if point.by_users => LoadModel::Users {
+                rate_per_s: rate_per_s / f64::from(connections),
+                arrivals,
+            },
             Regime::Steady {
                 rate_per_s,
                 arrivals,
@@ -400,7 +435,17 @@ fn load_spec(lab: &Lab, instance: &Instance, trial: &PlannedTrial, point: &LoadP
         warmup_ns: lab.setup.warmup_ns,
         window_ns: lab.setup.trial_ns,
         drain_ns: DRAIN_NS,
+        interval_ns: lab.setup.part_ns,
+        max_requests: requests_per_trial(lab, point),
         ..apps::load(&lab.setup, instance.site.called, point)
+    }
+}
+
+/// `None`: a trial lasts its time, as an open loop's does in any case.
+fn requests_per_trial(lab: &Lab, point: &LoadPoint) -> Option<u64> {
+    match point.load {
+        Regime::Steady { .. } => None,
+        Regime::Saturated => lab.setup.requests_per_trial,
     }
 }
 

@@ -17,7 +17,7 @@ use meshtax_model::trial::{
 };
 use meshtax_observe::{
     LinkReading, MachineReading, anonymous_bytes, context_switches, cpu_ns,
-    established_connections, memory, sleep_until_ns, system_ns,
+    established_connections, memory, monotonic_ns, sleep_until_ns, system_ns,
 };
 
 /// What is read just before the window is read this long before it.
@@ -26,6 +26,9 @@ const BEFORE_NS: u64 = 3_000_000;
 /// Steps of a window, and how long they are at least and at most.
 const STEPS: u64 = 8;
 const STEP_NS: (u64, u64) = (25_000_000, 100_000_000);
+
+/// More steps than this nobody looks at: those of a long window are longer.
+const STEPS_MAX: u64 = 300;
 
 /// Above so many processes of one variant, reading them all at each step would be seen in what is
 /// measured.
@@ -162,8 +165,20 @@ pub(crate) struct Edges {
     generator: u32,
 }
 
-/// Reads all of a window, as it goes by.
-pub(crate) fn observe(watched: &Watched, window: &Window, generator: u32) -> Result<Edges, String> {
+/// Waits until an instant of a window whose end is known.
+pub(crate) fn asleep(until_ns: u64) -> bool {
+    sleep_until_ns(until_ns);
+    false
+}
+
+/// Reads all of a window, as it goes by. `over` waits until an instant, or says that the load is over before: then the
+/// window ends there and then.
+pub(crate) fn observe(
+    watched: &Watched,
+    window: &Window,
+    generator: u32,
+    over: &mut dyn FnMut(u64) -> bool,
+) -> Result<Edges, String> {
     let machine = || MachineReading::now().map_err(|e| e.to_string());
     let (begin_ns, end_ns) = (window.start_monotonic_ns, window.end_monotonic_ns);
     sleep_until_ns(begin_ns.saturating_sub(BEFORE_NS));
@@ -172,13 +187,19 @@ pub(crate) fn observe(watched: &Watched, window: &Window, generator: u32) -> Res
     let machine_before = machine()?;
     let mut cpu = vec![watched.cpu()];
     let mut held = Vec::new();
-    let ends_ns = step_ends(end_ns.saturating_sub(begin_ns));
-    for step_ns in &ends_ns[..ends_ns.len() - 1] {
-        sleep_until_ns(begin_ns + step_ns);
-        cpu.push(watched.cpu());
-        held.push(watched.held());
+    let mut ends_ns = step_ends(end_ns.saturating_sub(begin_ns));
+    let steps = ends_ns.len();
+    for step in 0..steps {
+        if over(begin_ns + ends_ns[step]) {
+            ends_ns.truncate(step);
+            ends_ns.push(monotonic_ns().saturating_sub(begin_ns));
+            break;
+        }
+        if step + 1 < steps {
+            cpu.push(watched.cpu());
+            held.push(watched.held());
+        }
     }
-    sleep_until_ns(end_ns);
     let machine_after = machine()?;
     cpu.push(watched.cpu());
     held.push(watched.held());
@@ -196,6 +217,7 @@ pub(crate) fn observe(watched: &Watched, window: &Window, generator: u32) -> Res
 /// The ends of equal steps, the last at the window's end; at least one.
 fn step_ends(window_ns: u64) -> Vec<u64> {
     let wanted_ns = (window_ns / STEPS).clamp(STEP_NS.0, STEP_NS.1);
+    let wanted_ns = wanted_ns.max(window_ns / STEPS_MAX);
     let count = (window_ns / wanted_ns).max(1);
     (1..=count).map(|step| window_ns * step / count).collect()
 }

@@ -332,6 +332,10 @@ fn design(analysis: &Analysis) -> String {
         .map(|n| u64::from(*n))
         .sum();
     let experiment = &analysis.experiment;
+    let each = match experiment.design.requests_per_trial {
+        Some(requests) => format!("{} requests in a closed loop", grouped(requests as f64, 0)),
+        None => format::duration(experiment.design.trial_ns),
+    };
     format!(
         "{} {}, {} {}, {} valid and {} invalid trials of {}, {}",
         analysis.rounds,
@@ -340,7 +344,7 @@ fn design(analysis: &Analysis) -> String {
         plural(analysis.blocks as usize, "block", "blocks"),
         grouped(valid as f64, 0),
         grouped(invalid as f64, 0),
-        format::duration(experiment.design.trial_ns),
+        each,
         answers(experiment),
     )
 }

@@ -222,6 +222,7 @@ fn experiment(rows: &[Figures]) -> Experiment {
     Experiment {
         name: "quick".to_owned(),
         study: None,
+        series: None,
         placement: Placement::TwoNodes,
         service: Default::default(),
         workload: Workload {
@@ -256,6 +257,7 @@ fn experiment(rows: &[Figures]) -> Experiment {
             trial_ns: 500_000_000,
             warmup_ns: 100_000_000,
             time_limit_ns: 120_000_000_000,
+            requests_per_trial: None,
             precision: None,
         },
     }
@@ -448,6 +450,9 @@ fn steady_point(f: &Figures) -> Point {
         ],
         curve: curve(f),
         percentiles: Vec::new(),
+        first_byte: Vec::new(),
+        longest_ns: None,
+        usage: Vec::new(),
         send_lag_p99_ns: Some(4_200),
         proxy_connections: (f.role == Role::Candidate).then_some(32),
         series_ends_ns: vec![100_000_000, 200_000_000],
@@ -481,6 +486,9 @@ fn saturated_point(f: &Figures) -> Point {
         ],
         curve: Vec::new(),
         percentiles: Vec::new(),
+        first_byte: Vec::new(),
+        longest_ns: None,
+        usage: Vec::new(),
         send_lag_p99_ns: None,
         proxy_connections: (f.role == Role::Candidate).then_some(32),
         series_ends_ns: vec![100_000_000, 200_000_000],

@@ -1,7 +1,8 @@
 //! A study's own table: what was measured beside what was published.
 
-use meshtax_model::analysis::{Analysis, CurvePoint};
-use meshtax_model::graph::{Call, Graph, GraphNode, GraphService, Step, Work};
+use meshtax_model::analysis::{Analysis, CurvePoint, Extent, Point, Usage, UsageGroup};
+use meshtax_model::experiment::{LoadPoint, Regime};
+use meshtax_model::graph::{Call, Graph, GraphNode, GraphService, Page, Step, Work};
 use meshtax_report::TerminalOptions;
 
 use crate::fixtures;
@@ -49,6 +50,126 @@ fn measured_figures_stand_beside_the_published_ones() {
     }
 }
 
+/// The fixture's open loop as a study has it, with what studies print of it; the closed loop is of no study.
+fn studied(study: &str, rate: f64, adapt: impl Fn(&mut LoadPoint)) -> Analysis {
+    let mut analysis = fixtures::quick();
+    analysis.experiment.study = Some(study.to_owned());
+    for point in &mut analysis.experiment.load_points {
+        if let Regime::Steady { rate_per_s, .. } = &mut point.load {
+            *rate_per_s = rate;
+            adapt(point);
+        }
+    }
+    let points = analysis.variants.iter_mut().flat_map(|v| &mut v.points);
+    let steady = points.filter(|point| point.load_point.0 == "steady");
+    for (number, point) in steady.enumerate() {
+        figures(point, 1.0 + number as f64);
+    }
+    analysis
+}
+
+fn figures(point: &mut Point, factor: f64) {
+    let at = |quantile, ns: f64| CurvePoint {
+        quantile,
+        value_ns: ns * factor,
+    };
+    let extent = |mean: f64| Extent {
+        min: mean * factor * 0.5,
+        mean: mean * factor,
+        max: mean * factor * 2.0,
+    };
+    let usage = |group, cores, mebibytes: f64| Usage {
+        group,
+        cores: extent(cores),
+        memory_bytes: Some(extent(mebibytes * 1_048_576.0)),
+    };
+    point.percentiles = vec![at(0.5, 4e5), at(0.75, 5e5), at(0.9, 6e5), at(0.95, 7e5)];
+    point.first_byte = vec![at(0.5, 3e5), at(0.75, 4e5)];
+    point.longest_ns = Some((3e6 * factor) as u64);
+    point.usage = vec![
+        usage(UsageGroup::Application, 0.005, 20.0),
+        usage(UsageGroup::ClientProxy, 0.002, 15.0),
+        usage(UsageGroup::Path, 0.007, 35.0),
+    ];
+}
+
+#[test]
+fn runs_of_one_spec_share_the_studys_table() {
+    let of_pods = |pods| {
+        let mut run = studied("pods-vegeta", 20.0, |_| {});
+        run.experiment.series = Some("pods-vegeta".to_owned());
+        run.experiment.service.replicas = pods;
+        run
+    };
+    let runs = [of_pods(1), of_pods(90)];
+    let text = meshtax_report::series_terminal(&runs, WIDE);
+    insta::assert_snapshot!("pods_vegeta", text);
+    let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    for said in [
+        "meshtax pods-vegeta: what the mesh costs, in 2 runs",
+        "453.79",
+        "98.05",
+        "cluster only",
+        "not in this run",
+        "90 pods, envoy-sidecar-l7",
+        "not paired with each other",
+    ] {
+        assert!(words.contains(said), "{said}: {text}");
+    }
+    // Ten requests above it take a second at 1,000/s, and ten trials five.
+    assert!(words.contains("needs 5 s"), "{text}");
+    let json = meshtax_report::series_json(&runs);
+    let document: serde_json::Value = serde_json::from_str(&json).expect("JSON");
+    for (number, run) in runs.iter().enumerate() {
+        let alone: serde_json::Value =
+            serde_json::from_str(&meshtax_report::json(run)).expect("JSON");
+        assert_eq!(document["runs"][number], alone);
+        assert_is_of_the_schema(run);
+    }
+    assert!(meshtax_report::series_html(&runs).contains("own table: Linkerd over"));
+    assert!(meshtax_report::series_markdown(&runs).contains("1198.66"));
+    assert!(meshtax_report::series_terminal(&[], WIDE).contains("in 0 runs"));
+}
+
+#[test]
+fn a_study_of_users_is_found_by_them_and_has_differences_to_its_baseline() {
+    let analysis = studied("teastore-users", 100.0, |point| {
+        point.by_users = true;
+        point.connections = Some(20);
+    });
+    let text = meshtax_report::terminal(&analysis, WIDE);
+    let begin = text.find("The study's own table").expect("a table");
+    let end = text[begin..].find("\nEvidence").expect("what follows");
+    insta::assert_snapshot!("teastore_users", &text[begin..begin + end]);
+    assert!(text.contains("100 requests/s, 20 users"), "{text}");
+    assert_is_of_the_schema(&analysis);
+    // Other loads are of no study: no users, no row.
+    let analysis = studied("teastore-users", 100.0, |_| {});
+    let text = meshtax_report::terminal(&analysis, WIDE);
+    assert!(!text.contains("own table"), "{text}");
+}
+
+#[test]
+fn how_long_a_study_takes_is_said_beforehand() {
+    let mut experiment = fixtures::quick().experiment;
+    experiment.study = Some("livewyer-pod".to_owned());
+    experiment.design.min_rounds = 2;
+    experiment.design.trial_ns = 300_000_000_000;
+    let trials = experiment.block_trials() * 2;
+    let said = meshtax_report::how_long(std::slice::from_ref(&experiment));
+    assert!(
+        said.contains(&format!("{trials} trials of 5 min 00 s each")),
+        "{said}"
+    );
+    experiment.design.requests_per_trial = Some(300_000);
+    let said = meshtax_report::how_long(&[experiment]);
+    // 12 cells of the study took 27,158 s.
+    assert!(
+        said.contains("300,000 requests each") && said.contains("7 h 32 min"),
+        "{said}"
+    );
+}
+
 #[test]
 fn a_variant_that_was_left_out_says_so_and_a_study_of_nobody_has_no_table() {
     let mut analysis = livewyer();
@@ -84,6 +205,18 @@ fn a_topology_is_told_and_is_of_the_schema() {
             ],
             ..Work::default()
         },
+        pages: vec![Page {
+            name: "home".into(),
+            response_bytes: 10,
+            burn_steps: 5,
+            steps: vec![
+                Step::SleepNs(1_000),
+                Step::Calls(vec![Call {
+                    service: "back".into(),
+                    share: 0.5,
+                }]),
+            ],
+        }],
         others: vec![GraphService {
             name: "back".into(),
             replicas: 2,
@@ -95,10 +228,14 @@ fn a_topology_is_told_and_is_of_the_schema() {
     let text = meshtax_report::terminal(&analysis, WIDE);
     let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(words.contains("topology shop: 2 services, 0.5"), "{text}");
+    assert_is_of_the_schema(&analysis);
+}
+
+fn assert_is_of_the_schema(analysis: &Analysis) {
     let schema = include_str!("../../../../docs/schema/report-v1.json");
     let schema = serde_json::from_str(schema).expect("a schema");
     let validator = jsonschema::draft202012::new(&schema).expect("a schema");
-    let document = serde_json::from_str(&meshtax_report::json(&analysis)).expect("JSON");
+    let document = serde_json::from_str(&meshtax_report::json(analysis)).expect("JSON");
     let errors: Vec<String> = validator
         .iter_errors(&document)
         .map(|e| e.to_string())

@@ -90,9 +90,7 @@ pub(super) fn read(root: &Node) -> Result<Topology, Problem> {
         .filter(|((_, is_entry), _)| *is_entry)
         .count();
     let is_called = |name: &str| {
-        let all = services
-            .iter()
-            .flat_map(|((draft, _), _)| draft.work.calls());
+        let all = services.iter().flat_map(|((draft, _), _)| draft.calls());
         all.into_iter().any(|call| call.service == name)
     };
     let first = match entries {

@@ -5,8 +5,10 @@ mod named;
 mod own;
 mod placed;
 
-use meshtax_model::experiment::{Experiment, Protocol, Service, ServiceAddress, Variant};
-use meshtax_model::graph::{Graph, GraphNode, Work};
+use meshtax_model::experiment::{
+    Experiment, LoadPoint, Protocol, Service, ServiceAddress, Variant,
+};
+use meshtax_model::graph::{Call, Graph, GraphNode, Page, Work};
 
 pub use named::{Shipped, named, shipped};
 
@@ -38,6 +40,7 @@ struct Draft {
     response_bytes: Option<u32>,
     node: Option<GraphNode>,
     work: Work,
+    pages: Vec<Page>,
 }
 
 impl Draft {
@@ -48,7 +51,14 @@ impl Draft {
             response_bytes: None,
             node: None,
             work: Work::default(),
+            pages: Vec::new(),
         }
+    }
+
+    /// All that it may call.
+    fn calls(&self) -> impl Iterator<Item = &Call> {
+        let pages = self.pages.iter().flat_map(Page::calls);
+        self.work.calls().chain(pages)
     }
 }
 
@@ -143,6 +153,18 @@ pub(crate) fn fits(experiment: &Experiment, known: &[KnownDataPlane]) -> Result<
         });
     }
     let points = &experiment.load_points;
+    let graph = experiment.service.graph.as_ref();
+    let has_pages = graph.is_some_and(|graph| !graph.pages.is_empty());
+    let other = |point: &&LoadPoint| point.protocol != Protocol::Http1;
+    if let Some(point) = points.iter().filter(|_| has_pages).find(other) {
+        return Err(ValueError {
+            problem: format!(
+                "the load point `{}` speaks {}, and this topology's pages are asked for over HTTP/1.1",
+                point.id, point.protocol
+            ),
+            fix: "leave `protocol` out, or the pages".to_owned(),
+        });
+    }
     match points.iter().find(|p| p.protocol == Protocol::Tcp) {
         Some(point) => Err(ValueError {
             problem: format!(

@@ -172,7 +172,7 @@ mod tests {
             ("chain-4", 4, 3.0),
             ("fanout-5", 6, 5.0),
             ("bookinfo", 6, 2.667),
-            ("teastore", 7, 5.01),
+            ("teastore", 7, 3.876_25),
         ] {
             let topology = named(name).unwrap_or_else(|e| panic!("{name}: {}", e.problem));
             assert_eq!(topology.name, name);

@@ -1,6 +1,6 @@
 //! Services as users write them.
 
-use meshtax_model::graph::{Call, GraphNode, Step, Work};
+use meshtax_model::graph::{Call, GraphNode, Page, Step, Work};
 
 use super::{Draft, Topology, placed};
 use crate::error::Problem;
@@ -8,13 +8,17 @@ use crate::fields::{Fields, items, scalar, text_of, word};
 use crate::parse::{response_size, safe_name};
 use crate::service::MOST_REPLICAS;
 use crate::tree::{Node, Value};
-use crate::value;
+use crate::value::{self, ValueError};
 
 /// More services than this are more than one machine holds in several variants.
 const MOST_SERVICES: usize = 200;
 /// More steps than this are a program, not a shape.
 const MOST_STEPS: usize = 100;
 
+/// More pages than this are a site, not a shape.
+const MOST_PAGES: usize = 50;
+
+const PAGE_EXAMPLE: &str = "`pages: [{name: home, response: 8 KiB, calls: [auth]}]`";
 const EXAMPLE: &str =
     "`topology: {name: shop, services: [{name: front, calls: [cart]}, {name: cart}]}`";
 const SERVICE_EXAMPLE: &str =
@@ -38,7 +42,7 @@ pub(super) fn at_its_place(wrong: placed::Wrong, nodes: &[Node], all: &Node) -> 
 
 fn service(node: &Node) -> Result<Draft, Problem> {
     let keys = [
-        "name", "replicas", "response", "node", "burn", "time", "errors", "calls",
+        "name", "replicas", "response", "node", "burn", "time", "errors", "calls", "pages",
     ];
     let fields = Fields::of(node, "a service", &keys, SERVICE_EXAMPLE)?;
     let name = text_of(fields.need("name", SERVICE_EXAMPLE)?, "name")?;
@@ -62,7 +66,55 @@ fn service(node: &Node) -> Result<Draft, Problem> {
                 None => Vec::new(),
             },
         },
+        pages: match fields.get("pages") {
+            Some(node) => pages(node)?,
+            None => Vec::new(),
+        },
         ..Draft::new(name)
+    })
+}
+
+/// What clients ask the first service for.
+fn pages(node: &Node) -> Result<Vec<Page>, Problem> {
+    let nodes = items(node, "pages", MOST_PAGES)?;
+    let mut pages: Vec<Page> = Vec::new();
+    for node in nodes {
+        let page = page(node)?;
+        if pages.iter().any(|other| other.name == page.name) {
+            let problem = format!("the page `{}` stands twice", page.name);
+            return Err(Problem::new(
+                node.at,
+                problem,
+                "give each a name of its own",
+            ));
+        }
+        pages.push(page);
+    }
+    Ok(pages)
+}
+
+fn page(node: &Node) -> Result<Page, Problem> {
+    let keys = ["name", "response", "burn", "calls"];
+    let fields = Fields::of(node, "a page", &keys, PAGE_EXAMPLE)?;
+    let name = fields.need("name", PAGE_EXAMPLE)?;
+    Ok(Page {
+        name: scalar(name, "name", safe_name)?,
+        response_bytes: fields.or("response", 1024, page_size)?,
+        burn_steps: fields.or("burn", 0, value::burn_steps)?,
+        steps: match fields.get("calls") {
+            Some(node) => steps(node)?,
+            None => Vec::new(),
+        },
+    })
+}
+
+/// The application has them ready.
+fn page_size(text: &str) -> Result<u32, ValueError> {
+    const MOST: u32 = 256 * 1024;
+    let bytes = response_size(text)?;
+    (bytes <= MOST).then_some(bytes).ok_or_else(|| ValueError {
+        problem: format!("{bytes} bytes are out of range"),
+        fix: "allowed: 0 B to 256 KiB, as in 12 KiB".to_owned(),
     })
 }
 

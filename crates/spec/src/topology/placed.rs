@@ -37,6 +37,7 @@ pub(super) fn topology(name: &str, drafts: Vec<Draft>) -> Result<Topology, Value
 /// The first of the services is the one that clients call.
 pub(super) fn place(name: &str, drafts: Vec<Draft>) -> Result<Topology, Wrong> {
     names_are_fit(&drafts)?;
+    pages_are_of_the_first(&drafts)?;
     calls_are_known(&drafts)?;
     no_cycle(&drafts)?;
     let nodes = nodes(&drafts);
@@ -62,6 +63,7 @@ pub(super) fn place(name: &str, drafts: Vec<Draft>) -> Result<Topology, Wrong> {
             name: name.to_owned(),
             entry: entry.name,
             work: entry.work,
+            pages: entry.pages,
             others,
         }),
         left_out: Vec::new(),
@@ -105,13 +107,26 @@ fn names_are_fit(drafts: &[Draft]) -> Result<(), Wrong> {
     Ok(())
 }
 
+/// Nobody but clients asks for pages.
+fn pages_are_of_the_first(drafts: &[Draft]) -> Result<(), Wrong> {
+    let further = drafts.iter().enumerate().skip(1);
+    for (number, draft) in further {
+        if !draft.pages.is_empty() {
+            let problem = format!("`{}` has pages, and clients do not call it", draft.name);
+            let fix = "give pages to the first service: other services call the rest of them alike";
+            return Err(wrong(number, problem, fix));
+        }
+    }
+    Ok(())
+}
+
 fn position(drafts: &[Draft], name: &str) -> Option<usize> {
     drafts.iter().position(|draft| draft.name == name)
 }
 
 fn calls_are_known(drafts: &[Draft]) -> Result<(), Wrong> {
     for (number, draft) in drafts.iter().enumerate() {
-        for call in draft.work.calls() {
+        for call in draft.calls() {
             if position(drafts, &call.service).is_some() {
                 continue;
             }
@@ -144,7 +159,7 @@ fn no_cycle(drafts: &[Draft]) -> Result<(), Wrong> {
     }
     fn visit(drafts: &[Draft], seen: &mut [Seen], number: usize) -> Result<(), Wrong> {
         seen[number] = Seen::Above;
-        for call in drafts[number].work.calls() {
+        for call in drafts[number].calls() {
             let Some(callee) = position(drafts, &call.service) else {
                 continue;
             };
@@ -191,11 +206,7 @@ fn nodes(drafts: &[Draft]) -> Vec<GraphNode> {
             continue;
         }
         let here = nodes[number].unwrap_or(GraphNode::Server);
-        for callee in draft
-            .work
-            .calls()
-            .filter_map(|c| position(drafts, &c.service))
-        {
+        for callee in draft.calls().filter_map(|c| position(drafts, &c.service)) {
             nodes[callee].get_or_insert(here.other());
             next.push(callee);
         }

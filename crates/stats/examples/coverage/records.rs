@@ -60,6 +60,7 @@ pub(crate) fn experiment(candidates: &[&str]) -> Experiment {
     Experiment {
         name: "coverage".into(),
         study: None,
+        series: None,
         placement: Placement::TwoNodes,
         service: Default::default(),
         workload: Workload {
@@ -78,6 +79,7 @@ pub(crate) fn experiment(candidates: &[&str]) -> Experiment {
             trial_ns: 500_000_000,
             warmup_ns: 100_000_000,
             time_limit_ns: 120_000_000_000,
+            requests_per_trial: None,
             precision: None,
         },
     }

@@ -140,6 +140,7 @@ pub(crate) fn experiment(candidates: &[Cost]) -> Experiment {
     Experiment {
         name: "test".into(),
         study: None,
+        series: None,
         placement: Placement::TwoNodes,
         service: Default::default(),
         workload: Workload {
@@ -164,6 +165,7 @@ pub(crate) fn experiment(candidates: &[Cost]) -> Experiment {
             trial_ns: 500_000_000,
             warmup_ns: 100_000_000,
             time_limit_ns: 30_000_000_000,
+            requests_per_trial: None,
             precision: None,
         },
     }

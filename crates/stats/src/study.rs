@@ -1,0 +1,250 @@
+//! What studies print of a variant at a load point, besides what meshtax reports of every run.
+
+use meshtax_model::analysis::{CurvePoint, Extent, Point, Usage, UsageGroup};
+use meshtax_model::trial::{ComponentRole, ResourceSample, Series};
+
+use crate::account::IN_PATH;
+use crate::memory::resident;
+use crate::points::enough_above;
+use crate::tails::Counts;
+use crate::trials::{Cell, Trial};
+
+/// The percentiles of latency that studies print.
+const STUDIED: [f64; 6] = [0.5, 0.75, 0.9, 0.95, 0.99, 0.999];
+
+/// From this one on, a percentile is given only with enough requests above it.
+const TAIL: f64 = 0.9;
+
+/// Steps of a window that are at least so long, in nanoseconds, are what a study's own samples of CPU are.
+const STEP_MIN_NS: u64 = 1_000_000_000;
+
+const GROUPS: [(UsageGroup, &[ComponentRole]); 3] = [
+    (
+        UsageGroup::Application,
+        &[
+            ComponentRole::App,
+            ComponentRole::ServerProxy,
+            ComponentRole::Waypoint,
+        ],
+    ),
+    (UsageGroup::ClientProxy, &[ComponentRole::ClientProxy]),
+    (UsageGroup::Path, &IN_PATH),
+];
+
+/// The point with what a study has of it, in a closed loop as well: what is compared with a study is what the study has.
+pub(crate) fn studied(point: Point, cell: &Cell<'_>) -> Point {
+    let longest = cell.valid.iter().filter_map(|t| t.load.response.max_ns());
+    let responses: Vec<Counts> = cell.valid.iter().flat_map(responses).collect();
+    let first_bytes: Vec<Counts> = cell
+        .valid
+        .iter()
+        .map(|trial| Counts::from(&trial.load.first_byte))
+        .collect();
+    let samples: Vec<&ResourceSample> = cell.valid.iter().filter_map(|t| t.sample).collect();
+    let usage = GROUPS.iter();
+    Point {
+        percentiles: percentiles(&responses),
+        first_byte: percentiles(&first_bytes),
+        longest_ns: longest.max(),
+        usage: usage
+            .filter_map(|(group, roles)| usage_of(*group, roles, &samples))
+            .collect(),
+        ..point
+    }
+}
+
+/// A trial's latencies: of a long one, those of its parts, so that one bad moment of it is no tail.
+fn responses(trial: &Trial<'_>) -> Vec<Counts> {
+    let parts = trial.load.intervals.iter();
+    let parts: Vec<Counts> = parts
+        .map(|part| Counts::from(&part.response.expand()))
+        .collect();
+    let whole: u64 = parts.iter().map(Counts::total).sum();
+    match whole == trial.load.response.count() && whole > 0 {
+        true => parts,
+        false => vec![trial.response.clone()],
+    }
+}
+
+fn percentiles(parts: &[Counts]) -> Vec<CurvePoint> {
+    let merged = Counts::merged(parts);
+    let resolved =
+        |quantile: &f64| *quantile < TAIL || enough_above(*quantile, parts.iter(), &merged);
+    let at = |quantile| {
+        let value_ns = merged.quantile(quantile)?;
+        Some(CurvePoint { quantile, value_ns })
+    };
+    STUDIED
+        .into_iter()
+        .filter(resolved)
+        .filter_map(at)
+        .collect()
+}
+
+/// `None`: nothing of the group is there.
+fn usage_of(
+    group: UsageGroup,
+    roles: &[ComponentRole],
+    samples: &[&ResourceSample],
+) -> Option<Usage> {
+    let cores = samples.iter().flat_map(|sample| cores(sample, roles));
+    let held = samples.iter().map(|sample| {
+        let (anonymous, files) = resident(sample, roles)?;
+        Some(anonymous.saturating_add(files) as f64)
+    });
+    Some(Usage {
+        group,
+        cores: extent(&cores.collect::<Vec<f64>>())?,
+        memory_bytes: held
+            .collect::<Option<Vec<f64>>>()
+            .and_then(|held| extent(&held)),
+    })
+}
+
+/// CPUs in use: one figure for each step, if they are long enough to be one, or one for the window.
+fn cores(sample: &ResourceSample, roles: &[ComponentRole]) -> Vec<f64> {
+    let steps = steps(&sample.series);
+    if !steps.is_empty() && steps.iter().all(|step_ns| *step_ns >= STEP_MIN_NS) {
+        let of_roles = || {
+            let all = sample.series.components.iter();
+            all.filter(|component| roles.contains(&component.role))
+        };
+        let used_in = |step: usize| {
+            let used = of_roles().filter_map(|component| component.cpu_ns.get(step));
+            used.sum::<u64>()
+        };
+        return match of_roles().next() {
+            Some(_) => (0..steps.len())
+                .map(|step| used_in(step) as f64 / steps[step] as f64)
+                .collect(),
+            None => Vec::new(),
+        };
+    }
+    let components = sample.components.iter();
+    let of_roles: Vec<u64> = components
+        .filter(|component| roles.contains(&component.role))
+        .map(|component| component.cpu_ns)
+        .collect();
+    let wall_ns = sample.machine.wall_ns;
+    match of_roles.is_empty() || wall_ns == 0 {
+        true => Vec::new(),
+        false => vec![of_roles.iter().sum::<u64>() as f64 / wall_ns as f64],
+    }
+}
+
+/// How long each step is, in nanoseconds.
+fn steps(series: &Series) -> Vec<u64> {
+    let ends = series.ends_ns.iter();
+    let begins = std::iter::once(&0).chain(&series.ends_ns);
+    ends.zip(begins)
+        .map(|(end, begin)| end.saturating_sub(*begin))
+        .collect()
+}
+
+fn extent(figures: &[f64]) -> Option<Extent> {
+    let count = figures.len() as f64;
+    (!figures.is_empty()).then(|| Extent {
+        min: figures.iter().copied().fold(f64::INFINITY, f64::min),
+        mean: figures.iter().sum::<f64>() / count,
+        max: figures.iter().copied().fold(0.0, f64::max),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use meshtax_model::LatencyHistogram;
+    use meshtax_model::plan::TrialId;
+    use meshtax_model::trial::{ComponentSeries, ComponentUsage, Memory};
+
+    use super::*;
+
+    const SECOND: u64 = 1_000_000_000;
+
+    fn counts(values: &[u64]) -> Counts {
+        let mut histogram = LatencyHistogram::new();
+        for value in values {
+            histogram.record(*value);
+        }
+        Counts::from(&histogram)
+    }
+
+    /// Uses `cpu_ns` in the app and as much in the server's proxy, and nothing is known of the client's.
+    fn sample(cpu_ns: u64, held: Option<u64>) -> ResourceSample {
+        let component = |role| ComponentUsage {
+            cpu_ns,
+            memory: held.map(|anonymous_bytes| Memory {
+                anonymous_bytes,
+                file_bytes: 10,
+                ..Memory::default()
+            }),
+            ..ComponentUsage::new("", role)
+        };
+        let mut sample = ResourceSample::new(TrialId::new(1, 1, 1));
+        sample.machine.wall_ns = SECOND;
+        sample.components = vec![
+            component(ComponentRole::App),
+            component(ComponentRole::ServerProxy),
+        ];
+        sample
+    }
+
+    #[test]
+    fn a_group_is_the_sum_of_its_processes_in_each_trial() {
+        let (little, much) = (sample(SECOND / 100, Some(5)), sample(SECOND / 10, Some(50)));
+        let of = |group: usize| {
+            let (group, roles) = GROUPS[group];
+            usage_of(group, roles, &[&little, &much])
+        };
+        let application = of(0).expect("it is there");
+        let near = |found: f64, expected: f64| (found - expected).abs() < 1e-12;
+        assert!(near(application.cores.min, 0.02) && near(application.cores.max, 0.2));
+        assert!(near(application.cores.mean, 0.11));
+        let memory = application.memory_bytes.expect("it was read");
+        // Two processes, and a copy of each one's program.
+        assert!(near(memory.min, 30.0) && near(memory.max, 120.0));
+        assert_eq!(of(1), None, "there is no client's proxy");
+        assert_eq!(of(2).map(|path| path.cores), Some(application.cores));
+    }
+
+    #[test]
+    fn what_was_not_read_once_is_not_known() {
+        let (read, unread) = (sample(1, Some(5)), sample(1, None));
+        let usage = usage_of(GROUPS[0].0, GROUPS[0].1, &[&read, &unread]);
+        assert_eq!(usage.expect("its CPU is known").memory_bytes, None);
+    }
+
+    #[test]
+    fn long_steps_are_samples_of_their_own_and_short_ones_are_not() {
+        let mut sample = sample(3 * SECOND, None);
+        sample.machine.wall_ns = 3 * SECOND;
+        let app = |cpu_ns: &[u64]| ComponentSeries {
+            role: ComponentRole::App,
+            cpu_ns: cpu_ns.to_vec(),
+            anonymous_bytes: Vec::new(),
+        };
+        sample.series = Series {
+            ends_ns: vec![SECOND, 2 * SECOND, 4 * SECOND],
+            components: vec![app(&[SECOND / 2, SECOND, SECOND])],
+        };
+        assert_eq!(cores(&sample, &[ComponentRole::App]), [0.5, 1.0, 0.5]);
+        sample.series.ends_ns[0] = SECOND / 2;
+        assert_eq!(cores(&sample, &[ComponentRole::App]), [1.0]);
+    }
+
+    #[test]
+    fn a_tail_of_one_bad_moment_is_not_given() {
+        let usual: Vec<u64> = (1..=1000).collect();
+        let bad: Vec<u64> = (0..200).map(|n| 1_000_000 + n).collect();
+        let mut parts: Vec<Counts> = (0..20).map(|_| counts(&usual)).collect();
+        parts[0] = counts(&bad);
+        let has = |parts: &[Counts], quantile| {
+            let found = percentiles(parts);
+            found.iter().any(|p: &CurvePoint| p.quantile == quantile)
+        };
+        assert!(has(&parts, 0.75) && !has(&parts, 0.99));
+        let alike: Vec<Counts> = (0..20).map(|_| counts(&usual)).collect();
+        assert!(has(&alike, 0.99));
+        assert!(!has(&alike[..9], 0.99), "nine parts are too few");
+        assert!(percentiles(&[]).is_empty());
+    }
+}
