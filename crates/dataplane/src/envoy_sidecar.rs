@@ -16,9 +16,10 @@ use crate::envoy::{
     connection_manager, connection_policy, http_metrics, http_policy, peer_log,
     permitted_principal, pod_endpoints, set_endpoints, side, tcp_proxy, typed,
 };
+use crate::gateway::gateway_with;
 use crate::{
     AppPort, Blueprint, Callee, ClientIdentityFrom, DataPlane, DirectTls, Looks, Meshed,
-    PORT_INBOUND, PORT_OUTBOUND, Pod, Program, Site, Speaks, TRUST_DOMAIN, spiffe_id,
+    PORT_INBOUND, PORT_OUTBOUND, Pod, PodBlueprint, Program, Site, Speaks, TRUST_DOMAIN, spiffe_id,
 };
 
 pub(crate) const HTTP: DataPlane = DataPlane {
@@ -37,6 +38,7 @@ pub(crate) const HTTP: DataPlane = DataPlane {
     ),
     waypoint: false,
     graphs: true,
+    gateway: true,
     build: |site, level| blueprint(site, level, Mode::Http),
 };
 
@@ -51,6 +53,7 @@ pub(crate) const TCP: DataPlane = DataPlane {
     ),
     waypoint: false,
     graphs: false,
+    gateway: false,
     build: |site, level| blueprint(site, level, Mode::Tcp),
 };
 
@@ -95,8 +98,14 @@ fn blueprint(site: &Site, level: PolicyLevel, mode: Mode) -> Blueprint {
         Mode::Http => ClientIdentityFrom::ForwardedClientCert,
         Mode::Tcp => ClientIdentityFrom::ProxyLog,
     };
+    let looks = Looks {
+        // Istio's gateway has no sidecar: it is a proxy of the mesh itself.
+        gateway_proxy_port: None,
+        ..Looks::at_sidecars(site, identity_from)
+    };
     Blueprint {
-        probes: Looks::at_sidecars(site, identity_from).probes(site, level),
+        probes: looks.probes(site, level),
+        gateway: gateway(site, level),
         direct_tls: DirectTls {
             alpn: vec![
                 alpn(match mode {
@@ -118,6 +127,15 @@ fn blueprint(site: &Site, level: PolicyLevel, mode: Mode) -> Blueprint {
             (files, vec![process])
         })
     }
+}
+
+/// Istio's gateway: what it sends on, it encrypts as a sidecar does.
+fn gateway(site: &Site, level: PolicyLevel) -> Option<PodBlueprint> {
+    let end = site.gateway_end()?;
+    let callee = end.callees.first()?;
+    let name = format!("outbound|{}||{}", site.app_port, callee.name);
+    let cluster = to_service(end.pod, callee, level, &name, site.app_port, Speaks::Http1);
+    Some(gateway_with(site, end.pod, &cluster))
 }
 
 /// One sidecar: for what the pod calls, for who calls it, or for both.

@@ -23,6 +23,7 @@ pub(crate) const LIMIT_L4: DataPlane = DataPlane {
     note: Some("no encryption, no parsing, no statistics, no policy: what two more hops cost"),
     waypoint: false,
     graphs: true,
+    gateway: true,
     build: blueprint,
 };
 
@@ -34,6 +35,7 @@ pub(crate) const LIMIT_MTLS: DataPlane = DataPlane {
     note: Some("no parsing, no statistics, no policy: the floor that any user-space proxy pays"),
     waypoint: false,
     graphs: true,
+    gateway: true,
     build: blueprint,
 };
 

@@ -28,6 +28,7 @@ pub(crate) const DATA_PLANE: DataPlane = DataPlane {
     ),
     waypoint: false,
     graphs: false,
+    gateway: false,
     build: |site, level| blueprint(site, level, Place::Node),
 };
 
@@ -39,6 +40,7 @@ pub(crate) const DEDICATED: DataPlane = DataPlane {
     note: Some("what one ztunnel for each pod would take: compare it with one for each node"),
     waypoint: false,
     graphs: false,
+    gateway: false,
     build: |site, level| blueprint(site, level, Place::Pod),
 };
 
@@ -67,6 +69,7 @@ fn blueprint(site: &Site, level: PolicyLevel, place: Place) -> Blueprint {
     let looks = Looks {
         client_port: PORT_OUTBOUND,
         server_port: PORT_HBONE,
+        gateway_proxy_port: None,
         wire_ports: vec![PORT_HBONE],
         identity: spiffe_id,
         client_identity: metrics,
@@ -93,6 +96,8 @@ fn blueprint(site: &Site, level: PolicyLevel, place: Place) -> Blueprint {
         more_servers,
         behind: Vec::new(),
         waypoint: None,
+        gateway: None,
+        entered_at: None,
         probes: looks.probes(site, level),
         direct_tls: DirectTls {
             alpn: vec!["h2".into()],

@@ -10,6 +10,7 @@ mod evidence;
 mod figures;
 mod gate;
 mod headline;
+mod ingress;
 mod known_costs;
 mod notes;
 mod part;
@@ -21,7 +22,7 @@ mod study;
 
 use meshtax_model::analysis::{Analysis, Calibration, Effect, Metric, Point, VariantAnalysis};
 use meshtax_model::experiment::{
-    LoadPoint, LoadPointId, Protocol, Regime, Role, Variant, VariantId,
+    Ingress, LoadPoint, LoadPointId, Protocol, Regime, Role, Variant, VariantId,
 };
 
 pub(crate) use advice::Document;
@@ -225,6 +226,7 @@ impl View {
             .map(|point| figures::table(source, point))
             .collect();
         tables.extend(proxies::table(source));
+        tables.extend(ingress::table(source));
         tables.extend(replicas::table(source));
         tables.extend(known_costs::table(source));
         tables.extend(study::table(source));
@@ -375,6 +377,11 @@ pub(crate) fn manner_in_words(point: &LoadPoint) -> String {
     if let Some(bytes) = point.response_bytes {
         words.push_str(&format!(", answers of {}", format::bytes(u64::from(bytes))));
     }
+    words.push_str(match point.ingress {
+        None => "",
+        Some(Ingress::Plaintext) => ", by ingress",
+        Some(Ingress::Tls) => ", by ingress over TLS",
+    });
     words
 }
 

@@ -5,6 +5,7 @@
 
 mod error;
 mod fields;
+mod ingress;
 mod limit;
 mod objective;
 mod parse;
@@ -20,6 +21,7 @@ mod variants;
 use meshtax_model::experiment::{Experiment, PolicyLevel};
 
 pub use error::{SpecError, nearest};
+pub use ingress::{enter_by_gateway, ingress};
 pub use limit::{between, limit};
 pub use objective::{hops, hourly_price, need, objective, priority};
 pub use plan::{arrival_seed, block};
@@ -41,6 +43,8 @@ pub struct KnownDataPlane {
     pub levels: Vec<PolicyLevel>,
     /// Whether services that call each other can stand on it.
     pub carries_graphs: bool,
+    /// Whether clients outside the mesh can come in through its gateway.
+    pub has_gateway: bool,
 }
 
 impl KnownDataPlane {
@@ -51,6 +55,16 @@ impl KnownDataPlane {
             name: name.to_owned(),
             levels: levels.into(),
             carries_graphs: true,
+            has_gateway: true,
+        }
+    }
+
+    /// The same, with a gateway for clients outside the mesh or without one.
+    #[must_use]
+    pub fn having_gateway(self, has_gateway: bool) -> Self {
+        Self {
+            has_gateway,
+            ..self
         }
     }
 

@@ -17,8 +17,7 @@ use nix::sched::{CpuSet, sched_setaffinity};
 use nix::unistd::Pid;
 
 use super::apps;
-use super::component::{Component, ending, spawn_in};
-use super::network::PodNet;
+use super::component::{Component, Way, ending, spawn_in};
 use super::round::{Instance, Round};
 use super::setup::{Lab, Pods};
 use super::window::{self, Process, Watched};
@@ -65,9 +64,9 @@ impl Round {
         let core = lab.setup.layout.server_node.clone();
         let probe_before = speed_on(&core);
 
-        let mut generator = Generator::start(lab, instance, &pods.client, trial, point)?;
+        let mut generator = Generator::start(lab, instance, trial, point)?;
         let announced = generator.window()?;
-        let watched = self.watched(id);
+        let watched = self.watched(id, Way::at(point));
         let edges = window::observe(&watched, &announced, generator.child.id());
         let load = generator.result();
         // The load is over and its connections still stand. Not within the window: the kernel walks
@@ -104,12 +103,14 @@ impl Round {
         Ok((outcome, sample))
     }
 
-    /// Every process that is up, with its part in a trial of this variant.
-    fn watched(&self, active: &VariantId) -> Watched {
+    /// Every process that is up, with its part in a trial of this variant whose requests come by this way: what stands
+    /// on the other way idles.
+    fn watched(&self, active: &VariantId, way: Way) -> Watched {
         let mut processes = Vec::new();
         for (id, instance) in &self.instances {
             for component in &instance.components {
-                let role = if id == active {
+                let passed = component.way.is_none_or(|only| only == way);
+                let role = if id == active && passed {
                     component.role
                 } else {
                     ComponentRole::Idle
@@ -167,6 +168,7 @@ fn lost_evidence(
         (ComponentRole::ClientProxy, "client's proxy"),
         (ComponentRole::ServerProxy, "server's proxy"),
         (ComponentRole::Waypoint, "waypoint"),
+        (ComponentRole::Gateway, "gateway"),
     ] {
         let of_role: Vec<u64> = sample
             .components
@@ -228,11 +230,14 @@ impl Generator {
     fn start(
         lab: &Lab,
         instance: &Instance,
-        pod: &PodNet,
         trial: &PlannedTrial,
         point: &LoadPoint,
     ) -> Result<Self, String> {
-        let spec = load_spec(lab, instance, trial, point);
+        let spec = load_spec(lab, instance, trial, point)?;
+        let pod = match point.ingress {
+            None => &lab.pods[&trial.variant].client,
+            Some(_) => &lab.outsider,
+        };
         let patience =
             GRACE + Duration::from_nanos(spec.warmup_ns + spec.window_ns + spec.drain_ns);
         let mut command = Command::new("/proc/self/exe");
@@ -310,8 +315,23 @@ fn read_messages(output: ChildStdout) -> Receiver<Result<WorkerMessage, String>>
     receiver
 }
 
-fn load_spec(lab: &Lab, instance: &Instance, trial: &PlannedTrial, point: &LoadPoint) -> LoadSpec {
-    LoadSpec {
+fn load_spec(
+    lab: &Lab,
+    instance: &Instance,
+    trial: &PlannedTrial,
+    point: &LoadPoint,
+) -> Result<LoadSpec, String> {
+    let asked = match (point.ingress, instance.blueprint.entered_at) {
+        (None, _) => apps::load(&lab.setup, instance.site.called, point),
+        (Some(ingress), Some(entered_at)) => apps::load_from_outside(entered_at, ingress),
+        (Some(_), None) => {
+            return Err(format!(
+                "{} has no gateway for clients outside",
+                trial.variant
+            ));
+        }
+    };
+    Ok(LoadSpec {
         connections: point.connections.unwrap_or(lab.setup.workload.connections),
         requests_per_connection: point.requests_per_connection,
         model: match point.load {
@@ -325,8 +345,8 @@ fn load_spec(lab: &Lab, instance: &Instance, trial: &PlannedTrial, point: &LoadP
         warmup_ns: lab.setup.warmup_ns,
         window_ns: lab.setup.trial_ns,
         drain_ns: DRAIN_NS,
-        ..apps::load(&lab.setup, instance.site.called, point)
-    }
+        ..asked
+    })
 }
 
 /// Requests that each replica has answered so far; `None` where there is one only, or where the

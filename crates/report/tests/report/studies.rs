@@ -1,7 +1,11 @@
 //! A study's own table: what was measured beside what was published.
 
-use meshtax_model::analysis::{Analysis, CurvePoint};
+use meshtax_model::analysis::{
+    Analysis, ComponentCpu, CurvePoint, Estimate, IngressCost, Interval,
+};
+use meshtax_model::experiment::Ingress;
 use meshtax_model::graph::{Call, Graph, GraphNode, GraphService, Step, Work};
+use meshtax_model::trial::ComponentRole;
 use meshtax_report::TerminalOptions;
 
 use crate::fixtures;
@@ -50,6 +54,48 @@ fn measured_figures_stand_beside_the_published_ones() {
 }
 
 #[test]
+fn a_gateways_own_cpu_stands_beside_what_its_way_adds() {
+    let mut analysis = livewyer();
+    analysis.experiment.study = Some("livewyer-ingress".to_owned());
+    let points = &mut analysis.experiment.load_points;
+    let (from_pod, outside) = (points[0].id.clone(), points[1].id.clone());
+    points[1].ingress = Some(Ingress::Tls);
+    for variant in &mut analysis.variants {
+        let point = variant.points.iter_mut().find(|p| p.load_point == outside);
+        if let Some(cpu) = point.and_then(|point| point.cpu.as_mut()) {
+            cpu.components.push(ComponentCpu {
+                role: ComponentRole::Gateway,
+                cpu_per_request_ns: 123_400.0,
+                ..cpu.components[0].clone()
+            });
+        }
+        let without_interval = variant.variant.0 == "none-again";
+        analysis.ingress.push(IngressCost {
+            variant: variant.variant.clone(),
+            load_point: outside.clone(),
+            from_pod: from_pod.clone(),
+            difference: (!without_interval).then_some(Estimate {
+                value: 120_000.0,
+                interval: Some(Interval {
+                    low: 110_000.0,
+                    high: 130_000.0,
+                }),
+            }),
+        });
+    }
+    let text = meshtax_report::terminal(&analysis, WIDE);
+    let begin = text.find("By ingress, against").expect("a table");
+    let end = text[begin..]
+        .find("The study's own table")
+        .expect("another");
+    insta::assert_snapshot!("by_ingress", &text[begin..begin + end]);
+    let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(words.contains("a VM calls through the ingress"), "{text}");
+    assert!(words.contains(", by ingress over TLS"), "{text}");
+    assert_is_of_the_schema(&analysis);
+}
+
+#[test]
 fn a_variant_that_was_left_out_says_so_and_a_study_of_nobody_has_no_table() {
     let mut analysis = livewyer();
     for variant in &mut analysis.variants {
@@ -95,10 +141,14 @@ fn a_topology_is_told_and_is_of_the_schema() {
     let text = meshtax_report::terminal(&analysis, WIDE);
     let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(words.contains("topology shop: 2 services, 0.5"), "{text}");
+    assert_is_of_the_schema(&analysis);
+}
+
+fn assert_is_of_the_schema(analysis: &Analysis) {
     let schema = include_str!("../../../../docs/schema/report-v1.json");
     let schema = serde_json::from_str(schema).expect("a schema");
     let validator = jsonschema::draft202012::new(&schema).expect("a schema");
-    let document = serde_json::from_str(&meshtax_report::json(&analysis)).expect("JSON");
+    let document = serde_json::from_str(&meshtax_report::json(analysis)).expect("JSON");
     let errors: Vec<String> = validator
         .iter_errors(&document)
         .map(|e| e.to_string())
