@@ -10,7 +10,7 @@ use crate::support::{
     Scratch, alone, envoy, finish, is_measured, meshtax, records, run_was_taken_away, skipped,
 };
 
-const DESIGN: &str = "rounds: 1, blocks: 1, trial: 150ms, warmup: 50ms, time: 20s";
+const DESIGN: &str = "rounds: 1, blocks: 1, trial: 150ms, warmup: 50ms, time: 6s";
 
 /// Every gateway runs Envoy, the baseline's too.
 fn without_envoy(what: &str) -> bool {
