@@ -6,9 +6,7 @@ use std::path::Path;
 use serde_json::Value;
 
 use crate::specs::{run_arguments, spec, variant};
-use crate::support::{
-    Scratch, alone, envoy, finish, is_measured, meshtax, records, run_was_taken_away, skipped,
-};
+use crate::support::{Scratch, alone, envoy, finish, is_measured, meshtax, records, skipped};
 
 const DESIGN: &str = "rounds: 1, blocks: 1, trial: 150ms, warmup: 50ms, time: 6s";
 
@@ -65,11 +63,12 @@ fn a_gateway_is_proven_and_counted_where_requests_pass_it() {
     arguments.push("--json");
     let finished = finish(meshtax(&scratch, &arguments));
     assert!([0, 13].contains(&finished.code), "{finished:?}");
+    let mut has_figures = true;
     for variant in finished.json()["variants"].as_array().expect("variants") {
         assert_eq!(variant["left_out"], Value::Null, "{variant:#}");
         for point in variant["points"].as_array().expect("points") {
             let what = format!("{} {}", variant["variant"], point["load_point"]);
-            is_measured(point, 1, &what);
+            has_figures &= is_measured(point, 1, &what);
         }
     }
     let evidence = records(&out.join("evidence.jsonl"));
@@ -126,16 +125,13 @@ fn a_gateway_is_proven_and_counted_where_requests_pass_it() {
     }
     assert!(looked_at > 0, "no sample of a mesh");
     let told = finish(meshtax(&scratch, &["report", out.to_str().expect("UTF-8")]));
-    let whole = told
-        .stdout
-        .contains("By ingress, against the same load from a pod");
-    if !whole && run_was_taken_away(&scratch, &out) {
-        return skipped(
-            "the table of gateways",
-            "the hypervisor took the machine away",
-        );
-    }
-    assert!(whole, "{}", told.stdout);
+    // Without figures of both ways there is no table, and that there are none has been said.
+    let title = "By ingress, against the same load from a pod";
+    assert!(
+        !has_figures || told.stdout.contains(title),
+        "{}",
+        told.stdout
+    );
 }
 
 /// By ingress only, with services behind: no client stands in the mesh. Broken variants are caught.
