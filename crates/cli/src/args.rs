@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use meshtax_dataplane::Program;
-use meshtax_model::experiment::{Inject, VariantId};
+use meshtax_model::experiment::{Ingress, Inject, VariantId};
 use meshtax_spec::ValueError;
 
 pub(crate) use advise::AdviseArgs;
@@ -81,6 +81,9 @@ pub(crate) struct RunArgs {
     /// Services in place of the spec's: a name (see `meshtax topologies`), or a YAML file, of meshtax or of isotope
     #[arg(long, value_name = "NAME|FILE")]
     pub(crate) topology: Option<String>,
+    /// Let all clients stand outside the mesh and come in through its gateway: plaintext, or tls (to the gateway)
+    #[arg(long, value_name = "plaintext|tls", value_parser = |t: &str| value(meshtax_spec::ingress(t)))]
+    pub(crate) ingress: Option<Ingress>,
     /// Where it runs
     #[arg(long, value_enum, default_value_t = EngineName::Local)]
     pub(crate) engine: EngineName,

@@ -3,7 +3,7 @@
 #[path = "../../load/tests/quiet/mod.rs"]
 mod quiet;
 
-use std::io::{BufRead as _, BufReader, Write as _};
+use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

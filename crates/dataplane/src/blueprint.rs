@@ -1,17 +1,19 @@
 //! What is put into the pods of a variant: files, redirection, processes.
 
 use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
 
 use meshtax_model::trial::ComponentRole;
 use serde::{Deserialize, Serialize};
 
+use crate::gateway;
 use crate::probe::direct_probes;
 use crate::{ControlService, Meshed, PORT_INBOUND, PORT_OUTBOUND, PROXY_MARK, Pod, Probe, Site};
 
 /// All of a variant that differs from other variants.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Blueprint {
-    /// In the client's pod.
+    /// In the client's pod. Nothing where all clients stand outside the mesh.
     pub client: PodBlueprint,
     /// In the server's pod.
     pub server: PodBlueprint,
@@ -24,6 +26,12 @@ pub struct Blueprint {
     /// In the waypoint's pod; `None`: there is no waypoint.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waypoint: Option<PodBlueprint>,
+    /// In the gateway's pod; `None`: clients call from a pod of the mesh only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gateway: Option<PodBlueprint>,
+    /// Whom clients outside the mesh call, without the port: the gateway.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub entered_at: Option<Ipv4Addr>,
     /// Run in this order; all must pass.
     pub probes: Vec<Probe>,
     /// For the probes that speak TLS themselves.
@@ -49,6 +57,8 @@ impl Blueprint {
                 .map(|service| vec![PodBlueprint::default(); service.pods.len()])
                 .collect(),
             waypoint: None,
+            gateway: gateway::reverse_proxy(site),
+            entered_at: gateway::entered_at(site),
             probes: direct_probes(site),
             direct_tls: DirectTls::default(),
             http_metrics: None,
@@ -68,6 +78,11 @@ impl Blueprint {
         std::iter::once(&mut self.server).chain(&mut self.more_servers)
     }
 
+    /// The pods from which requests come into the mesh, to be changed.
+    pub(crate) fn callers_mut(&mut self) -> impl Iterator<Item = &mut PodBlueprint> {
+        std::iter::once(&mut self.client).chain(&mut self.gateway)
+    }
+
     /// The pods of the services behind, each with what it is given.
     #[must_use]
     pub fn pods_behind<'a>(&'a self, site: &'a Site) -> Vec<(&'a Pod, &'a PodBlueprint)> {
@@ -76,7 +91,8 @@ impl Blueprint {
     }
 
     /// Sidecars in every pod of the variant, redirected into as Istio does. `side` says what stands in a pod; what
-    /// it does for calls from there counts as the client's only where nobody calls the pod.
+    /// it does for calls from there counts as the client's only where nobody calls the pod. The gateway is a plain
+    /// reverse proxy with such a sidecar.
     pub(crate) fn sidecars(site: &Site, side: impl Fn(&Meshed<'_>) -> InPod) -> Self {
         let pod = |end: &Meshed<'_>| {
             let InPod {
@@ -98,8 +114,9 @@ impl Blueprint {
         };
         let server = |server: &Pod| pod(&site.server_end(server));
         let behind = site.ends_behind();
+        let outside = site.gateway_end();
         Self {
-            client: pod(&site.client_end()),
+            client: site.client_end().as_ref().map(pod).unwrap_or_default(),
             server: server(&site.server),
             more_servers: site.more_servers.iter().map(server).collect(),
             behind: behind
@@ -107,6 +124,8 @@ impl Blueprint {
                 .map(|ends| ends.iter().map(pod).collect())
                 .collect(),
             waypoint: None,
+            gateway: outside.and_then(|end| Some(gateway::reverse_proxy(site)?.beside(pod(&end)))),
+            entered_at: gateway::entered_at(site),
             probes: Vec::new(),
             direct_tls: DirectTls::default(),
             http_metrics: None,
@@ -135,6 +154,21 @@ pub struct PodBlueprint {
     pub control: Vec<ControlService>,
     /// Started in this order.
     pub processes: Vec<Process>,
+}
+
+impl PodBlueprint {
+    /// The same pod with a mesh's sidecar besides. Files of one name are the same in both.
+    pub(crate) fn beside(mut self, sidecar: Self) -> Self {
+        let new = |file: &PodFile| !self.files.iter().any(|own| own.name == file.name);
+        let more: Vec<PodFile> = sidecar.files.into_iter().filter(new).collect();
+        self.files.extend(more);
+        self.processes.extend(sidecar.processes);
+        Self {
+            redirect: sidecar.redirect,
+            control: sidecar.control,
+            ..self
+        }
+    }
 }
 
 /// A process that is started in a pod.

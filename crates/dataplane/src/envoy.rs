@@ -402,6 +402,16 @@ pub(crate) fn cluster_passthrough(name: &str, source: &str, speaks: Speaks) -> V
 }
 
 pub(crate) fn common_tls(pod: &Pod, alpn: &[&str], peer: &Value) -> Value {
+    let mut context = own_tls(pod, alpn);
+    context["validation_context"] = json!({
+        "trusted_ca": {"filename": pod.path("root.pem")},
+        "match_typed_subject_alt_names": [{"san_type": "URI", "matcher": peer}],
+    });
+    context
+}
+
+/// What one side of a TLS connection shows and takes, without asking who the other one is.
+pub(crate) fn own_tls(pod: &Pod, alpn: &[&str]) -> Value {
     json!({
         "tls_params": {
             "tls_minimum_protocol_version": "TLSv1_2",
@@ -415,10 +425,6 @@ pub(crate) fn common_tls(pod: &Pod, alpn: &[&str], peer: &Value) -> Value {
             "certificate_chain": {"filename": pod.path("chain.pem")},
             "private_key": {"filename": pod.path("key.pem")},
         }],
-        "validation_context": {
-            "trusted_ca": {"filename": pod.path("root.pem")},
-            "match_typed_subject_alt_names": [{"san_type": "URI", "matcher": peer}],
-        },
     })
 }
 

@@ -17,11 +17,12 @@ use crate::envoy::{
     discovered, discovery, http_metrics, http_policy, lines_logged, peer_log, permitted_principal,
     pod_endpoints, route_table, set_endpoints, side, tcp_proxy, trace_collector, tracing, typed,
 };
+use crate::gateway::gateway_with;
 use crate::known::{KnownService, services};
 use crate::{
     AppPort, Blueprint, Callee, ClientIdentityFrom, DataPlane, DirectTls, Discovery, InPod, Looks,
-    Meshed, PORT_INBOUND, PORT_OUTBOUND, Pod, Probe, Program, Site, Speaks, TRUST_DOMAIN,
-    spiffe_id,
+    Meshed, PORT_INBOUND, PORT_OUTBOUND, Pod, PodBlueprint, Probe, Program, Site, Speaks,
+    TRUST_DOMAIN, spiffe_id,
 };
 
 pub(crate) const HTTP: DataPlane = DataPlane {
@@ -46,6 +47,7 @@ pub(crate) const HTTP: DataPlane = DataPlane {
     ],
     waypoint: false,
     graphs: true,
+    gateway: true,
     build: |site, level| blueprint(site, level, Mode::Http),
 };
 
@@ -61,6 +63,7 @@ pub(crate) const TCP: DataPlane = DataPlane {
     options: &[],
     waypoint: false,
     graphs: false,
+    gateway: false,
     build: |site, level| blueprint(site, level, Mode::Tcp),
 };
 
@@ -105,7 +108,12 @@ fn blueprint(site: &Site, level: PolicyLevel, mode: Mode) -> Blueprint {
         Mode::Http => ClientIdentityFrom::ForwardedClientCert,
         Mode::Tcp => ClientIdentityFrom::ProxyLog,
     };
-    let mut probes = Looks::at_sidecars(site, identity_from).probes(site, level);
+    let looks = Looks {
+        // Istio's gateway has no sidecar: it is a proxy of the mesh itself.
+        gateway_proxy_port: None,
+        ..Looks::at_sidecars(site, identity_from)
+    };
+    let mut probes = looks.probes(site, level);
     if let Some(knows) = site.options.knows {
         probes.push(Probe::Knows {
             services: knows.services(),
@@ -122,6 +130,7 @@ fn blueprint(site: &Site, level: PolicyLevel, mode: Mode) -> Blueprint {
     }
     Blueprint {
         probes,
+        gateway: gateway(site, level),
         direct_tls: DirectTls {
             alpn: vec![
                 alpn(match mode {
@@ -155,6 +164,15 @@ fn blueprint(site: &Site, level: PolicyLevel, mode: Mode) -> Blueprint {
             }
         })
     }
+}
+
+/// Istio's gateway: what it sends on, it encrypts as a sidecar does.
+fn gateway(site: &Site, level: PolicyLevel) -> Option<PodBlueprint> {
+    let end = site.gateway_end()?;
+    let callee = end.callees.first()?;
+    let name = format!("outbound|{}||{}", site.app_port, callee.name);
+    let cluster = to_service(end.pod, callee, level, &name, site.app_port, Speaks::Http1);
+    Some(gateway_with(site, end.pod, &cluster))
 }
 
 /// One sidecar, as its configuration is put together.

@@ -11,6 +11,7 @@ mod blueprint;
 mod control;
 mod envoy;
 mod envoy_sidecar;
+mod gateway;
 mod known;
 mod limit;
 mod linkerd;
@@ -30,10 +31,11 @@ pub use control::{
     ControlService, Discovery, LinkerdEndpoint, LinkerdInbound, LinkerdPort, LinkerdService,
     LinkerdServices, Workload,
 };
+pub use gateway::{GATEWAY_PORT, GATEWAY_PROGRAM, GATEWAY_TLS_PORT};
 pub use limit::{LimitProxyConfig, LimitSide, LimitTls};
 pub use probe::{ClientIdentityFrom, Counter, Probe};
 pub use sabotage::Sabotage;
-pub use site::{AppPort, HttpRule, Pod, Site, SiteService, Speaks};
+pub use site::{AppPort, Gateway, HttpRule, Pod, Site, SiteService, Speaks};
 
 pub(crate) use blueprint::{InPod, certificate_files};
 pub(crate) use probe::Looks;
@@ -83,6 +85,7 @@ pub struct DataPlane {
     pub options: &'static [OptionKind],
     waypoint: bool,
     graphs: bool,
+    gateway: bool,
     build: fn(&Site, PolicyLevel) -> Blueprint,
 }
 
@@ -97,6 +100,7 @@ pub const DATA_PLANES: &[DataPlane] = &[
         options: &[],
         waypoint: false,
         graphs: true,
+        gateway: true,
         build: |site, _| Blueprint::direct(site),
     },
     limit::LIMIT_L4,
@@ -123,6 +127,13 @@ impl DataPlane {
         needed.filter(|program| Program::FOREIGN.contains(program))
     }
 
+    /// Those, and what its gateway runs, if there is to be one.
+    pub fn programs_with(&self, gateway: bool) -> impl Iterator<Item = Program> {
+        let of_gateway = gateway.then_some(GATEWAY_PROGRAM);
+        let of_gateway = of_gateway.filter(|program| !self.needs.contains(program));
+        self.foreign_programs().chain(of_gateway)
+    }
+
     /// Whether a proxy of the whole service's stands between client and server.
     #[must_use]
     pub fn has_waypoint(&self) -> bool {
@@ -133,6 +144,12 @@ impl DataPlane {
     #[must_use]
     pub fn carries_graphs(&self) -> bool {
         self.graphs
+    }
+
+    /// Whether clients outside the mesh can come in through a gateway of its own.
+    #[must_use]
+    pub fn has_gateway(&self) -> bool {
+        self.gateway
     }
 
     /// What is to be started and proven for one pair of pods, and for the services behind it.
@@ -179,6 +196,7 @@ mod tests {
             server: pod(2, "server"),
             more_servers: Vec::new(),
             waypoint: pod(3, "waypoint"),
+            gateway: None,
             called: Ipv4Addr::new(10, 0, 2, 10),
             app_port: APP_PORT,
             more_ports: Vec::new(),
@@ -291,6 +309,21 @@ mod tests {
         site
     }
 
+    /// Clients outside come in through a gateway, besides a client in a pod or as the only ones.
+    fn gateway_site(is_only_way: bool) -> Site {
+        let mut site = site();
+        site.gateway = Some(Gateway {
+            pod: Pod {
+                name: "ingress-gateway".into(),
+                address: Ipv4Addr::new(10, 0, 1, 20),
+                service_account: "ingress-gateway".into(),
+                directory: "/lab/ingress-gateway".into(),
+            },
+            is_only_way,
+        });
+        site
+    }
+
     #[test]
     fn golden_blueprints_with_all_options() {
         for plane in DATA_PLANES.iter().filter(|plane| !plane.options.is_empty()) {
@@ -308,6 +341,43 @@ mod tests {
             );
             insta::assert_json_snapshot!(format!("options-{}", plane.name), blueprint);
         }
+    }
+
+    #[test]
+    fn golden_blueprints_of_a_gateway() {
+        for plane in DATA_PLANES.iter().filter(|plane| plane.has_gateway()) {
+            let level = plane.levels.last().copied();
+            let besides = plane.blueprint(&gateway_site(false), level, None);
+            insta::assert_json_snapshot!(format!("gateway-{}", plane.name), besides);
+            let only = plane.blueprint(&gateway_site(true), level, None);
+            assert_eq!(only.client, PodBlueprint::default(), "{}", plane.name);
+            assert_eq!(only.gateway, besides.gateway, "{}", plane.name);
+            insta::assert_json_snapshot!(
+                format!("gateway-only-{}", plane.name),
+                (&only.server, &only.probes)
+            );
+        }
+    }
+
+    /// What is compared is the mesh, so all else of a gateway is one configuration.
+    #[test]
+    fn every_gateway_takes_requests_alike() {
+        let listeners = |plane: &DataPlane| {
+            let blueprint =
+                plane.blueprint(&gateway_site(true), plane.levels.last().copied(), None);
+            let gateway = blueprint.gateway.expect("a gateway");
+            let file = gateway.files.iter().find(|file| file.name == "envoy.json");
+            let Some(Content::Text(config)) = file.map(|file| &file.content) else {
+                panic!("{}: no configuration", plane.name);
+            };
+            let config: serde_json::Value = serde_json::from_str(config).expect("JSON");
+            let listeners = config["static_resources"]["listeners"].to_string();
+            let cluster = &config["static_resources"]["clusters"][0]["name"];
+            listeners.replace(&cluster.to_string(), "\"cluster\"")
+        };
+        let with = DATA_PLANES.iter().filter(|plane| plane.has_gateway());
+        let all: std::collections::BTreeSet<String> = with.map(listeners).collect();
+        assert_eq!(all.len(), 1, "{all:#?}");
     }
 
     /// Otherwise an application's port could meet them.
@@ -369,6 +439,7 @@ mod tests {
                     }
                     let site = match sabotage {
                         Sabotage::NoRedirectBehind => graph_site(),
+                        Sabotage::AroundTheGateway => gateway_site(false),
                         _ => site(),
                     };
                     let whole = plane.blueprint(&site, Some(*level), None);

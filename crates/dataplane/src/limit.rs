@@ -24,6 +24,7 @@ pub(crate) const LIMIT_L4: DataPlane = DataPlane {
     options: &[],
     waypoint: false,
     graphs: true,
+    gateway: true,
     build: blueprint,
 };
 
@@ -36,6 +37,7 @@ pub(crate) const LIMIT_MTLS: DataPlane = DataPlane {
     options: &[],
     waypoint: false,
     graphs: true,
+    gateway: true,
     build: blueprint,
 };
 

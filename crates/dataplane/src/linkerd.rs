@@ -27,6 +27,7 @@ pub(crate) const DATA_PLANE: DataPlane = DataPlane {
     options: &[],
     waypoint: false,
     graphs: false,
+    gateway: false,
     build: blueprint,
 };
 
@@ -52,6 +53,7 @@ fn blueprint(site: &Site, level: PolicyLevel) -> Blueprint {
     let looks = Looks {
         client_port: PORT_OUT,
         server_port: PORT_IN,
+        gateway_proxy_port: None,
         wire_ports: vec![PORT_IN],
         identity,
         client_identity: ClientIdentityFrom::Header("l5d-client-id".into()),
@@ -91,6 +93,8 @@ fn blueprint(site: &Site, level: PolicyLevel) -> Blueprint {
         more_servers: site.more_servers.iter().map(server).collect(),
         behind: Vec::new(),
         waypoint: None,
+        gateway: None,
+        entered_at: None,
         probes: looks.probes(site, level),
         direct_tls: DirectTls {
             server_name: Some(identity(&site.server.service_account)),

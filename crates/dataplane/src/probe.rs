@@ -3,7 +3,10 @@
 use meshtax_model::experiment::PolicyLevel;
 use serde::{Deserialize, Serialize};
 
-use crate::{AppPort, FORBIDDEN_PATH, PORT_INBOUND, PORT_OUTBOUND, Place, Site, Speaks, spiffe_id};
+use crate::{
+    AppPort, FORBIDDEN_PATH, GATEWAY_PORT, PORT_INBOUND, PORT_OUTBOUND, Place, Site, Speaks,
+    spiffe_id,
+};
 
 /// A check on a variant that must pass before it is measured.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -13,7 +16,7 @@ pub enum Probe {
     Permitted,
     /// While a client's connection is open, the proxies hold connections at these ports of the pods.
     InThePath {
-        /// In the client's pod.
+        /// In the client's pod, or in the gateway's if it is the only way in.
         client_port: u16,
         /// In the server's pod.
         server_port: u16,
@@ -91,6 +94,26 @@ pub enum Probe {
         /// True in plaintext, false where it is encrypted.
         readable: bool,
     },
+    /// A client outside the mesh gets its answers through the gateway, in clear and over TLS. While its connection is
+    /// open, the gateway and the mesh's proxies behind it hold connections.
+    ByTheGateway {
+        /// Where the mesh's proxy in the gateway's pod takes what the gateway sends; `None`: there is none, or the
+        /// gateway is the mesh's proxy itself.
+        proxy_port: Option<u16>,
+        /// Where the proxy in the server's pod takes connections; `None`: there is none.
+        server_port: Option<u16>,
+    },
+    /// Between a client outside the mesh and the gateway: the canary readable at its port for HTTP, and TLS 1.3 at
+    /// the one for HTTPS.
+    BeforeTheGateway,
+    /// Between the gateway and the servers, where there are other ways in besides: as [`Probe::OnTheWire`],
+    /// [`Probe::Canary`] and [`Probe::Handshake`] look at the client's pod.
+    BehindTheGateway {
+        /// True in plaintext, false where it is encrypted.
+        readable: bool,
+        /// The server's ports that may be seen on the link.
+        ports: Vec<u16>,
+    },
     /// Whether the canary is readable in what was captured.
     Canary {
         /// True in plaintext, false where it is encrypted.
@@ -155,6 +178,8 @@ pub(crate) struct Looks {
     pub(crate) client_port: u16,
     /// The port in the server's pod at which its proxy takes connections.
     pub(crate) server_port: u16,
+    /// The port in the gateway's pod at which a sidecar takes what the gateway sends; `None`: it has none.
+    pub(crate) gateway_proxy_port: Option<u16>,
     /// The ports of the server's pod as seen on the link.
     pub(crate) wire_ports: Vec<u16>,
     /// How an identity is formed of a service account.
@@ -170,6 +195,7 @@ impl Looks {
         Self {
             client_port: PORT_OUTBOUND,
             server_port: PORT_INBOUND,
+            gateway_proxy_port: Some(PORT_OUTBOUND),
             wire_ports: port_numbers(site),
             identity: spiffe_id,
             client_identity,
@@ -180,10 +206,14 @@ impl Looks {
     /// The probes of a policy level: the same for every data plane.
     pub(crate) fn probes(self, site: &Site, level: PolicyLevel) -> Vec<Probe> {
         let identity = self.identity;
+        let caller = identity(&site.caller().service_account);
         let mut probes = vec![
             Probe::Permitted,
             Probe::InThePath {
-                client_port: self.client_port,
+                client_port: match site.has_outside_clients_only() {
+                    true => self.gateway_proxy_port.unwrap_or(GATEWAY_PORT),
+                    false => self.client_port,
+                },
                 server_port: self.server_port,
             },
         ];
@@ -192,15 +222,13 @@ impl Looks {
             probes.extend([
                 Probe::ServerIdentity {
                     expected: identity(&self.server_service_account),
-                    client: identity(&site.client.service_account),
+                    client: caller.clone(),
                 },
                 Probe::ClientIdentity {
-                    expected: identity(&site.client.service_account),
+                    expected: caller.clone(),
                     from: self.client_identity,
                 },
-                Probe::ForeignCa {
-                    identity: identity(&site.client.service_account),
-                },
+                Probe::ForeignCa { identity: caller },
                 Probe::PlaintextOutsider,
             ]);
         }
@@ -220,7 +248,7 @@ impl Looks {
             ]);
         }
         probes.push(Probe::OnTheWire {
-            ports: self.wire_ports,
+            ports: self.wire_ports.clone(),
         });
         probes.push(Probe::Canary {
             readable: level == PolicyLevel::Plaintext,
@@ -229,6 +257,12 @@ impl Looks {
             probes.push(Probe::Handshake);
         }
         let meshed = level >= PolicyLevel::Mtls;
+        probes.extend(by_gateway(
+            site,
+            (self.gateway_proxy_port, Some(self.server_port)),
+            !meshed,
+            self.wire_ports,
+        ));
         probes.extend(calls(site, Some(self.server_port), meshed));
         probes
     }
@@ -242,7 +276,32 @@ pub(crate) fn direct_probes(site: &Site) -> Vec<Probe> {
         ports: port_numbers(site),
     });
     probes.push(Probe::Canary { readable: true });
+    probes.extend(by_gateway(site, (None, None), true, port_numbers(site)));
     probes.extend(calls(site, None, false));
+    probes
+}
+
+/// What is looked at where clients outside the mesh come in. The ports are those of the mesh's proxies, in the gateway's
+/// pod and in the server's.
+fn by_gateway(
+    site: &Site,
+    (proxy_port, server_port): (Option<u16>, Option<u16>),
+    readable: bool,
+    ports: Vec<u16>,
+) -> Vec<Probe> {
+    let Some(gateway) = &site.gateway else {
+        return Vec::new();
+    };
+    let mut probes = vec![
+        Probe::ByTheGateway {
+            proxy_port,
+            server_port,
+        },
+        Probe::BeforeTheGateway,
+    ];
+    if !gateway.is_only_way {
+        probes.push(Probe::BehindTheGateway { readable, ports });
+    }
     probes
 }
 

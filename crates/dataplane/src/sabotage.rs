@@ -31,6 +31,8 @@ pub enum Sabotage {
     WrongWaypointIdentity,
     /// The client's proxy does not know of the waypoint.
     AroundTheWaypoint,
+    /// Clients outside the mesh call the service, and not the gateway.
+    AroundTheGateway,
 }
 
 impl Sabotage {
@@ -47,6 +49,7 @@ impl Sabotage {
         Self::NoProxy,
         Self::WrongWaypointIdentity,
         Self::AroundTheWaypoint,
+        Self::AroundTheGateway,
     ];
 
     /// Whether the data plane promises at this level what this breaks.
@@ -54,6 +57,7 @@ impl Sabotage {
     pub fn breaks(self, plane: &DataPlane, level: PolicyLevel) -> bool {
         match self {
             Self::NoRedirectBehind => plane.carries_graphs(),
+            Self::AroundTheGateway => plane.has_gateway(),
             Self::WrongWaypointIdentity | Self::AroundTheWaypoint => plane.has_waypoint(),
             Self::NoPolicy => level >= PolicyLevel::L4,
             Self::NoEncryption | Self::WrongServerIdentity | Self::WrongClientIdentity => {
@@ -85,10 +89,10 @@ impl Sabotage {
             _ => promised.clone(),
         };
         match self {
-            Self::NoClientRedirect => broken.client.redirect.outbound_to = None,
+            Self::NoClientRedirect => without_client_redirect(&mut broken),
             Self::NoServerRedirect => without_server_redirect(&mut broken),
             Self::NoRedirect => {
-                broken.client.redirect.outbound_to = None;
+                without_client_redirect(&mut broken);
                 without_server_redirect(&mut broken);
             }
             Self::NoRedirectBehind => {
@@ -97,9 +101,12 @@ impl Sabotage {
                 }
             }
             Self::NoProxy => {
-                broken.client.processes.clear();
+                broken.callers_mut().for_each(|pod| pod.processes.clear());
                 broken.servers_mut().for_each(|pod| pod.processes.clear());
                 broken.waypoint = None;
+            }
+            Self::AroundTheGateway => {
+                broken.entered_at = site.gateway.as_ref().map(|_| site.called);
             }
             _ => {}
         }
@@ -114,6 +121,12 @@ impl Sabotage {
 }
 
 const WRONG: &str = "impostor";
+
+fn without_client_redirect(blueprint: &mut Blueprint) {
+    for pod in blueprint.callers_mut() {
+        pod.redirect.outbound_to = None;
+    }
+}
 
 fn without_server_redirect(blueprint: &mut Blueprint) {
     for pod in blueprint.servers_mut() {
@@ -135,6 +148,7 @@ fn build_with_server(
     let right = build(site, level);
     Blueprint {
         client: right.client,
+        gateway: right.gateway,
         waypoint: right.waypoint,
         ..build(&wrong, level)
     }
@@ -161,8 +175,13 @@ fn build_with_client(
 ) -> Blueprint {
     let mut wrong = site.clone();
     wrong.client.service_account = WRONG.into();
+    if let Some(gateway) = &mut wrong.gateway {
+        gateway.pod.service_account = WRONG.into();
+    }
+    let wrong = build(&wrong, level);
     Blueprint {
-        client: build(&wrong, level).client,
+        client: wrong.client,
+        gateway: wrong.gateway,
         ..build(site, level)
     }
 }

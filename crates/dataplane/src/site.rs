@@ -18,6 +18,9 @@ pub struct Site {
     pub more_servers: Vec<Pod>,
     /// Where a mesh's proxy for the whole service stands, on the servers' node, if it has one.
     pub waypoint: Pod,
+    /// Where clients outside the mesh come in, on the clients' node; `None`: none do.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gateway: Option<Gateway>,
     /// The address that clients call: the service's own, or the server's pod's.
     pub called: Ipv4Addr,
     /// The application's port in the server's pod, where it speaks HTTP/1.1.
@@ -35,6 +38,15 @@ pub struct Site {
     /// What the variant's proxies do or hold besides.
     #[serde(default, skip_serializing_if = "Options::is_empty")]
     pub options: Options,
+}
+
+/// Where clients outside the mesh come in.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Gateway {
+    /// Its pod.
+    pub pod: Pod,
+    /// Whether it is the only way in: then no client stands in a pod of the mesh.
+    pub is_only_way: bool,
 }
 
 /// A service behind the one that clients call. Its application speaks HTTP/1.1 at [`Site::app_port`].
@@ -92,10 +104,21 @@ impl Meshed<'_> {
 }
 
 impl Site {
-    /// The client's pod as its proxy sees it.
-    pub(crate) fn client_end(&self) -> Meshed<'_> {
+    /// The client's pod as its proxy sees it; `None`: all clients stand outside the mesh.
+    pub(crate) fn client_end(&self) -> Option<Meshed<'_>> {
+        (!self.has_outside_clients_only()).then(|| self.calling(&self.client))
+    }
+
+    /// The gateway's pod as the mesh's proxy in it sees it.
+    pub(crate) fn gateway_end(&self) -> Option<Meshed<'_>> {
+        let gateway = self.gateway.as_ref()?;
+        Some(self.calling(&gateway.pod))
+    }
+
+    /// A pod that calls the service.
+    fn calling<'a>(&'a self, pod: &'a Pod) -> Meshed<'a> {
         Meshed {
-            pod: &self.client,
+            pod,
             callers: None,
             callees: vec![Callee {
                 name: SERVICE_NAME.into(),
@@ -110,7 +133,7 @@ impl Site {
     pub(crate) fn server_end<'a>(&'a self, pod: &'a Pod) -> Meshed<'a> {
         Meshed {
             pod,
-            callers: Some(vec![&self.client.service_account]),
+            callers: Some(self.callers_of_first()),
             callees: self.callees(&self.calls),
         }
     }
@@ -147,6 +170,14 @@ impl Site {
         callees
     }
 
+    /// Service accounts of those who call the service in front.
+    pub(crate) fn callers_of_first(&self) -> Vec<&str> {
+        let client = (!self.has_outside_clients_only()).then_some(&self.client);
+        let gateway = self.gateway.as_ref().map(|gateway| &gateway.pod);
+        let pods = client.into_iter().chain(gateway);
+        pods.map(|pod| pod.service_account.as_str()).collect()
+    }
+
     /// Service accounts of those who call a service behind.
     fn callers(&self, name: &str) -> Vec<&str> {
         let calls = |calls: &[String]| calls.iter().any(|call| call == name);
@@ -160,6 +191,23 @@ impl Site {
 }
 
 impl Site {
+    /// Whether no client stands in a pod of the mesh.
+    #[must_use]
+    pub fn has_outside_clients_only(&self) -> bool {
+        let gateway = self.gateway.as_ref();
+        gateway.is_some_and(|gateway| gateway.is_only_way)
+    }
+
+    /// From where requests come into the mesh, as its servers see it: the client's pod, or the gateway's where
+    /// there is no other way in.
+    #[must_use]
+    pub fn caller(&self) -> &Pod {
+        match &self.gateway {
+            Some(gateway) if gateway.is_only_way => &gateway.pod,
+            _ => &self.client,
+        }
+    }
+
     /// All replicas of the service.
     pub fn servers(&self) -> impl Iterator<Item = &Pod> {
         std::iter::once(&self.server).chain(&self.more_servers)

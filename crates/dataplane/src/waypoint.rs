@@ -33,6 +33,7 @@ pub(crate) const DATA_PLANE: DataPlane = DataPlane {
     options: &[],
     waypoint: true,
     graphs: false,
+    gateway: false,
     build: |site, level| blueprint(site, level, Waypoint::SpeaksHbone),
 };
 
@@ -48,6 +49,7 @@ pub(crate) const SANDWICH: DataPlane = DataPlane {
     options: &[],
     waypoint: true,
     graphs: false,
+    gateway: false,
     build: |site, level| {
         let port = PORT_SANDWICH;
         blueprint(site, level, Waypoint::Sandwiched { port })
@@ -70,6 +72,7 @@ fn blueprint(site: &Site, level: PolicyLevel, form: Waypoint) -> Blueprint {
     let looks = Looks {
         client_port: PORT_OUTBOUND,
         server_port: PORT_HBONE,
+        gateway_proxy_port: None,
         wire_ports: vec![PORT_HBONE],
         identity: spiffe_id,
         client_identity: ClientIdentityFrom::ProxyLog,
@@ -87,6 +90,8 @@ fn blueprint(site: &Site, level: PolicyLevel, form: Waypoint) -> Blueprint {
         more_servers: site.more_servers.iter().map(|_| captured()).collect(),
         behind: Vec::new(),
         waypoint: Some(waypoint(site, level, form)),
+        gateway: None,
+        entered_at: None,
         probes,
         direct_tls: DirectTls {
             alpn: vec!["h2".into()],

@@ -31,6 +31,7 @@ pub(crate) const DATA_PLANE: DataPlane = DataPlane {
     options: &[OptionKind::Knows],
     waypoint: false,
     graphs: false,
+    gateway: false,
     build: |site, level| blueprint(site, level, Place::Node),
 };
 
@@ -43,6 +44,7 @@ pub(crate) const DEDICATED: DataPlane = DataPlane {
     options: &[OptionKind::Knows],
     waypoint: false,
     graphs: false,
+    gateway: false,
     build: |site, level| blueprint(site, level, Place::Pod),
 };
 
@@ -71,6 +73,7 @@ fn blueprint(site: &Site, level: PolicyLevel, place: Place) -> Blueprint {
     let looks = Looks {
         client_port: PORT_OUTBOUND,
         server_port: PORT_HBONE,
+        gateway_proxy_port: None,
         wire_ports: vec![PORT_HBONE],
         identity: spiffe_id,
         client_identity: metrics,
@@ -97,6 +100,8 @@ fn blueprint(site: &Site, level: PolicyLevel, place: Place) -> Blueprint {
         more_servers,
         behind: Vec::new(),
         waypoint: None,
+        gateway: None,
+        entered_at: None,
         probes: looks.probes(site, level),
         direct_tls: DirectTls {
             alpn: vec!["h2".into()],

@@ -6,7 +6,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
-use meshtax_dataplane::{DATA_PLANES, DataPlane, Program, Sabotage, find};
+use meshtax_dataplane::{DATA_PLANES, DataPlane, GATEWAY_PROGRAM, Program, Sabotage, find};
 use meshtax_engine::{Engine, EngineError, Measured, RoundEnd, VariantStart};
 use meshtax_model::environment::{Artifact, CpuLayout, Environment};
 use meshtax_model::experiment::{Experiment, LoadPoint, Variant, VariantId};
@@ -76,10 +76,10 @@ impl LocalEngine {
         }
     }
 
-    fn missing_program(&self, variant: &Variant) -> Option<String> {
+    fn missing_program(&self, variant: &Variant, gateway: bool) -> Option<String> {
         let plane = find(&variant.data_plane)?;
         let absent: Vec<String> = plane
-            .foreign_programs()
+            .programs_with(gateway)
             .filter(|program| self.binary(*program).is_none())
             .map(missing_program)
             .collect();
@@ -152,10 +152,11 @@ impl Engine for LocalEngine {
             programs,
             sabotage: self.options.sabotage.clone(),
         })))?;
+        let gateway = experiment.has_ingress();
         self.without_program = experiment
             .variants
             .iter()
-            .filter_map(|v| Some((v.id.clone(), self.missing_program(v)?)))
+            .filter_map(|v| Some((v.id.clone(), self.missing_program(v, gateway)?)))
             .collect();
         Ok(Environment {
             engine: "local".into(),
@@ -274,7 +275,24 @@ impl LocalEngine {
                         .map(str::to_owned),
                 }),
             })
+            .chain(self.gateway(experiment))
             .collect()
+    }
+
+    /// What all gateways run.
+    fn gateway(&self, experiment: &Experiment) -> Option<Artifact> {
+        let binary = self.binary(GATEWAY_PROGRAM)?;
+        experiment.has_ingress().then(|| Artifact {
+            data_plane: "gateways".into(),
+            version: binary.version.clone(),
+            sha256: binary.sha256.clone(),
+            origin: binary.origin.clone(),
+            note: Some(
+                "Envoy for every variant: a plain reverse proxy without a mesh, one with a sidecar for the \
+                 limits, the mesh's own proxy for envoy-sidecar"
+                    .into(),
+            ),
+        })
     }
 }
 

@@ -52,6 +52,18 @@ pub(crate) struct Setup {
     pub(crate) sabotage: BTreeMap<VariantId, Sabotage>,
 }
 
+impl Setup {
+    /// Whether clients come in through a gateway at some load point.
+    pub(crate) fn has_ingress(&self) -> bool {
+        self.load_points.iter().any(|point| point.ingress.is_some())
+    }
+
+    /// Whether they do at all of them.
+    pub(crate) fn has_ingress_only(&self) -> bool {
+        self.load_points.iter().all(|point| point.ingress.is_some())
+    }
+}
+
 /// From the lab to the engine.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Reply {

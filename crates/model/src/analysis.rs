@@ -237,6 +237,21 @@ pub struct Attribution {
     pub steps: Vec<Step>,
 }
 
+/// What the way through a gateway costs a variant: the same load from outside the mesh and from a pod in it, in the
+/// same blocks. What the gateway itself used is in the account of [`Self::load_point`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct IngressCost {
+    /// Whose.
+    pub variant: VariantId,
+    /// The load point by ingress.
+    pub load_point: LoadPointId,
+    /// The same load from a pod.
+    pub from_pod: LoadPointId,
+    /// CPU per request by ingress less that from a pod, of all in the path, in nanoseconds; `None`: too few blocks have
+    /// a valid trial of both, or too many trials are invalid.
+    pub difference: Option<Estimate>,
+}
+
 /// A known cost, as it is and as the run found it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct GroundTruth {
@@ -721,6 +736,9 @@ pub struct Analysis {
     /// Where what each data plane adds comes from.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub attribution: Vec<Attribution>,
+    /// What the way through a gateway costs, where the run has the same load from a pod.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ingress: Vec<IngressCost>,
     /// Known costs that were injected, and what was found of them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ground_truth: Vec<GroundTruth>,

@@ -37,6 +37,12 @@ pub mod probe {
     pub const CALLS_IN_THE_PATH: &str = "calls in the path";
     /// Calls between services are readable on the wire, or are not, as the policy level promises.
     pub const CALLS_ON_THE_WIRE: &str = "calls on the wire";
+    /// A client outside the mesh comes in through the gateway, and from there through the mesh's proxies.
+    pub const BY_THE_GATEWAY: &str = "by the gateway";
+    /// Between a client outside the mesh and the gateway: in clear where HTTP is asked for, TLS where HTTPS is.
+    pub const BEFORE_THE_GATEWAY: &str = "before the gateway";
+    /// Between the gateway and the servers: as the policy level promises.
+    pub const BEHIND_THE_GATEWAY: &str = "behind the gateway";
     /// Frames and payload between the pods were seen on the link between the nodes.
     pub const ON_THE_WIRE: &str = "on the wire";
     /// The canary is readable on the wire, or is not, as the policy level promises.

@@ -267,6 +267,19 @@ pub struct LoadPoint {
     /// Size of the answer's body in bytes; `None`: the workload's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub response_bytes: Option<u32>,
+    /// Clients stand outside the mesh and come in through its gateway; `None`: they call from a pod in it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ingress: Option<Ingress>,
+}
+
+/// What clients outside the mesh speak with its gateway.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Ingress {
+    /// HTTP in clear.
+    Plaintext,
+    /// HTTP over TLS, which ends at the gateway. Clients show no certificate.
+    Tls,
 }
 
 /// What clients speak with the service.
@@ -307,6 +320,7 @@ impl LoadPoint {
             by_users: false,
             protocol: Protocol::Http1,
             response_bytes: None,
+            ingress: None,
         }
     }
 
@@ -494,6 +508,12 @@ impl Experiment {
     #[must_use]
     pub fn connections(&self, point: &LoadPoint) -> u32 {
         point.connections.unwrap_or(self.workload.connections)
+    }
+
+    /// Whether clients come in through a gateway at some load point.
+    #[must_use]
+    pub fn has_ingress(&self) -> bool {
+        self.load_points.iter().any(|point| point.ingress.is_some())
     }
 
     /// Why this variant has no answer to this load; `None`: it has one.

@@ -295,6 +295,8 @@ pub enum ComponentRole {
     ServerProxy,
     /// A proxy of the whole service's, between the two.
     Waypoint,
+    /// Where clients outside the mesh come in.
+    Gateway,
     /// A process of a variant that is up and not measured now.
     Idle,
     /// meshtax itself: the lab's init and its observers.

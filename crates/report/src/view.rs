@@ -10,6 +10,7 @@ mod evidence;
 mod figures;
 mod gate;
 mod headline;
+mod ingress;
 mod known_costs;
 mod notes;
 mod part;
@@ -23,7 +24,7 @@ mod upkeep;
 
 use meshtax_model::analysis::{Analysis, Calibration, Effect, Metric, Point, VariantAnalysis};
 use meshtax_model::experiment::{
-    LoadPoint, LoadPointId, Protocol, Regime, Role, Variant, VariantId,
+    Ingress, LoadPoint, LoadPointId, Protocol, Regime, Role, Variant, VariantId,
 };
 
 pub(crate) use advice::Document;
@@ -229,6 +230,7 @@ impl View {
             .collect();
         tables.extend(proxies::table(source));
         tables.extend(upkeep::table(source));
+        tables.extend(ingress::table(source));
         tables.extend(replicas::table(source));
         tables.extend(known_costs::table(source));
         tables.extend(study::tables(&[source]));
@@ -384,6 +386,11 @@ pub(crate) fn manner_in_words(point: &LoadPoint) -> String {
     if let Some(bytes) = point.response_bytes {
         words.push_str(&format!(", answers of {}", format::bytes(u64::from(bytes))));
     }
+    words.push_str(match point.ingress {
+        None => "",
+        Some(Ingress::Plaintext) => ", by ingress",
+        Some(Ingress::Tls) => ", by ingress over TLS",
+    });
     words
 }
 

@@ -5,6 +5,7 @@
 
 mod error;
 mod fields;
+mod ingress;
 mod limit;
 mod objective;
 mod options;
@@ -21,6 +22,7 @@ mod variants;
 use meshtax_model::experiment::{Experiment, OptionKind, PolicyLevel};
 
 pub use error::{SpecError, nearest};
+pub use ingress::{enter_by_gateway, ingress};
 pub use limit::{between, limit};
 pub use objective::{hops, hourly_price, need, objective, priority};
 pub use options::{PER_SERVICE, per_service};
@@ -45,6 +47,8 @@ pub struct KnownDataPlane {
     pub carries_graphs: bool,
     /// The options that a variant of it can have.
     pub options: Vec<OptionKind>,
+    /// Whether clients outside the mesh can come in through its gateway.
+    pub has_gateway: bool,
 }
 
 impl KnownDataPlane {
@@ -56,6 +60,16 @@ impl KnownDataPlane {
             levels: levels.into(),
             carries_graphs: true,
             options: Vec::new(),
+            has_gateway: true,
+        }
+    }
+
+    /// The same, with a gateway for clients outside the mesh or without one.
+    #[must_use]
+    pub fn having_gateway(self, has_gateway: bool) -> Self {
+        Self {
+            has_gateway,
+            ..self
         }
     }
 

@@ -1,12 +1,13 @@
 //! A spec's tree -> an [`Experiment`].
 
 use meshtax_model::experiment::{
-    Arrivals, Design, EqualWork, Experiment, LoadPoint, LoadPointId, Placement, Protocol, Regime,
-    Service, Workload,
+    Arrivals, Design, EqualWork, Experiment, Ingress, LoadPoint, LoadPointId, Placement, Protocol,
+    Regime, Service, Workload,
 };
 
 use crate::error::{Place, Problem};
 use crate::fields::{Fields, items, scalar, word};
+use crate::ingress;
 use crate::service;
 use crate::topology::{self, Topology};
 use crate::tree::Node;
@@ -18,6 +19,8 @@ use crate::{KnownDataPlane, Lengths};
 const MOST_LOAD_POINTS: usize = 16;
 
 const SPEC_EXAMPLE: &str = "`name: my-question` and further lines of `key: value`";
+const WORKLOAD_KEYS: [&str; 3] = [RESPONSE, CONNECTIONS, ingress::KEY];
+const WORKLOAD_EXAMPLE: &str = "`workload: {response: 1 KiB, connections: 32}`";
 const STEADY_EXAMPLE: &str = "- steady: {rate: 1000, arrivals: poisson}";
 const SATURATED_EXAMPLE: &str = "- saturated: {}";
 
@@ -140,6 +143,7 @@ fn experiment(
         ));
     }
     let name = spec.or("name", "custom".to_owned(), safe_name)?;
+    let usual_ingress = workload_ingress(spec.get("workload"))?;
     let experiment = Experiment {
         name: match (&of_several, &topology) {
             (Some(_), Some(topology)) => format!("{name}-{}", topology.name),
@@ -167,12 +171,17 @@ fn experiment(
             })?,
         },
         variants: variants::read(spec.get("variants"), known)?,
-        load_points: match spec.get("load") {
-            Some(node) => load_points(node, &design)?,
-            None => default_load(),
-        },
+        load_points: load_points(spec.get("load"), usual_ingress, &design)?,
         design,
     };
+    let at_ingress = match usual_ingress {
+        Some(_) => spec.get("workload"),
+        None => spec.get("load"),
+    };
+    if let Some(node) = at_ingress {
+        let of_ingress = |e: ValueError| Problem::new(node.at, e.problem, e.fix);
+        ingress::fits(&experiment, known).map_err(of_ingress)?;
+    }
     if let Some(node) = topology_node {
         let of_topology = |e: ValueError| Problem::new(node.at, e.problem, e.fix);
         topology::fits(&experiment, known).map_err(of_topology)?;
@@ -263,14 +272,9 @@ fn workload(node: Option<&Node>, response_bytes: Option<u32>) -> Result<Workload
     let Some(node) = node else {
         return Ok(usual);
     };
-    let fields = Fields::of(
-        node,
-        "`workload`",
-        &["response", "connections"],
-        "`workload: {response: 1 KiB, connections: 32}`",
-    )?;
+    let fields = Fields::of(node, "`workload`", &WORKLOAD_KEYS, WORKLOAD_EXAMPLE)?;
     Ok(Workload {
-        response_bytes: fields.or("response", usual.response_bytes, response_size)?,
+        response_bytes: fields.or(RESPONSE, usual.response_bytes, response_size)?,
         connections: fields.or(CONNECTIONS, usual.connections, connections)?,
     })
 }
@@ -347,6 +351,8 @@ struct Draft {
     by_users: bool,
     protocol: Protocol,
     response: Option<(String, u32)>,
+    /// `None`: as the workload says.
+    ingress: Option<Option<Ingress>>,
 }
 
 impl Draft {
@@ -376,11 +382,36 @@ impl Draft {
             let size: String = text.chars().filter(|c| !c.is_whitespace()).collect();
             id.push_str(&format!("-{size}"));
         }
+        id.push_str(match self.ingress {
+            None => "",
+            Some(None) => "-from-pod",
+            Some(Some(Ingress::Plaintext)) => "-ingress",
+            Some(Some(Ingress::Tls)) => "-ingress-tls",
+        });
         id
     }
 }
 
-fn load_points(node: &Node, design: &Design) -> Result<Vec<LoadPoint>, Problem> {
+/// By which way clients come where a load point does not say it.
+fn workload_ingress(node: Option<&Node>) -> Result<Option<Ingress>, Problem> {
+    let Some(node) = node else {
+        return Ok(None);
+    };
+    let fields = Fields::of(node, "`workload`", &WORKLOAD_KEYS, WORKLOAD_EXAMPLE)?;
+    let ingress = fields.get(ingress::KEY).map(ingress::read).transpose()?;
+    Ok(ingress.flatten())
+}
+
+fn load_points(
+    node: Option<&Node>,
+    usual: Option<Ingress>,
+    design: &Design,
+) -> Result<Vec<LoadPoint>, Problem> {
+    let Some(node) = node else {
+        let mut points = default_load();
+        points.iter_mut().for_each(|point| point.ingress = usual);
+        return Ok(points);
+    };
     let drafts = items(node, "load", MOST_LOAD_POINTS)?
         .iter()
         .map(|item| load_point(item, design))
@@ -413,6 +444,7 @@ fn load_points(node: &Node, design: &Design) -> Result<Vec<LoadPoint>, Problem> 
             by_users: draft.by_users,
             protocol: draft.protocol,
             response_bytes: draft.response.map(|(_, bytes)| bytes),
+            ingress: draft.ingress.unwrap_or(usual),
         });
     }
     Ok(points)
@@ -434,7 +466,7 @@ fn load_point(node: &Node, design: &Design) -> Result<Draft, Problem> {
         let fields = Fields::of(
             inner,
             "`saturated`",
-            &["id", REUSE, CONNECTIONS, PROTOCOL, RESPONSE],
+            &["id", REUSE, CONNECTIONS, PROTOCOL, RESPONSE, ingress::KEY],
             &format!("`{SATURATED_EXAMPLE}`"),
         )?;
         (fields, Regime::Saturated)
@@ -458,10 +490,11 @@ fn load_point(node: &Node, design: &Design) -> Result<Draft, Problem> {
         response: fields.or(RESPONSE, None, |t| {
             response_size(t).map(|bytes| Some((t.to_owned(), bytes)))
         })?,
+        ingress: fields.get(ingress::KEY).map(ingress::read).transpose()?,
     })
 }
 
-/// The key for the generator's connections.
+/// The key for the generator's connections, of all load points or of one.
 const CONNECTIONS: &str = "connections";
 /// The key for users, each with a connection and a schedule of its own.
 const USERS: &str = "users";
@@ -493,7 +526,7 @@ const PROTOCOLS: [(&str, Protocol); 4] = [
     ("grpc", Protocol::Grpc),
     ("tcp", Protocol::Tcp),
 ];
-/// The key for the size of answers at one load point.
+/// The key for the size of answers, of all load points or of one.
 const RESPONSE: &str = "response";
 
 /// The key for how often a connection is used.
@@ -517,6 +550,7 @@ fn steady<'a>(node: &'a Node, design: &Design) -> Result<(Fields<'a>, Regime), P
             CONNECTIONS,
             PROTOCOL,
             RESPONSE,
+            ingress::KEY,
         ],
         &example,
     )?;

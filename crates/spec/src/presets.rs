@@ -23,7 +23,7 @@ pub fn preset(name: &str) -> Option<&'static Preset> {
     PRESETS.iter().find(|p| p.name == name)
 }
 
-static PRESETS: [Preset; 15] = [
+static PRESETS: [Preset; 17] = [
     Preset {
         name: "quick",
         summary: "mutual TLS at its limit and an Envoy sidecar at mtls and l7, against no mesh; 2 minutes",
@@ -70,9 +70,19 @@ static PRESETS: [Preset; 15] = [
         yaml: include_str!("../presets/replicas.yaml"),
     },
     Preset {
+        name: "ingress",
+        summary: "the same requests from a pod and by a gateway, over TLS and not: what a gateway takes; 3 minutes",
+        yaml: include_str!("../presets/ingress.yaml"),
+    },
+    Preset {
         name: "livewyer-pod",
         summary: "a study's set-up: bookinfo, closed loops, a new connection for each request; 4 minutes",
         yaml: include_str!("../presets/livewyer-pod.yaml"),
+    },
+    Preset {
+        name: "livewyer-ingress",
+        summary: "the same study's clients outside the mesh, by way of a gateway; 4 minutes",
+        yaml: include_str!("../presets/livewyer-ingress.yaml"),
     },
     Preset {
         name: "pods-vegeta",
@@ -114,7 +124,7 @@ pub(crate) mod tests {
             KnownDataPlane::new("none", []),
             KnownDataPlane::new("limit-l4", [Plaintext]),
             KnownDataPlane::new("limit-mtls", [Mtls]),
-            KnownDataPlane::new("ztunnel", [Mtls, L4]),
+            KnownDataPlane::new("ztunnel", [Mtls, L4]).having_gateway(false),
             KnownDataPlane::new("ztunnel-dedicated", [Mtls, L4]),
             KnownDataPlane::new("ztunnel-waypoint", [L7]),
             KnownDataPlane::new("ztunnel-waypoint-sandwich", [L7]),

@@ -127,10 +127,12 @@ pub(crate) fn fits(node: Option<&Node>, experiment: &Experiment) -> Result<(), P
     }
 }
 
-/// All variants stand at the same time, each with its replicas, the services behind them, and a pod for a waypoint.
+/// All variants stand at the same time, each with its replicas, the services behind them, a pod for a waypoint, and one
+/// for a gateway if there is one.
 pub(crate) fn room_for_all(experiment: &Experiment) -> Result<(), ValueError> {
     let variants = experiment.variants.len() as u32;
-    let most = MOST_PODS / variants.max(1) - 1;
+    let own = 1 + u32::from(experiment.has_ingress());
+    let most = MOST_PODS / variants.max(1) - own;
     let service = &experiment.service;
     let behind = service.graph.as_ref().map_or(0, Graph::pods);
     let pods = service.replicas.saturating_add(behind);

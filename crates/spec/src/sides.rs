@@ -160,6 +160,8 @@ impl Differences {
             self.note(&format!("load `{id}`: protocol"), one, two);
             let [one, two] = [point, other].map(|p| p.response_bytes);
             self.note(&format!("load `{id}`: response (bytes)"), one, two);
+            let [one, two] = [point, other].map(|p| p.ingress);
+            self.note(&format!("load `{id}`: ingress"), one, two);
         }
         let more = b.load_points.iter();
         for point in more.filter(|point| a.load_point(&point.id).is_none()) {

@@ -7,11 +7,12 @@ use meshtax_model::trial::{ComponentRole, MachineUsage, ResourceSample};
 
 /// The roles whose CPU is the cost of a request: what stands in its path, without the
 /// generator, and without what only the measuring needs.
-pub const IN_PATH: [ComponentRole; 4] = [
+pub const IN_PATH: [ComponentRole; 5] = [
     ComponentRole::App,
     ComponentRole::ClientProxy,
     ComponentRole::ServerProxy,
     ComponentRole::Waypoint,
+    ComponentRole::Gateway,
 ];
 
 /// CPU of the path per completed request in nanoseconds.

@@ -8,6 +8,7 @@ use crate::attribution::attributions;
 use crate::caveats::caveats;
 use crate::effects::effects;
 use crate::ground_truth::ground_truth;
+use crate::ingress::ingress_costs;
 use crate::interval::CONFIDENCE;
 use crate::pairing::count_rounds;
 use crate::ranking::comparisons;
@@ -34,6 +35,7 @@ pub(crate) fn analyse(data: &RunData<'_>) -> Analysis {
         effects,
         comparisons: comparisons(&trials, &noise_floor),
         attribution: attributions(&trials),
+        ingress: ingress_costs(&trials),
         noise: noise::facts(&trials),
         noise_floor,
         ground_truth: Vec::new(),

@@ -3,7 +3,7 @@
 use meshtax_model::comparison::Differing;
 use meshtax_model::event::Ending;
 use meshtax_model::experiment::{
-    Arrivals, Experiment, Inject, LoadPoint, Regime, ServiceAddress, Variant,
+    Arrivals, Experiment, Ingress, Inject, LoadPoint, Regime, ServiceAddress, Variant,
 };
 
 use crate::RunData;
@@ -196,6 +196,11 @@ fn load_point(point: &LoadPoint) -> String {
     if let Some(bytes) = point.response_bytes {
         text.push_str(&format!(", answers of {bytes} bytes"));
     }
+    text.push_str(match point.ingress {
+        None => "",
+        Some(Ingress::Plaintext) => ", by ingress",
+        Some(Ingress::Tls) => ", by ingress over TLS",
+    });
     text
 }
 

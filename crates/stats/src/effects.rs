@@ -177,16 +177,21 @@ fn estimate(
         }
         None => compare_cells(metric, cell, references),
     };
-    let paired = paired.map(|paired| match trials.data.run.ending {
-        Some(Ending::PrecisionReached) => paired.after_stopping(),
-        _ => paired,
-    });
+    let paired = paired.map(|paired| as_ended(trials, paired));
     paired.ok_or_else(|| match metric {
         Metric::CpuPerRequest | Metric::AnonymousMemory => {
             "no block with resource samples of both".to_owned()
         }
         _ => "no block with a valid trial of both".to_owned(),
     })
+}
+
+/// Wider, if the run was ended because its intervals were narrow.
+pub(crate) fn as_ended(trials: &Trials<'_>, paired: Paired) -> Paired {
+    match trials.data.run.ending {
+        Some(Ending::PrecisionReached) => paired.after_stopping(),
+        _ => paired,
+    }
 }
 
 /// A variant's effect against the baselines of its own run.

@@ -41,6 +41,7 @@ mod effects;
 pub mod family;
 pub mod gate;
 mod ground_truth;
+mod ingress;
 pub mod interval;
 pub mod knee;
 mod memory;

@@ -124,7 +124,10 @@ pub(crate) fn held(sample: &ResourceSample, role: ComponentRole) -> Option<Memor
 /// has one copy of a program's pages, however many pods run it.
 pub(crate) fn by_node(trials: &Trials<'_>, variant: &VariantId) -> Vec<NodeMemory> {
     let roles: [(Node, &[ComponentRole]); 2] = [
-        (Node::Client, &[ComponentRole::ClientProxy]),
+        (
+            Node::Client,
+            &[ComponentRole::ClientProxy, ComponentRole::Gateway],
+        ),
         (
             Node::Server,
             &[

@@ -195,6 +195,7 @@ fn show(name: &str) -> Outcome {
         server: pod(2, "server"),
         more_servers: Vec::new(),
         waypoint: pod(3, "waypoint"),
+        gateway: None,
         called: Ipv4Addr::new(10, 77, 2, 10),
         app_port: APP_PORT,
         more_ports: Vec::new(),

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use meshtax_dataplane::{DATA_PLANES, DataPlane, Program, Sabotage};
+use meshtax_dataplane::{DATA_PLANES, DataPlane, GATEWAY_PROGRAM, Program, Sabotage};
 use meshtax_engine::{Counts, EngineError, RunError, RunOptions, RunOutcome, SystemClock, Watch};
 use meshtax_local::{LocalEngine, LocalOptions};
 use meshtax_model::analysis::{Analysis, Verdict};
@@ -152,6 +152,9 @@ impl Job {
         for program in needed_programs(experiment) {
             match dataplanes::program(program, &self.programs, &progress)? {
                 Ok(binary) => programs.push(binary),
+                Err(why) if experiment.has_ingress() && program == GATEWAY_PROGRAM => {
+                    return Err(without_gateways(&why));
+                }
                 Err(why) => {
                     let name = program.name();
                     progress.line(&format!("variants with {name} are left out: {why}"));
@@ -191,6 +194,7 @@ pub(crate) fn known() -> Vec<KnownDataPlane> {
         KnownDataPlane::new(plane.name, plane.levels)
             .carrying_graphs(plane.carries_graphs())
             .with_options(plane.options)
+            .having_gateway(plane.has_gateway())
     };
     DATA_PLANES.iter().map(known).collect()
 }
@@ -278,6 +282,10 @@ fn adapt(experiment: &mut Experiment, args: &RunArgs, of: u64) -> Result<(), Fai
             .apply(experiment, &known())
             .map_err(|e| Failure::with_fix(USAGE, format!("--topology: {}", e.problem), &e.fix))?;
     }
+    if let Some(ingress) = args.ingress {
+        meshtax_spec::enter_by_gateway(experiment, ingress, &known())
+            .map_err(|e| Failure::with_fix(USAGE, format!("--ingress: {}", e.problem), &e.fix))?;
+    }
     for inject in &args.inject {
         meshtax_spec::add_injected(experiment, *inject)
             .map_err(|e| Failure::with_fix(USAGE, format!("--inject: {}", e.problem), &e.fix))?;
@@ -307,9 +315,17 @@ fn needed_programs(experiment: &Experiment) -> Vec<Program> {
         experiment.variants.iter().any(|variant| {
             meshtax_dataplane::find(&variant.data_plane)
                 .is_some_and(|plane| plane.needs.contains(program))
-        })
+        }) || (experiment.has_ingress() && *program == GATEWAY_PROGRAM)
     };
     Program::FOREIGN.iter().copied().filter(is_needed).collect()
+}
+
+/// Not even the baseline can be measured then.
+fn without_gateways(why: &str) -> Failure {
+    let name = GATEWAY_PROGRAM.name();
+    let message = format!("every gateway runs {name}, the baseline's too: {why}");
+    let fix = "give one with --envoy PATH, or let clients call from a pod (no `ingress`)";
+    Failure::with_fix(MISSING, message, fix)
 }
 
 /// Says what was measured, and by which code the run ends.

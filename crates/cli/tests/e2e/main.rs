@@ -8,6 +8,7 @@ mod broken_proxies;
 mod disturbed;
 mod forbidden;
 mod gate;
+mod ingress;
 mod interrupted;
 mod killed;
 mod load_and_serve;

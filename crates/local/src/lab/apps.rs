@@ -10,12 +10,14 @@ use meshtax_app::{
     AppConfig, AppStats, Call, Listener, Page, Protocol as Spoken, STATS_PATH, Step, Wait,
 };
 use meshtax_dataplane::{ALLOWED_CALL, ALLOWED_PATH, APP_PORT, AppPort, Site, Speaks};
-use meshtax_load::{LoadSpec, Protocol as Wire, Request};
-use meshtax_model::experiment::{Inject, LoadPoint, PROXY_PORTS, Protocol, Variant};
+use meshtax_load::{LoadSpec, Protocol as Wire, Request, Tls};
+use meshtax_model::experiment::{Ingress, Inject, LoadPoint, PROXY_PORTS, Protocol, Variant};
 use meshtax_model::graph::{self, Graph, ServiceTime, Work};
 use meshtax_model::trial::ComponentRole;
+use meshtax_tls::ClientTls;
 
 use super::component::Component;
+use super::gateway;
 use super::http::{Ask, Heard};
 use super::netns::NetNs;
 use super::probes::one_request;
@@ -141,7 +143,28 @@ pub(crate) fn request(
     }
 }
 
-/// What is asked at a load point. Over TCP as much is sent as an answer would hold.
+/// How clients outside the mesh speak TLS with its gateway. Whose certificate that is, a client of a test lab cannot
+/// know by the name that it calls: it takes any, as `oha --insecure` does.
+pub(crate) fn outside_tls() -> Tls {
+    Tls {
+        credentials: ClientTls {
+            insecure: true,
+            ..ClientTls::default()
+        },
+        server_name: "server".into(),
+    }
+}
+
+/// What is asked of the gateway at `entered_at` by clients outside the mesh.
+pub(crate) fn load_from_outside(entered_at: Ipv4Addr, ingress: Ingress) -> LoadSpec {
+    let to = (entered_at, gateway::port(ingress));
+    LoadSpec {
+        tls: (ingress == Ingress::Tls).then(outside_tls),
+        ..request(to, Protocol::Http1, None, Vec::new())
+    }
+}
+
+/// What is asked at a load point, from a pod of the mesh. Over TCP as much is sent as an answer would hold.
 pub(crate) fn load(setup: &Setup, called: Ipv4Addr, point: &LoadPoint) -> LoadSpec {
     let (port, path) = target(setup, point);
     let body = match point.protocol {

@@ -97,6 +97,16 @@ fn segment(frame: &[u8]) -> Option<Segment> {
 }
 
 impl Captured {
+    /// Only what goes to this address and port, or comes from there.
+    pub(crate) fn at(&self, server: (Ipv4Addr, u16)) -> Self {
+        let segments = self.segments.iter();
+        let of_server = segments.filter(|s| s.from == server || s.to == server);
+        Self {
+            segments: of_server.cloned().collect(),
+            dropped: self.dropped,
+        }
+    }
+
     /// What the segments between a client's pod and any of the servers' show.
     pub(crate) fn between(
         &self,
@@ -263,6 +273,24 @@ mod tests {
         assert!(seen.canary_to_server && !seen.canary_to_client);
         assert_eq!((seen.frames_to_server, seen.connections), (3, 1));
         assert_eq!(seen.ports, [8080]);
+    }
+
+    #[test]
+    fn one_port_is_looked_at_by_itself() {
+        let mut elsewhere = to_server(0, b"canary");
+        elsewhere.to.1 = 8443;
+        let captured = Captured {
+            segments: vec![to_server(0, b"in clear"), elsewhere],
+            dropped: 3,
+        };
+        let seen = captured
+            .at((SERVER, 8080))
+            .between(CLIENT, &[SERVER], b"canary");
+        assert_eq!(
+            (&seen.ports[..], seen.canary_to_server),
+            (&[8080][..], false)
+        );
+        assert_eq!(seen.dropped, 3, "what was missed may have been of any port");
     }
 
     #[test]

@@ -12,6 +12,7 @@ use meshtax_model::trial::LoadResult;
 
 use super::apps;
 use super::component::Component;
+use super::netns::NetNs;
 use super::probes::{READY_WITHIN, Subject, canaries, result};
 
 /// A few requests of the port's protocol through the whole path, the canary in each. A program that is
@@ -38,7 +39,12 @@ fn try_carries(subject: &Subject<'_>, port: &AppPort) -> ProbeResult {
         Speaks::Tcp => &[Protocol::Tcp],
     };
     for protocol in protocols {
-        if let Err(why) = exchange(subject, port, *protocol) {
+        let to = (subject.site.called, port.number);
+        let canary = subject.canary;
+        let body = canary.as_bytes().to_vec();
+        let spec = apps::request(to, *protocol, port.path.as_deref(), body);
+        let count = canaries(port.response_bytes);
+        if let Err(why) = exchange(subject.client, spec, canary, count) {
             failures.push(format!("{protocol}: {why}"));
         }
     }
@@ -63,23 +69,27 @@ fn try_carries(subject: &Subject<'_>, port: &AppPort) -> ProbeResult {
     }
 }
 
-fn exchange(subject: &Subject<'_>, port: &AppPort, protocol: Protocol) -> Result<(), String> {
-    let requests = canaries(port.response_bytes);
-    let to = (subject.site.called, port.number);
-    let canary = subject.canary.as_bytes().to_vec();
+/// A few requests of a protocol that must all be answered, the canary in each.
+///
+/// # Errors
+/// In words: how many were answered, and what became of the others.
+pub(crate) fn exchange(
+    from: &NetNs,
+    spec: LoadSpec,
+    canary: &str,
+    requests: u64,
+) -> Result<(), String> {
     let mut spec = LoadSpec {
         max_requests: Some(requests),
         window_ns: 3_000_000_000,
         timeout_ns: Some(2_000_000_000),
         connect_timeout_ns: 1_000_000_000,
-        ..apps::request(to, protocol, port.path.as_deref(), canary)
+        ..spec
     };
     for request in &mut spec.requests {
-        let header = (CANARY_HEADER.into(), subject.canary.into());
-        request.headers.push(header);
+        request.headers.push((CANARY_HEADER.into(), canary.into()));
     }
-    let load = subject
-        .client
+    let load = from
         .run(|| meshtax_load::run(&spec, &mut |_| {}).map_err(std::io::Error::other))
         .map_err(|e| e.to_string())?;
     judge(&load, requests)

@@ -157,7 +157,7 @@ fn logged_identity(subject: &Subject<'_>, expected: &str) -> Result<String, Stri
     }
     let deadline = Instant::now() + Duration::from_secs(1);
     loop {
-        let source = subject.site.client.address.to_string();
+        let source = subject.site.caller().address.to_string();
         let line = judges.iter().find_map(|judge| {
             judge.find_logged(|line| {
                 let rest = line.strip_prefix("peer ")?;

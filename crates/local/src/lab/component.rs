@@ -15,6 +15,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
+use meshtax_model::experiment::LoadPoint;
 use meshtax_model::trial::ComponentRole;
 use nix::sched::{CloneFlags, CpuSet, sched_setaffinity, setns, unshare};
 use nix::unistd::{Pid, chdir};
@@ -23,6 +24,25 @@ use super::netns::NetNs;
 
 const KEPT_LINES: usize = 40;
 
+/// By which way a request comes to the service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// From a pod of the mesh.
+    Pod,
+    /// From outside, through the gateway.
+    Ingress,
+}
+
+impl Way {
+    /// At this load point.
+    pub(crate) fn at(point: &LoadPoint) -> Self {
+        match point.ingress {
+            None => Self::Pod,
+            Some(_) => Self::Ingress,
+        }
+    }
+}
+
 /// A process that belongs to a variant.
 #[derive(Debug)]
 pub(crate) struct Component {
@@ -30,6 +50,8 @@ pub(crate) struct Component {
     pub(crate) name: String,
     /// The first that runs in a server's pod: each pod has one.
     pub(crate) is_first_app: bool,
+    /// By which way requests come through it; `None`: by each.
+    pub(crate) way: Option<Way>,
     child: Child,
     log: Arc<Mutex<VecDeque<String>>>,
 }
@@ -57,6 +79,7 @@ impl Component {
             role,
             name,
             is_first_app: false,
+            way: None,
             child,
             log,
         })

@@ -2,11 +2,12 @@
 
 use std::io;
 
-use meshtax_dataplane::{Blueprint, Pod, PodBlueprint, Site, SiteService};
+use meshtax_dataplane::{Blueprint, Gateway, Pod, PodBlueprint, Site, SiteService};
 use meshtax_model::experiment::Variant;
 use meshtax_model::graph::{Call, GraphService};
 
 use super::apps;
+use super::component::Way;
 use super::netns::NetNs;
 use super::network::{NodeName, PodNet};
 use super::setup::{Lab, Pods};
@@ -19,9 +20,11 @@ pub(super) struct End<'a> {
     pub(super) namespaces: Vec<&'a NetNs>,
     pub(super) node: &'a NetNs,
     pub(super) cores: &'a [u32],
+    /// By which way requests come through it; `None`: by each.
+    pub(super) way: Option<Way>,
 }
 
-/// The client's pod, the servers', then the waypoint's, if there is one.
+/// The client's pod, the servers', then the waypoint's and the gateway's, if there are any.
 pub(super) fn ends<'a>(
     lab: &'a Lab,
     pods: &'a Pods,
@@ -35,6 +38,7 @@ pub(super) fn ends<'a>(
         namespaces: vec![&pods.client.namespace],
         node: &pods.client_node,
         cores: &layout.client_node,
+        way: Some(Way::Pod),
     }];
     let mut namespaces: Vec<&NetNs> = pods.servers().map(|pod| &pod.namespace).collect();
     namespaces.push(&pods.waypoint.namespace);
@@ -45,6 +49,7 @@ pub(super) fn ends<'a>(
             namespaces: namespaces[number..].to_vec(),
             node: &pods.server_node,
             cores: &layout.server_node,
+            way: None,
         });
     }
     ends.extend(ends_behind(lab, pods, site, blueprint));
@@ -55,9 +60,27 @@ pub(super) fn ends<'a>(
             namespaces: vec![&pods.waypoint.namespace],
             node: &pods.server_node,
             cores: &layout.server_node,
+            way: None,
         });
     }
+    ends.extend(gateway_end(lab, pods, site, blueprint));
     ends
+}
+
+fn gateway_end<'a>(
+    lab: &'a Lab,
+    pods: &'a Pods,
+    site: &'a Site,
+    blueprint: &'a Blueprint,
+) -> Option<End<'a>> {
+    Some(End {
+        pod: &site.gateway.as_ref()?.pod,
+        blueprint: blueprint.gateway.as_ref()?,
+        namespaces: vec![&pods.gateway.as_ref()?.namespace],
+        node: &pods.client_node,
+        cores: &lab.setup.layout.client_node,
+        way: Some(Way::Ingress),
+    })
 }
 
 /// The pods of the services behind the one that clients call.
@@ -81,6 +104,7 @@ fn ends_behind<'a>(
             NodeName::B => &pods.server_node,
         },
         cores: lab.cores_of(node),
+        way: None,
     })
 }
 
@@ -103,6 +127,13 @@ pub(super) fn site(lab: &Lab, variant: &Variant) -> io::Result<Site> {
             .map(|(net, number)| pod(net, "server", &format!("server-{number}")))
             .collect::<io::Result<_>>()?,
         waypoint: pod(&pods.waypoint, "waypoint", "waypoint")?,
+        gateway: match &pods.gateway {
+            Some(net) => Some(Gateway {
+                pod: pod(net, "ingress-gateway", "ingress-gateway")?,
+                is_only_way: lab.setup.has_ingress_only(),
+            }),
+            None => None,
+        },
         called: pods.called,
         app_port: apps::first_port(&lab.setup),
         more_ports: apps::more_ports(&lab.setup),

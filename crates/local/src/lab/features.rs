@@ -9,7 +9,7 @@ use meshtax_model::trial::ComponentRole;
 
 use super::apps;
 use super::http::{Ask, Heard, ask, connect};
-use super::probes::{Subject, echo, one_request};
+use super::probes::{Subject, echo, one_request, through_the_path};
 
 /// Requests on one connection that show what is balanced. With them all on one of two replicas by
 /// chance, which happens once in 2^23, requests would be taken for connections.
@@ -28,7 +28,10 @@ pub(crate) fn features(subject: &Subject<'_>) -> Option<Features> {
     added_headers.sort();
     added_headers.dedup();
     let peer: Option<SocketAddr> = echo.peer.parse().ok();
-    let client = IpAddr::V4(subject.site.client.address);
+    let client = IpAddr::V4(match subject.site.has_outside_clients_only() {
+        true => subject.outsider_address,
+        false => subject.site.client.address,
+    });
     Some(Features {
         added_headers,
         keeps_client_address: peer.is_some_and(|peer| peer.ip() == client),
@@ -72,8 +75,7 @@ fn balances(subject: &Subject<'_>) -> Option<Balances> {
         return None;
     }
     let before = asked(subject)?;
-    let service = (subject.site.called, subject.site.app_port);
-    let mut stream = connect(subject.client, service).ok()?;
+    let mut stream = connect(subject.client, subject.service()).ok()?;
     for _ in 0..BALANCED {
         if !ask(&mut stream, &Ask::get(ALLOWED_PATH)).is_ok() {
             return None;
@@ -96,8 +98,7 @@ fn tries_again(subject: &Subject<'_>) -> Option<bool> {
         fails: true,
         ..Ask::get(ECHO_PATH)
     };
-    let service = (subject.site.called, subject.site.app_port);
-    let heard = one_request(subject.client, service, &request);
+    let heard = through_the_path(subject, &request);
     let after: u64 = told(subject)?.iter().map(failed).sum();
     match (heard, after - before) {
         (Heard::Answer { status: 503, .. }, 1) => Some(false),

@@ -10,6 +10,7 @@ mod component;
 mod control;
 mod ends;
 mod features;
+mod gateway;
 mod hbone;
 mod http;
 mod netlink;

@@ -2,14 +2,14 @@
 //! was seen is kept in words.
 
 use std::io;
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, TcpStream};
 use std::sync::PoisonError;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use meshtax_app::Echo;
 use meshtax_control_plane::{Pushed, SharedAuthority};
-use meshtax_dataplane::{ALLOWED_PATH, Blueprint, ECHO_PATH, Probe, Site};
+use meshtax_dataplane::{ALLOWED_PATH, Blueprint, ECHO_PATH, GATEWAY_PORT, Probe, Site};
 use meshtax_model::evidence::{
     Evidence, Features, ProbeResult, Start, WireEvidence, probe as names,
 };
@@ -23,6 +23,7 @@ use super::client_identity::client_identity;
 use super::component::Component;
 use super::control::Control;
 use super::features::features;
+use super::gateway;
 use super::http::{Ask, Heard, ask, connect};
 use super::netns::NetNs;
 use super::options;
@@ -46,14 +47,21 @@ pub(crate) struct Subject<'a> {
     pub(crate) variant: &'a VariantId,
     pub(crate) site: &'a Site,
     pub(crate) blueprint: &'a Blueprint,
+    /// From where the probes' requests come.
     pub(crate) client: &'a NetNs,
+    /// The pod from which they come into the mesh: the client's, or the gateway's if that is the only way in.
+    pub(crate) caller: &'a NetNs,
+    /// The gateway's, if there is one.
+    pub(crate) gateway: Option<&'a NetNs>,
     /// All replicas of the service.
     pub(crate) servers: Vec<&'a NetNs>,
     /// The services behind it.
     pub(crate) behind: Vec<Behind<'a>>,
     pub(crate) server_node: &'a NetNs,
     pub(crate) waypoint: &'a NetNs,
+    /// A pod without a mesh.
     pub(crate) outsider: &'a NetNs,
+    pub(crate) outsider_address: Ipv4Addr,
     pub(crate) components: &'a mut [Component],
     /// What meshtax serves to the proxies.
     pub(crate) control: &'a [Control],
@@ -69,6 +77,24 @@ pub(crate) struct Identities<'a> {
     pub(crate) authority: &'a SharedAuthority,
     /// One that nobody trusts.
     pub(crate) foreign: &'a SharedAuthority,
+}
+
+/// What is captured on the links of pods by which some traffic passes that does not cross the nodes.
+#[derive(Debug)]
+pub(crate) struct OfPods<T> {
+    /// `None`: there is no waypoint.
+    pub(crate) waypoint: Option<T>,
+    /// `None`: there is no gateway.
+    pub(crate) gateway: Option<T>,
+}
+
+impl<T> Default for OfPods<T> {
+    fn default() -> Self {
+        Self {
+            waypoint: None,
+            gateway: None,
+        }
+    }
 }
 
 /// What the probes found before the capture is read.
@@ -99,6 +125,9 @@ fn is_made_again(probe: &Probe) -> bool {
             // Who the client is stands in the log of the proxy, which has gone on since.
             | Probe::ClientIdentity { .. }
             | Probe::BehindTheWaypoint { .. }
+            // A gateway keeps its connections as well, and its clients are not listened to again.
+            | Probe::BeforeTheGateway
+            | Probe::BehindTheGateway { .. }
             // Callers keep their connections.
             | Probe::CallsOnTheWire { .. }
             | Probe::Carries { .. }
@@ -154,7 +183,7 @@ pub(crate) fn failed_again(
 /// What passed from the client, and of a variant with a waypoint what went around it.
 fn on_all_hops(subject: &Subject<'_>, captured: &Captured) -> (WireEvidence, Option<WireEvidence>) {
     let servers: Vec<Ipv4Addr> = subject.site.servers().map(|pod| pod.address).collect();
-    let (client, waypoint) = (subject.site.client.address, subject.site.waypoint.address);
+    let (client, waypoint) = (subject.site.caller().address, subject.site.waypoint.address);
     let canary = subject.canary.as_bytes();
     if subject.blueprint.waypoint.is_none() {
         return (captured.between(client, &servers, canary), None);
@@ -185,7 +214,7 @@ pub(crate) fn conclude(
     round: u32,
     active: Active,
     captured: &Captured,
-    behind: Option<&Captured>,
+    of_pods: &OfPods<Captured>,
 ) -> Evidence {
     let Active { results, features } = active;
     let servers: Vec<Ipv4Addr> = subject.site.servers().map(|pod| pod.address).collect();
@@ -194,7 +223,10 @@ pub(crate) fn conclude(
     let (wire, around) = on_all_hops(subject, captured);
     let hops = Hops {
         around,
-        behind: behind.map(|captured| captured.between(waypoint, &servers, canary)),
+        behind: of_pods
+            .waypoint
+            .as_ref()
+            .map(|captured| captured.between(waypoint, &servers, canary)),
         wire: &wire,
     };
     let probes = subject
@@ -207,6 +239,13 @@ pub(crate) fn conclude(
                 Probe::CallsOnTheWire { readable } => {
                     Some(calls::on_the_wire(subject, captured, *readable))
                 }
+                Probe::BeforeTheGateway => {
+                    let captured = of_pods.gateway.as_ref();
+                    Some(gateway::before_the_gateway(subject, captured))
+                }
+                Probe::BehindTheGateway { readable, ports } => Some(gateway::behind_the_gateway(
+                    subject, captured, *readable, ports,
+                )),
                 _ => wire_probe(subject, probe, &hops),
             })
         })
@@ -300,7 +339,13 @@ fn active_probe(
             port,
             refuses_outsiders,
         } => calls::in_the_path(subject, *port, *refuses_outsiders),
+        Probe::ByTheGateway {
+            proxy_port,
+            server_port,
+        } => gateway::by_the_gateway(subject, (*proxy_port, *server_port)),
         Probe::OnTheWire { .. }
+        | Probe::BeforeTheGateway
+        | Probe::BehindTheGateway { .. }
         | Probe::CallsOnTheWire { .. }
         | Probe::Canary { .. }
         | Probe::Handshake
@@ -319,9 +364,12 @@ impl Subject<'_> {
         took.collect::<Option<Vec<u64>>>()?.into_iter().max()
     }
 
-    /// What clients call.
+    /// What clients call: the service, or the gateway if that is the only way in.
     pub(crate) fn service(&self) -> (Ipv4Addr, u16) {
-        (self.site.called, self.site.app_port)
+        match self.blueprint.entered_at {
+            Some(entered_at) if self.site.has_outside_clients_only() => (entered_at, GATEWAY_PORT),
+            _ => (self.site.called, self.site.app_port),
+        }
     }
 
     /// The application in the first replica's pod, for who goes past the client's proxy.
@@ -369,17 +417,38 @@ pub(crate) fn through_the_path(subject: &Subject<'_>, request: &Ask<'_>) -> Hear
     one_request(subject.client, subject.service(), request)
 }
 
-/// Readiness is the first permitted 200 through the whole path, not an open port.
 fn permitted(subject: &mut Subject<'_>) -> ProbeResult {
+    let (client, service) = (subject.client, subject.service());
+    let answered =
+        ready(subject, client, service).and_then(|()| send_canaries(subject, client, service));
+    match answered {
+        Ok(count) => result(
+            names::PERMITTED,
+            true,
+            format!("HTTP 200, {count} of {count}"),
+        ),
+        Err(seen) => result(names::PERMITTED, false, seen),
+    }
+}
+
+/// Readiness is the first permitted 200 through the whole path, not an open port.
+///
+/// # Errors
+/// In words: what there was in its place until patience ended, or which component died.
+pub(crate) fn ready(
+    subject: &mut Subject<'_>,
+    from: &NetNs,
+    to: (Ipv4Addr, u16),
+) -> Result<(), String> {
     let deadline = Instant::now() + READY_WITHIN;
     let request = Ask::get(ALLOWED_PATH);
     loop {
-        let heard = through_the_path(subject, &request);
+        let heard = one_request(from, to, &request);
         if heard.is_ok() {
-            break;
+            return Ok(());
         }
         if let Some(dead) = subject.components.iter_mut().find_map(Component::failure) {
-            return result(names::PERMITTED, false, dead);
+            return Err(dead);
         }
         if Instant::now() > deadline {
             let words: String = subject
@@ -387,54 +456,61 @@ fn permitted(subject: &mut Subject<'_>) -> ProbeResult {
                 .iter()
                 .map(Component::last_words)
                 .collect();
-            let seen = format!("no 200: {}{words}", heard.describe());
-            return result(names::PERMITTED, false, seen);
+            return Err(format!("no 200: {}{words}", heard.describe()));
         }
         thread::sleep(Duration::from_millis(5));
     }
-    send_canaries(subject)
 }
 
 /// Redirected, a connection ends at the proxy's port in the pod's own namespace: there it must be seen
 /// while it is open.
 fn in_the_path(subject: &Subject<'_>, client_port: u16, server_port: u16) -> ProbeResult {
-    let request = Ask::get(ALLOWED_PATH);
-    let held = connect(subject.client, subject.service()).and_then(|mut stream| {
-        let heard = ask(&mut stream, &request);
-        if heard.is_ok() {
-            Ok(stream)
-        } else {
-            Err(heard)
-        }
-    });
-    let held = match held {
-        Ok(stream) => stream,
-        Err(heard) => return result(names::IN_THE_PATH, false, heard.describe()),
+    let near = match subject.site.has_outside_clients_only() {
+        true => "the gateway's proxy",
+        false => "the client's proxy",
     };
     // Which of the replicas has the connection is the mesh's choice.
-    let ends = [
-        ("client", vec![subject.client], client_port),
-        ("server", subject.servers.clone(), server_port),
+    let ends = vec![
+        (near, vec![subject.caller], client_port),
+        ("the server's proxy", subject.servers.clone(), server_port),
     ];
+    let seen = held_by(subject.client, subject.service()).and_then(|held| {
+        let counted = holds(ends);
+        drop(held);
+        through_all(&counted?)
+    });
+    match seen {
+        Ok(seen) => result(names::IN_THE_PATH, true, seen),
+        Err(seen) => result(names::IN_THE_PATH, false, seen),
+    }
+}
+
+/// A connection on which a permitted request was answered, still open.
+pub(crate) fn held_by(from: &NetNs, to: (Ipv4Addr, u16)) -> Result<TcpStream, String> {
+    let mut stream = connect(from, to).map_err(|heard| heard.describe())?;
+    let heard = ask(&mut stream, &Ask::get(ALLOWED_PATH));
+    match heard.is_ok() {
+        true => Ok(stream),
+        false => Err(heard.describe()),
+    }
+}
+
+/// Something that should hold connections at a port, in one of some pods, and how many it does.
+pub(crate) type Holds<'a> = (&'a str, u16, u32);
+
+/// Counts the connections that each of these holds at its port.
+pub(crate) fn holds<'a>(ends: Vec<(&'a str, Vec<&NetNs>, u16)>) -> Result<Vec<Holds<'a>>, String> {
     let counted: io::Result<Vec<_>> = ends
         .into_iter()
-        .map(|(whose, pods, port)| {
+        .map(|(who, pods, port)| {
             let counts: io::Result<Vec<u32>> = pods
                 .into_iter()
                 .map(|pod| connections_at(pod, port))
                 .collect();
-            Ok((whose, port, counts?.into_iter().sum()))
+            Ok((who, port, counts?.into_iter().sum()))
         })
         .collect();
-    drop(held);
-    match counted {
-        Ok(counted) => through_both(&counted),
-        Err(e) => result(
-            names::IN_THE_PATH,
-            false,
-            format!("the pods' sockets cannot be read: {e}"),
-        ),
-    }
+    counted.map_err(|e| format!("the pods' sockets cannot be read: {e}"))
 }
 
 /// Connections whose own end in this pod has this port.
@@ -442,38 +518,36 @@ pub(crate) fn connections_at(pod: &NetNs, port: u16) -> io::Result<u32> {
     pod.run(|| meshtax_observe::established_connections_here(port).map_err(io::Error::other))
 }
 
-fn through_both(counted: &[(&str, u16, u32)]) -> ProbeResult {
+/// That each holds one at least.
+///
+/// # Errors
+/// In words: which do not.
+pub(crate) fn through_all(counted: &[Holds<'_>]) -> Result<String, String> {
     let around: Vec<String> = counted
         .iter()
         .filter(|(_, _, count)| *count == 0)
-        .map(|(whose, port, _)| {
-            format!(
-                "the {whose}'s proxy holds no connection at port {port}: traffic goes around it"
-            )
+        .map(|(who, port, _)| {
+            format!("{who} holds no connection at port {port}: traffic goes around it")
         })
         .collect();
     if !around.is_empty() {
-        return result(names::IN_THE_PATH, false, around.join("; "));
+        return Err(around.join("; "));
     }
     let seen: Vec<String> = counted
         .iter()
-        .map(|(whose, port, count)| format!("{count} at the {whose}'s proxy (port {port})"))
+        .map(|(who, port, count)| format!("{count} at {who} (port {port})"))
         .collect();
-    result(
-        names::IN_THE_PATH,
-        true,
-        format!("connections: {}", seen.join(", ")),
-    )
+    Ok(format!("connections: {}", seen.join(", ")))
 }
 
 /// A data plane without a process cannot answer, whatever else the probes met: the thing to name.
 pub(crate) fn absent_proxy(subject: &Subject<'_>) -> Option<&'static str> {
     let runs = |role| subject.components.iter().any(|c| c.role == role);
     let needed = subject.blueprint.proxy_port.is_some();
-    let absent = match (
-        runs(ComponentRole::ClientProxy),
-        runs(ComponentRole::ServerProxy),
-    ) {
+    // A gateway can be the mesh's proxy itself.
+    let near = runs(ComponentRole::ClientProxy)
+        || (subject.site.has_outside_clients_only() && runs(ComponentRole::Gateway));
+    let absent = match (near, runs(ComponentRole::ServerProxy)) {
         (true, true) => None,
         (false, false) => Some("no proxy was started"),
         (false, true) => Some("no proxy was started in the client's pod"),
@@ -482,17 +556,22 @@ pub(crate) fn absent_proxy(subject: &Subject<'_>) -> Option<&'static str> {
     absent.filter(|_| needed)
 }
 
-fn send_canaries(subject: &Subject<'_>) -> ProbeResult {
+/// Requests that carry the canary, for the capture. Returns how many were answered: all of them.
+///
+/// # Errors
+/// In words: how one was answered that was not as the application answers.
+pub(crate) fn send_canaries(
+    subject: &Subject<'_>,
+    from: &NetNs,
+    to: (Ipv4Addr, u16),
+) -> Result<u64, String> {
     let request = Ask {
         method: "GET",
         path: ALLOWED_PATH,
         canary: Some(subject.canary),
         fails: false,
     };
-    let mut stream = match connect(subject.client, subject.service()) {
-        Ok(stream) => stream,
-        Err(heard) => return result(names::PERMITTED, false, heard.describe()),
-    };
+    let mut stream = connect(from, to).map_err(|heard| heard.describe())?;
     let count = canaries(subject.response_bytes);
     for _ in 0..count {
         let heard = ask(&mut stream, &request);
@@ -502,18 +581,16 @@ fn send_canaries(subject: &Subject<'_>) -> ProbeResult {
             echoed_canary,
         } = &heard
         else {
-            return result(names::PERMITTED, false, heard.describe());
+            return Err(heard.describe());
         };
         if body.len() != subject.response_bytes as usize
             || echoed_canary.as_deref() != Some(subject.canary)
         {
-            let seen = format!("the answer is not the application's: {} bytes", body.len());
-            return result(names::PERMITTED, false, seen);
+            return Err(format!(
+                "the answer is not the application's: {} bytes",
+                body.len()
+            ));
         }
     }
-    result(
-        names::PERMITTED,
-        true,
-        format!("HTTP 200, {count} of {count}"),
-    )
+    Ok(count)
 }

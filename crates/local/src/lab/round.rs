@@ -25,14 +25,14 @@ use meshtax_model::trial::ComponentRole;
 use super::apps;
 use super::calls::Behind;
 use super::capture::{Capture, Captured};
-use super::component::Component;
+use super::component::{Component, Way};
 use super::control::{self, Control};
 use super::ends::{End, ends, site};
 use super::http::Ask;
 use super::netns::NetNs;
-use super::network::{NODE_LINK, POD_LINK};
+use super::network::{NODE_LINK, POD_LINK, PodNet};
 use super::packet_socket::PacketSocket;
-use super::probes::{self, Identities, Subject};
+use super::probes::{self, Identities, OfPods, Subject};
 use super::setup::{Lab, Pods};
 use super::{netlink, nft};
 use crate::protocol::StartReport;
@@ -64,10 +64,9 @@ impl Round {
     /// Starts all variants, then proves them one by one, since they share the cores.
     pub(crate) fn start(lab: &Lab, round: u32, variants: &[Variant]) -> (Self, Vec<StartReport>) {
         let capture = start_capture(lab);
-        let behind: BTreeMap<VariantId, io::Result<Capture>> = variants
+        let of_pods: BTreeMap<VariantId, OfPods<Capture>> = variants
             .iter()
-            .filter(|variant| find(&variant.data_plane).is_some_and(DataPlane::has_waypoint))
-            .map(|variant| (variant.id.clone(), capture_behind(lab, &variant.id)))
+            .map(|variant| (variant.id.clone(), capture_at_pods(lab, variant)))
             .collect();
         let mut started: Vec<(VariantId, Result<Instance, String>)> = variants
             .iter()
@@ -82,17 +81,23 @@ impl Round {
             }));
         }
         let captured = capture.and_then(Capture::finish);
-        let mut behind: BTreeMap<VariantId, io::Result<Captured>> = behind
+        let mut of_pods: BTreeMap<VariantId, OfPods<Captured>> = of_pods
             .into_iter()
-            .map(|(id, capture)| (id, capture.and_then(Capture::finish)))
+            .map(|(id, captures)| (id, captures.finish()))
             .collect();
         let mut instances = BTreeMap::new();
         let mut reports = Vec::new();
         for ((id, instance), active) in started.into_iter().zip(active) {
             match (instance, active) {
                 (Ok(mut instance), Some((_, active))) => {
-                    let behind = behind.remove(&id).and_then(Result::ok);
-                    reports.push(report(lab, &mut instance, round, active, &captured, behind));
+                    let of_pods = of_pods.remove(&id).unwrap_or_default();
+                    reports.push(report(
+                        lab,
+                        &mut instance,
+                        round,
+                        active,
+                        (&captured, &of_pods),
+                    ));
                     instances.insert(id, instance);
                 }
                 (Err(failure), _) => reports.push(StartReport {
@@ -169,28 +174,56 @@ fn start_capture(lab: &Lab) -> io::Result<Capture> {
         .map(Capture::start)
 }
 
-/// What passes the waypoint's own link: its other hop stays on its node.
-fn capture_behind(lab: &Lab, variant: &VariantId) -> io::Result<Capture> {
-    lab.pods[variant]
-        .waypoint
-        .namespace
-        .run(|| PacketSocket::open(netlink::index(POD_LINK)?))
-        .map(Capture::start)
+/// What passes the links of pods whose other hop stays on their node. What cannot be captured is missed by its probe.
+fn capture_at_pods(lab: &Lab, variant: &Variant) -> OfPods<Capture> {
+    let pods = &lab.pods[&variant.id];
+    let at = |pod: &PodNet| {
+        let socket = pod
+            .namespace
+            .run(|| PacketSocket::open(netlink::index(POD_LINK)?));
+        socket.map(Capture::start).ok()
+    };
+    let has_waypoint = find(&variant.data_plane).is_some_and(DataPlane::has_waypoint);
+    OfPods {
+        waypoint: has_waypoint.then(|| at(&pods.waypoint)).flatten(),
+        gateway: pods.gateway.as_ref().and_then(at),
+    }
+}
+
+impl OfPods<Capture> {
+    fn finish(self) -> OfPods<Captured> {
+        let finish = |capture: Option<Capture>| capture.and_then(|c| c.finish().ok());
+        OfPods {
+            waypoint: finish(self.waypoint),
+            gateway: finish(self.gateway),
+        }
+    }
 }
 
 fn subject<'a>(lab: &'a Lab, instance: &'a mut Instance) -> (Subject<'a>, Identities<'a>) {
     let pods = &lab.pods[&instance.variant.id];
+    let gateway = pods.gateway.as_ref().map(|pod| &pod.namespace);
+    let own = &pods.client.namespace;
+    let (client, caller) = match gateway {
+        Some(gateway) if instance.site.has_outside_clients_only() => {
+            (&lab.outsider.namespace, gateway)
+        }
+        _ => (own, own),
+    };
     let subject = Subject {
         canary: &instance.canary,
         variant: &instance.variant.id,
         site: &instance.site,
         blueprint: &instance.blueprint,
-        client: &pods.client.namespace,
+        client,
+        caller,
+        gateway,
         servers: pods.servers().map(|pod| &pod.namespace).collect(),
         behind: subjects_behind(lab, pods, &instance.site),
         server_node: &pods.server_node,
         waypoint: &pods.waypoint.namespace,
         outsider: &lab.outsider.namespace,
+        outsider_address: lab.outsider.address,
         components: &mut instance.components,
         control: &instance.control,
         served_ns: instance.served_ns,
@@ -234,8 +267,7 @@ fn report(
     instance: &mut Instance,
     round: u32,
     active: probes::Active,
-    captured: &io::Result<Captured>,
-    behind: Option<Captured>,
+    (captured, of_pods): (&io::Result<Captured>, &OfPods<Captured>),
 ) -> StartReport {
     let variant = instance.variant.id.clone();
     let captured = match captured {
@@ -257,7 +289,7 @@ fn report(
         .filter_map(Component::failure)
         .collect();
     let (subject, _) = subject(lab, instance);
-    let evidence = probes::conclude(&subject, round, active, captured, behind.as_ref());
+    let evidence = probes::conclude(&subject, round, active, captured, of_pods);
     // A probe that met a dead process says no more than its last words.
     let of_the_dead = |failure: &String| died.iter().any(|dead| failure.contains(dead.as_str()));
     let others: Vec<String> = failures(&subject, &evidence)
@@ -432,7 +464,10 @@ fn start_process(
     }
     let is_behind = lab.is_behind(&end.pod.service_account);
     let proxy = match process.role {
-        _ if is_behind => format!("{}-proxy", end.pod.service_account),
+        ComponentRole::Gateway => "gateway".into(),
+        _ if is_behind || end.way == Some(Way::Ingress) => {
+            format!("{}-proxy", end.pod.service_account)
+        }
         ComponentRole::ClientProxy => "client-proxy".into(),
         ComponentRole::Waypoint => "waypoint".into(),
         _ => "server-proxy".into(),
@@ -440,11 +475,14 @@ fn start_process(
     let number = end.pod.name.trim_start_matches(&end.pod.service_account);
     // A pod may have a proxy for what it calls besides the one for who calls it.
     let same = end.blueprint.processes.iter();
+    let same = same.filter(|p| p.role == process.role);
     let out = same.take_while(|p| *p != process).count();
     let out = if out > 0 { "-out" } else { "" };
     let name = format!("{}/{proxy}{number}{out}", variant.id);
-    Component::start(name.clone(), process.role, command, place, end.cores)
-        .map_err(|e| format!("cannot start {name} ({}): {e}", plane.name))
+    let mut component = Component::start(name.clone(), process.role, command, place, end.cores)
+        .map_err(|e| format!("cannot start {name} ({}): {e}", plane.name))?;
+    component.way = end.way;
+    Ok(component)
 }
 
 impl Drop for Round {
@@ -454,6 +492,7 @@ impl Drop for Round {
         for instance in self.instances.values() {
             let site = &instance.site;
             let ends = [&site.client, &site.waypoint].into_iter();
+            let ends = ends.chain(site.gateway.as_ref().map(|gateway| &gateway.pod));
             let behind = site.behind.iter().flat_map(|service| &service.pods);
             for pod in ends.chain(site.servers()).chain(behind) {
                 let _ = fs::remove_dir_all(&pod.directory);

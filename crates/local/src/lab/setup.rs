@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use meshtax_control_plane::{Authority, SharedAuthority};
-use meshtax_model::experiment::{Service, ServiceAddress, VariantId};
+use meshtax_model::experiment::{ServiceAddress, VariantId};
 use meshtax_model::graph::{GraphNode, GraphService};
 use nix::mount::{MsFlags, mount};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
@@ -46,6 +46,8 @@ pub(crate) struct Pods {
     pub(crate) behind: Vec<ServicePods>,
     /// For a mesh's proxy of the whole service.
     pub(crate) waypoint: PodNet,
+    /// Where clients outside the mesh come in, if they do.
+    pub(crate) gateway: Option<PodNet>,
     /// What clients call.
     pub(crate) called: Ipv4Addr,
     /// What serves the client's node has a namespace of its own there.
@@ -86,7 +88,8 @@ impl ServicePods {
 }
 
 impl Pods {
-    fn build(network: &mut Network, service: &Service) -> io::Result<Self> {
+    fn build(network: &mut Network, setup: &Setup) -> io::Result<Self> {
+        let service = &setup.service;
         let client = network.add_pod(NodeName::A)?;
         let server = network.add_pod(NodeName::B)?;
         let more_servers = (1..service.replicas)
@@ -102,6 +105,10 @@ impl Pods {
                 .map(|service| ServicePods::build(network, service))
                 .collect::<io::Result<_>>()?,
             waypoint: network.add_pod(NodeName::B)?,
+            gateway: match setup.has_ingress() {
+                true => Some(network.add_pod(NodeName::A)?),
+                false => None,
+            },
             client,
             server,
             more_servers,
@@ -158,7 +165,7 @@ impl Lab {
         let pods: BTreeMap<_, _> = setup
             .variants
             .iter()
-            .map(|variant| Ok((variant.clone(), Pods::build(&mut network, &setup.service)?)))
+            .map(|variant| Ok((variant.clone(), Pods::build(&mut network, &setup)?)))
             .collect::<io::Result<_>>()
             .map_err(refused("build the pods"))?;
         let services: Vec<_> = pods.values().flat_map(Pods::balanced).collect();

@@ -20,9 +20,8 @@ use nix::sched::{CpuSet, sched_setaffinity};
 use nix::unistd::Pid;
 
 use super::apps;
-use super::component::{Component, ending, spawn_in};
+use super::component::{Component, Way, ending, spawn_in};
 use super::control::Control;
-use super::network::PodNet;
 use super::round::{Instance, Round};
 use super::setup::{Lab, Pods};
 use super::window::{self, Process, Watched, asleep};
@@ -74,9 +73,9 @@ impl Round {
         let probe_before = speed_on(&core);
         let changing = Changing::begin(instance);
 
-        let mut generator = Generator::start(lab, instance, &pods.client, trial, point)?;
+        let mut generator = Generator::start(lab, instance, trial, point)?;
         let announced = generator.window()?;
-        let watched = self.watched(id);
+        let watched = self.watched(id, Way::at(point));
         let pid = generator.child.id();
         let edges = match requests_per_trial(lab, point) {
             None => window::observe(&watched, &announced, pid, &mut asleep),
@@ -122,22 +121,24 @@ impl Round {
         Ok((outcome, sample))
     }
 
-    /// Every process that is up, with its part in a trial of this variant.
-    fn watched(&self, active: &VariantId) -> Watched {
+    /// Every process that is up, with its part in a trial of this variant whose requests come by this way: what stands
+    /// on the other way idles.
+    fn watched(&self, active: &VariantId, way: Way) -> Watched {
         let mut processes = Vec::new();
         for (id, instance) in &self.instances {
             for component in &instance.components {
-                let idles = id != active;
+                let is_other = id != active;
+                let passed = component.way.is_none_or(|only| only == way);
                 let is_proxy = component.role != ComponentRole::App;
                 processes.push(Process {
                     pid: component.pid(),
                     name: component.name.clone(),
-                    role: if idles {
+                    role: if is_other || !passed {
                         ComponentRole::Idle
                     } else {
                         component.role
                     },
-                    idles_for: (idles && is_proxy).then(|| id.clone()),
+                    idles_for: (is_other && is_proxy).then(|| id.clone()),
                 });
             }
         }
@@ -188,6 +189,7 @@ fn lost_evidence(
         (ComponentRole::ClientProxy, "client's proxy"),
         (ComponentRole::ServerProxy, "server's proxy"),
         (ComponentRole::Waypoint, "waypoint"),
+        (ComponentRole::Gateway, "gateway"),
     ] {
         let of_role: Vec<u64> = sample
             .components
@@ -311,11 +313,14 @@ impl Generator {
     fn start(
         lab: &Lab,
         instance: &Instance,
-        pod: &PodNet,
         trial: &PlannedTrial,
         point: &LoadPoint,
     ) -> Result<Self, String> {
-        let spec = load_spec(lab, instance, trial, point);
+        let spec = load_spec(lab, instance, trial, point)?;
+        let pod = match point.ingress {
+            None => &lab.pods[&trial.variant].client,
+            Some(_) => &lab.outsider,
+        };
         let patience =
             GRACE + Duration::from_nanos(spec.warmup_ns + spec.window_ns + spec.drain_ns);
         let mut command = Command::new("/proc/self/exe");
@@ -412,9 +417,24 @@ fn read_messages(output: ChildStdout) -> Receiver<Result<WorkerMessage, String>>
     receiver
 }
 
-fn load_spec(lab: &Lab, instance: &Instance, trial: &PlannedTrial, point: &LoadPoint) -> LoadSpec {
+fn load_spec(
+    lab: &Lab,
+    instance: &Instance,
+    trial: &PlannedTrial,
+    point: &LoadPoint,
+) -> Result<LoadSpec, String> {
+    let asked = match (point.ingress, instance.blueprint.entered_at) {
+        (None, _) => apps::load(&lab.setup, instance.site.called, point),
+        (Some(ingress), Some(entered_at)) => apps::load_from_outside(entered_at, ingress),
+        (Some(_), None) => {
+            return Err(format!(
+                "{} has no gateway for clients outside",
+                trial.variant
+            ));
+        }
+    };
     let connections = point.connections.unwrap_or(lab.setup.workload.connections);
-    LoadSpec {
+    Ok(LoadSpec {
         connections,
         requests_per_connection: point.requests_per_connection,
         model: match point.load {
@@ -437,8 +457,8 @@ fn load_spec(lab: &Lab, instance: &Instance, trial: &PlannedTrial, point: &LoadP
         drain_ns: DRAIN_NS,
         interval_ns: lab.setup.part_ns,
         max_requests: requests_per_trial(lab, point),
-        ..apps::load(&lab.setup, instance.site.called, point)
-    }
+        ..asked
+    })
 }
 
 /// `None`: a trial lasts its time, as an open loop's does in any case.

@@ -104,13 +104,16 @@ impl Watched {
                 .filter_map(|process| Some((process.pid, read(process.pid)?)))
                 .collect()
         };
-        let waypoints = self
-            .measured()
-            .filter(|process| process.role == ComponentRole::Waypoint);
+        let with_role = |role: ComponentRole| -> Vec<u32> {
+            let measured = self.measured();
+            let of_role = measured.filter(|process| process.role == role);
+            of_role.map(|process| process.pid).collect()
+        };
         let sides = [
             (ComponentRole::Generator, vec![generator]),
             (ComponentRole::App, self.servers.clone()),
-            (ComponentRole::Waypoint, waypoints.map(|p| p.pid).collect()),
+            (ComponentRole::Waypoint, with_role(ComponentRole::Waypoint)),
+            (ComponentRole::Gateway, with_role(ComponentRole::Gateway)),
         ];
         let links = sides.into_iter().filter_map(|(role, pids)| {
             let readings: Option<Vec<LinkReading>> =

@@ -59,7 +59,11 @@ fn behind_the_waypoint(port: u16, wire: Option<&WireEvidence>) -> ProbeResult {
 }
 
 /// Not vacuous: at least the application's own bytes must have passed, both ways.
-fn on_the_wire(subject: &Subject<'_>, ports: &[u16], wire: &WireEvidence) -> ProbeResult {
+pub(crate) fn on_the_wire(
+    subject: &Subject<'_>,
+    ports: &[u16],
+    wire: &WireEvidence,
+) -> ProbeResult {
     let seen = format!(
         "{} + {} frames, {} + {} bytes to server and client, ports {:?}",
         wire.frames_to_server,
@@ -91,7 +95,7 @@ fn on_the_wire(subject: &Subject<'_>, ports: &[u16], wire: &WireEvidence) -> Pro
     )
 }
 
-fn canary(expected_readable: bool, wire: &WireEvidence) -> ProbeResult {
+pub(crate) fn canary(expected_readable: bool, wire: &WireEvidence) -> ProbeResult {
     let readable = match (wire.canary_to_server, wire.canary_to_client) {
         (false, false) => "not readable on the wire",
         (true, false) => "request readable on the wire",
@@ -123,7 +127,7 @@ fn canary(expected_readable: bool, wire: &WireEvidence) -> ProbeResult {
     result(names::CANARY, hidden, format!("{readable}{around}"))
 }
 
-fn tls_on_the_wire(wire: &WireEvidence) -> ProbeResult {
+pub(crate) fn tls_on_the_wire(wire: &WireEvidence) -> ProbeResult {
     let seen: Vec<String> = wire
         .handshakes
         .iter()

@@ -68,11 +68,12 @@ fn comparisons(source: Source<'_>) -> Table {
     }
 }
 
-const ROLES: [(ComponentRole, &str); 7] = [
+const ROLES: [(ComponentRole, &str); 8] = [
     (ComponentRole::App, "app"),
     (ComponentRole::ClientProxy, "client proxy"),
     (ComponentRole::ServerProxy, "server proxy"),
     (ComponentRole::Waypoint, "waypoint"),
+    (ComponentRole::Gateway, "gateway"),
     (ComponentRole::Generator, "generator"),
     (ComponentRole::Idle, "idle variants"),
     (ComponentRole::Harness, "meshtax itself"),

@@ -354,8 +354,10 @@ fn proxies_cell(row: &Row<'_>) -> Cell {
         (client, server) => {
             let or_missing = |t: Option<String>| t.unwrap_or_else(|| format::MISSING.to_owned());
             let mut others = format!("+ {}", or_missing(server));
-            if let Some(waypoint) = role_cpu(cpu, ComponentRole::Waypoint) {
-                others.push_str(&format!(" + {waypoint}"));
+            for role in [ComponentRole::Waypoint, ComponentRole::Gateway] {
+                if let Some(further) = role_cpu(cpu, role) {
+                    others.push_str(&format!(" + {further}"));
+                }
             }
             Cell::figure(or_missing(client), others)
         }

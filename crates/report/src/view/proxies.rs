@@ -8,26 +8,34 @@ use super::figures::{name_cell, role_cpu};
 use super::{Align, Cell, Column, Keep, Source, Table, load_in_words, point_of};
 use crate::format::{CPU_MS_PER_1K, MIB, MISSING, grouped};
 
-const SIDES: [(ComponentRole, &str); 3] = [
+const SIDES: [(ComponentRole, &str); 4] = [
     (ComponentRole::ClientProxy, "client proxy"),
     (ComponentRole::ServerProxy, "server proxy"),
     (ComponentRole::Waypoint, "waypoint"),
+    (ComponentRole::Gateway, "gateway"),
 ];
 
-/// One row per measured candidate; `None` if no proxy was seen.
+/// One row per measured candidate, and per baseline behind a gateway; `None` if no proxy was seen.
 pub(crate) fn table(source: Source<'_>) -> Option<Table> {
-    let candidates = || {
+    // A gateway stands before the baseline, too.
+    let with_proxies = || {
         let measured = source.measured();
-        measured.filter(|(asked, _)| asked.role == Role::Candidate)
+        measured.filter(|(asked, found)| {
+            asked.role == Role::Candidate || seen(found, ComponentRole::Gateway)
+        })
     };
     // A column for what no variant has would only take room.
     let sides: Vec<(ComponentRole, &str)> = SIDES
         .into_iter()
         .filter(|(role, _)| {
-            *role != ComponentRole::Waypoint || candidates().any(|(_, found)| seen(found, *role))
+            let is_usual = matches!(
+                role,
+                ComponentRole::ClientProxy | ComponentRole::ServerProxy
+            );
+            is_usual || with_proxies().any(|(_, found)| seen(found, *role))
         })
         .collect();
-    let rows: Vec<Vec<Cell>> = candidates()
+    let rows: Vec<Vec<Cell>> = with_proxies()
         .filter(|(_, found)| sides.iter().any(|(role, _)| seen(found, *role)))
         .map(|(asked, found)| row(source, asked, found, &sides))
         .collect();

@@ -139,6 +139,7 @@ pub(crate) fn quick() -> Analysis {
         noise_floor: noise_floor(),
         comparisons: vec![comparison()],
         attribution: vec![attribution()],
+        ingress: Vec::new(),
         ground_truth: Vec::new(),
         noise: noise(),
         caveats: vec![

@@ -1,8 +1,12 @@
 //! A study's own table: what was measured beside what was published.
 
-use meshtax_model::analysis::{Analysis, CurvePoint, Extent, Point, Usage, UsageGroup};
-use meshtax_model::experiment::{LoadPoint, Regime};
+use meshtax_model::analysis::{
+    Analysis, ComponentCpu, CurvePoint, Estimate, Extent, IngressCost, Interval, Point, Usage,
+    UsageGroup,
+};
+use meshtax_model::experiment::{Ingress, LoadPoint, Regime};
 use meshtax_model::graph::{Call, Graph, GraphNode, GraphService, Page, Step, Work};
+use meshtax_model::trial::ComponentRole;
 use meshtax_report::TerminalOptions;
 
 use crate::fixtures;
@@ -168,6 +172,48 @@ fn how_long_a_study_takes_is_said_beforehand() {
         said.contains("300,000 requests each") && said.contains("7 h 32 min"),
         "{said}"
     );
+}
+
+#[test]
+fn a_gateways_own_cpu_stands_beside_what_its_way_adds() {
+    let mut analysis = livewyer();
+    analysis.experiment.study = Some("livewyer-ingress".to_owned());
+    let points = &mut analysis.experiment.load_points;
+    let (from_pod, outside) = (points[0].id.clone(), points[1].id.clone());
+    points[1].ingress = Some(Ingress::Tls);
+    for variant in &mut analysis.variants {
+        let point = variant.points.iter_mut().find(|p| p.load_point == outside);
+        if let Some(cpu) = point.and_then(|point| point.cpu.as_mut()) {
+            cpu.components.push(ComponentCpu {
+                role: ComponentRole::Gateway,
+                cpu_per_request_ns: 123_400.0,
+                ..cpu.components[0].clone()
+            });
+        }
+        let without_interval = variant.variant.0 == "none-again";
+        analysis.ingress.push(IngressCost {
+            variant: variant.variant.clone(),
+            load_point: outside.clone(),
+            from_pod: from_pod.clone(),
+            difference: (!without_interval).then_some(Estimate {
+                value: 120_000.0,
+                interval: Some(Interval {
+                    low: 110_000.0,
+                    high: 130_000.0,
+                }),
+            }),
+        });
+    }
+    let text = meshtax_report::terminal(&analysis, WIDE);
+    let begin = text.find("By ingress, against").expect("a table");
+    let end = text[begin..]
+        .find("The study's own table")
+        .expect("another");
+    insta::assert_snapshot!("by_ingress", &text[begin..begin + end]);
+    let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(words.contains("a VM calls through the ingress"), "{text}");
+    assert!(words.contains(", by ingress over TLS"), "{text}");
+    assert_is_of_the_schema(&analysis);
 }
 
 #[test]

@@ -9,8 +9,14 @@ use crate::error::nearest;
 use crate::value::ValueError;
 
 /// Names that the lab has for other pods and identities.
-const TAKEN: [&str; 6] = [
-    "client", "server", "waypoint", "outsider", "intruder", "impostor",
+const TAKEN: [&str; 7] = [
+    "client",
+    "server",
+    "waypoint",
+    "ingress-gateway",
+    "outsider",
+    "intruder",
+    "impostor",
 ];
 
 /// What is wrong with the service of a number, which its reader gives a place.

@@ -119,8 +119,10 @@ impl<'a> Setting<'a> {
     /// interval, if there is any. Only those are looked at that are driven as the first one is: new connections or
     /// other protocols are other costs.
     fn nearest_point(&self) -> Option<(&'a LoadPoint, f64)> {
-        let points = &self.analysis.experiment.load_points;
-        let first = points.first()?;
+        // Between services no request passes a gateway.
+        let points = self.analysis.experiment.load_points.iter();
+        let points: Vec<&LoadPoint> = points.filter(|point| point.ingress.is_none()).collect();
+        let first = *points.first()?;
         let alike = |point: &&LoadPoint| {
             point.protocol == first.protocol
                 && point.requests_per_connection == first.requests_per_connection
@@ -130,7 +132,11 @@ impl<'a> Setting<'a> {
             let (_, added) = self.effect(point, Metric::CpuPerRequest).ok()?;
             Some((point, self.carried(point)?, added.interval.is_some()))
         };
-        let mut carried: Vec<_> = points.iter().filter(alike).filter_map(carried).collect();
+        let mut carried: Vec<_> = points
+            .into_iter()
+            .filter(alike)
+            .filter_map(carried)
+            .collect();
         if carried.iter().any(|(.., is_sure)| *is_sure) {
             carried.retain(|(.., is_sure)| *is_sure);
         }
@@ -169,6 +175,11 @@ impl<'a> Setting<'a> {
     fn point(&self) -> Result<(&'a LoadPoint, f64), String> {
         self.nearest.ok_or_else(|| {
             let points = self.analysis.experiment.load_points.iter();
+            if points.clone().all(|point| point.ingress.is_some()) {
+                return "all clients of this run came in through a gateway: what services cost each other was not \
+                        measured"
+                    .to_owned();
+            }
             let mut reasons = points.map(|point| self.effect(point, Metric::CpuPerRequest));
             let reason = reasons.find_map(Result::err);
             reason.unwrap_or_else(|| "nothing of it was measured".to_owned())

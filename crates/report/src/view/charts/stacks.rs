@@ -9,11 +9,12 @@ use super::{figure_text, in_words, name, raw};
 use crate::figure::{Chapter, Chart, Choice, Figure, Piece, Sheet, Stack, Stacks};
 use crate::format::{CPU_MS_PER_1K, MIB, Unit};
 
-const PATH: [ComponentRole; 4] = [
+const PATH: [ComponentRole; 5] = [
     ComponentRole::App,
     ComponentRole::ClientProxy,
     ComponentRole::ServerProxy,
     ComponentRole::Waypoint,
+    ComponentRole::Gateway,
 ];
 
 /// The legend of [`PATH`] and of what belongs to no component.

@@ -12,10 +12,11 @@ use crate::figure::{
 };
 use crate::format::{MIB, MICROSECONDS, Unit};
 
-const ROLES: [ComponentRole; 4] = [
+const ROLES: [ComponentRole; 5] = [
     ComponentRole::ClientProxy,
     ComponentRole::ServerProxy,
     ComponentRole::Waypoint,
+    ComponentRole::Gateway,
     ComponentRole::App,
 ];
 
