@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use cargo_metadata::{DependencyKind, Metadata, MetadataCommand, Package, PackageId};
-use meshtax_dataplane::DATA_PLANES;
+use meshtax_dataplane::{DATA_PLANES, DataPlane};
 use meshtax_model::FORMAT_VERSION;
 use meshtax_spec::{KnownDataPlane, Lengths};
 
@@ -303,10 +303,13 @@ fn only_the_command_line_prints_and_exits() {
 }
 
 fn known() -> Vec<KnownDataPlane> {
-    let planes = DATA_PLANES.iter();
-    planes
-        .map(|plane| KnownDataPlane::new(plane.name, plane.levels))
-        .collect()
+    let known = |plane: &DataPlane| {
+        KnownDataPlane::new(plane.name, plane.levels)
+            .carrying_graphs(plane.carries_graphs())
+            .with_options(plane.options)
+            .having_gateway(plane.has_gateway())
+    };
+    DATA_PLANES.iter().map(known).collect()
 }
 
 #[test]

@@ -80,7 +80,7 @@ const LAST_WORDS: &str = "its last words: broken on purpose: the third wheel is 
 fn a_proxy_that_exits_at_once_is_named_with_its_last_words() {
     let _alone = alone();
     let scratch = Scratch::new();
-    let finished = finish(with_broken(&scratch, "exits", "10s"));
+    let finished = finish(with_broken(&scratch, "exits", "14s"));
     let analysis = finished.expect_an_answer().json();
     for id in BROKEN {
         let left_out = of(&analysis, id)["left_out"].as_str().unwrap_or_default();

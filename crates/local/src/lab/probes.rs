@@ -68,6 +68,8 @@ pub(crate) struct Subject<'a> {
     pub(crate) response_bytes: u32,
     /// From the start of its first process to the first request that was answered.
     pub(crate) served_ns: Option<u64>,
+    /// It has until then to answer; whoever asks first waits.
+    pub(crate) ready_until: Instant,
     pub(crate) canary: &'a str,
 }
 
@@ -440,7 +442,7 @@ pub(crate) fn ready(
     from: &NetNs,
     to: (Ipv4Addr, u16),
 ) -> Result<(), String> {
-    let deadline = Instant::now() + READY_WITHIN;
+    let deadline = subject.ready_until;
     let request = Ask::get(ALLOWED_PATH);
     loop {
         let heard = one_request(from, to, &request);

@@ -32,7 +32,7 @@ use super::http::Ask;
 use super::netns::NetNs;
 use super::network::{NODE_LINK, POD_LINK, PodNet};
 use super::packet_socket::PacketSocket;
-use super::probes::{self, Identities, OfPods, Subject};
+use super::probes::{self, Identities, OfPods, READY_WITHIN, Subject};
 use super::setup::{Lab, Pods};
 use super::{netlink, nft};
 use crate::protocol::StartReport;
@@ -50,8 +50,12 @@ pub(crate) struct Instance {
     pub(crate) components: Vec<Component>,
     /// What meshtax serves to the proxies, as long as they run.
     pub(crate) control: Vec<Control>,
+    /// When its first process was to start.
+    began: Instant,
+    /// It has until then to answer.
+    ready_until: Instant,
     /// From the start of its first process to the first request that was answered; `None`: not looked for, or none was.
-    pub(crate) served_ns: Option<u64>,
+    served_ns: Option<u64>,
 }
 
 /// All variants that are up.
@@ -70,7 +74,7 @@ impl Round {
             .collect();
         let mut started: Vec<(VariantId, Result<Instance, String>)> = variants
             .iter()
-            .map(|variant| (variant.id.clone(), Instance::start(lab, variant, round)))
+            .map(|variant| (variant.id.clone(), start_alone(lab, variant, round)))
             .collect();
         let mut active = Vec::new();
         for (id, instance) in &mut started {
@@ -226,6 +230,7 @@ fn subject<'a>(lab: &'a Lab, instance: &'a mut Instance) -> (Subject<'a>, Identi
         outsider_address: lab.outsider.address,
         components: &mut instance.components,
         control: &instance.control,
+        ready_until: instance.ready_until,
         served_ns: instance.served_ns,
         response_bytes: lab.setup.workload.response_bytes,
     };
@@ -363,11 +368,6 @@ impl Instance {
                 components.push(start_process(lab, variant, plane, process, place, end)?);
             }
         }
-        // What is broken on purpose may never serve.
-        let served_ns = match sabotage {
-            None => first_served(pods, &site, &mut components, began),
-            Some(_) => None,
-        };
         drop(ends);
         let canary = canary(&variant.id, round);
         Ok(Self {
@@ -377,30 +377,35 @@ impl Instance {
             canary,
             components,
             control,
-            served_ns,
+            began,
+            ready_until: Instant::now() + READY_WITHIN,
+            served_ns: None,
         })
     }
 }
 
-/// Asks until it is answered, while no other variant starts, since all share the cores; that a variant is never ready is
-/// for its probes to tell.
-fn first_served(
-    pods: &Pods,
-    site: &Site,
-    components: &mut [Component],
-    began: Instant,
-) -> Option<u64> {
-    /// Far above what one pair of pods takes; many pods, or proxies that know much, may take longer.
-    const PATIENCE: Duration = Duration::from_secs(5);
+/// Starts a variant and has it answer once before any other starts, since all share the cores.
+fn start_alone(lab: &Lab, variant: &Variant, round: u32) -> Result<Instance, String> {
+    let mut instance = Instance::start(lab, variant, round)?;
+    // What is broken on purpose may never answer.
+    if !lab.setup.sabotage.contains_key(&variant.id) {
+        instance.served_ns = first_served(lab, &mut instance);
+    }
+    Ok(instance)
+}
+
+/// Asks until it is answered. That a variant is never ready is for its probes to tell.
+fn first_served(lab: &Lab, instance: &mut Instance) -> Option<u64> {
     const PAUSE: Duration = Duration::from_millis(2);
-    let service = (site.called, site.app_port);
+    let (began, until) = (instance.began, instance.ready_until);
+    let (subject, _) = subject(lab, instance);
     loop {
-        let heard = probes::one_request(&pods.client.namespace, service, &Ask::get(ALLOWED_PATH));
-        let passed = began.elapsed();
+        let heard = probes::through_the_path(&subject, &Ask::get(ALLOWED_PATH));
         if heard.is_ok() {
-            return u64::try_from(passed.as_nanos()).ok();
+            return u64::try_from(began.elapsed().as_nanos()).ok();
         }
-        if passed > PATIENCE || components.iter_mut().any(|c| c.failure().is_some()) {
+        let has_died = |component: &mut Component| component.failure().is_some();
+        if Instant::now() > until || subject.components.iter_mut().any(has_died) {
             return None;
         }
         thread::sleep(PAUSE);
