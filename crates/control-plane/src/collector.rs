@@ -1,22 +1,19 @@
 //! A collector of traces, `opentelemetry.proto.collector.trace.v1.TraceService`: it counts spans, and forgets them.
 
-use std::convert::Infallible;
 use std::future::{Ready, ready};
 use std::io;
 use std::net::TcpListener;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::task::{Context, Poll};
 
 use tonic::body::Body;
-use tonic::codegen::{Service, http};
-use tonic::server::{Grpc, NamedService, UnaryService};
+use tonic::codegen::http;
+use tonic::server::{Grpc, UnaryService};
 use tonic::service::Routes;
 use tonic::{Request, Response, Status};
 use tonic_prost::ProstCodec;
 
-use crate::server::Server;
+use crate::server::{OneMethod, Played, Server};
 
 /// `ExportTraceServiceRequest`, as far as it is of interest here.
 #[derive(Clone, PartialEq, prost::Message)]
@@ -71,17 +68,13 @@ pub fn trace_collector(listener: TcpListener) -> io::Result<TraceCollector> {
     };
     Ok(TraceCollector {
         spans,
-        _server: Server::start(listener, Routes::new(service), None)?,
+        _server: Server::start(listener, Routes::new(Played(service)), None)?,
     })
 }
 
 #[derive(Clone, Debug)]
 struct TraceService {
     spans: Arc<AtomicU64>,
-}
-
-impl NamedService for TraceService {
-    const NAME: &'static str = "opentelemetry.proto.collector.trace.v1.TraceService";
 }
 
 impl UnaryService<Export> for TraceService {
@@ -97,24 +90,11 @@ impl UnaryService<Export> for TraceService {
     }
 }
 
-impl Service<http::Request<Body>> for TraceService {
-    type Response = http::Response<Body>;
-    type Error = Infallible;
-    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Infallible>> + Send>>;
+impl OneMethod for TraceService {
+    const SERVICE: &'static str = "opentelemetry.proto.collector.trace.v1.TraceService";
+    const METHOD: &'static str = "Export";
 
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, request: http::Request<Body>) -> Self::Future {
-        let service = self.clone();
-        Box::pin(async move {
-            if !request.uri().path().ends_with("/Export") {
-                return Ok(Status::unimplemented("only Export").into_http());
-            }
-            Ok(Grpc::new(ProstCodec::default())
-                .unary(service, request)
-                .await)
-        })
+    async fn called(self, request: http::Request<Body>) -> http::Response<Body> {
+        Grpc::new(ProstCodec::default()).unary(self, request).await
     }
 }

@@ -1,23 +1,20 @@
 //! Istio's certificate service, `istio.v1.auth.IstioCertificateService`
 //! (istio/api, security/v1alpha1/ca.proto): a signing request in, a chain out.
 
-use std::convert::Infallible;
 use std::future::{Ready, ready};
 use std::io;
 use std::net::TcpListener;
-use std::pin::Pin;
 use std::sync::PoisonError;
-use std::task::{Context, Poll};
 
 use tonic::body::Body;
-use tonic::codegen::{Service, http};
-use tonic::server::{Grpc, NamedService, UnaryService};
+use tonic::codegen::http;
+use tonic::server::{Grpc, UnaryService};
 use tonic::service::Routes;
 use tonic::{Request, Response, Status};
 use tonic_prost::ProstCodec;
 
 use crate::authority::SharedAuthority;
-use crate::server::Server;
+use crate::server::{OneMethod, Played, Server};
 
 /// `CreateCertificate`'s argument, as far as it is of interest here.
 #[derive(Clone, PartialEq, prost::Message)]
@@ -56,7 +53,7 @@ pub fn istio_ca(
     };
     Server::start(
         listener,
-        Routes::new(service),
+        Routes::new(Played(service)),
         Some((leaf.chain_pem, leaf.key_pem)),
     )
 }
@@ -64,10 +61,6 @@ pub fn istio_ca(
 #[derive(Clone, Debug)]
 struct CertificateService {
     authority: SharedAuthority,
-}
-
-impl NamedService for CertificateService {
-    const NAME: &'static str = "istio.v1.auth.IstioCertificateService";
 }
 
 impl UnaryService<CertificateRequest> for CertificateService {
@@ -88,24 +81,11 @@ impl UnaryService<CertificateRequest> for CertificateService {
     }
 }
 
-impl Service<http::Request<Body>> for CertificateService {
-    type Response = http::Response<Body>;
-    type Error = Infallible;
-    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Infallible>> + Send>>;
+impl OneMethod for CertificateService {
+    const SERVICE: &'static str = "istio.v1.auth.IstioCertificateService";
+    const METHOD: &'static str = "CreateCertificate";
 
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, request: http::Request<Body>) -> Self::Future {
-        let service = self.clone();
-        Box::pin(async move {
-            if !request.uri().path().ends_with("/CreateCertificate") {
-                return Ok(Status::unimplemented("only CreateCertificate").into_http());
-            }
-            Ok(Grpc::new(ProstCodec::default())
-                .unary(service, request)
-                .await)
-        })
+    async fn called(self, request: http::Request<Body>) -> http::Response<Body> {
+        Grpc::new(ProstCodec::default()).unary(self, request).await
     }
 }

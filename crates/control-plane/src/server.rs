@@ -1,13 +1,62 @@
-//! A gRPC server on a thread of its own.
+//! A gRPC server on a thread of its own, and what is served there.
 
+use std::convert::Infallible;
 use std::io;
 use std::net::TcpListener;
+use std::pin::Pin;
+use std::task::{Context, Poll};
 use std::thread::{self, JoinHandle};
 
 use tokio::sync::oneshot;
 use tokio_stream::wrappers::TcpListenerStream;
+use tonic::Status;
+use tonic::body::Body;
+use tonic::codegen::{Service, http};
+use tonic::server::NamedService;
 use tonic::service::Routes;
 use tonic::transport::{Identity, ServerTlsConfig};
+
+/// A gRPC service of which one method is played.
+pub(crate) trait OneMethod: Clone + Send + Sync + 'static {
+    /// With its package.
+    const SERVICE: &'static str;
+    const METHOD: &'static str;
+
+    /// Answers a call of that method.
+    fn called(
+        self,
+        request: http::Request<Body>,
+    ) -> impl Future<Output = http::Response<Body>> + Send;
+}
+
+/// Such a service, as a server takes it: its other methods are there, and not implemented.
+#[derive(Clone, Debug)]
+pub(crate) struct Played<S>(pub(crate) S);
+
+impl<S: OneMethod> NamedService for Played<S> {
+    const NAME: &'static str = S::SERVICE;
+}
+
+impl<S: OneMethod> Service<http::Request<Body>> for Played<S> {
+    type Response = http::Response<Body>;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Infallible>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: http::Request<Body>) -> Self::Future {
+        let service = self.0.clone();
+        Box::pin(async move {
+            let method = request.uri().path().rsplit('/').next();
+            if method != Some(S::METHOD) {
+                return Ok(Status::unimplemented(format!("only {}", S::METHOD)).into_http());
+            }
+            Ok(service.called(request).await)
+        })
+    }
+}
 
 /// A server that ends when this is dropped.
 #[derive(Debug)]

@@ -4,13 +4,11 @@
 mod message;
 
 use std::collections::BTreeMap;
-use std::convert::Infallible;
 use std::future::{Ready, ready};
 use std::io;
 use std::net::{Ipv4Addr, TcpListener};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use meshtax_dataplane::Discovery;
@@ -20,14 +18,14 @@ use tokio::time::Interval;
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_stream::{Stream, StreamExt as _};
 use tonic::body::Body;
-use tonic::codegen::{Service, http};
-use tonic::server::{Grpc, NamedService, StreamingService};
+use tonic::codegen::http;
+use tonic::server::{Grpc, StreamingService};
 use tonic::service::Routes;
 use tonic::{Request, Response, Status, Streaming};
 use tonic_prost::ProstCodec;
 
 use self::message::{ASSIGNMENT, CLUSTER, EncodeError, Message, ROUTES};
-use crate::server::Server;
+use crate::server::{OneMethod, Played, Server};
 
 /// `DeltaDiscoveryRequest`, as far as it is of interest here.
 #[derive(Clone, PartialEq, prost::Message)]
@@ -150,7 +148,7 @@ pub fn discovery(listener: TcpListener, tells: &Discovery) -> io::Result<Discove
     Ok(DiscoveryServer {
         progress,
         changing,
-        _server: Server::start(listener, Routes::new(service), None)?,
+        _server: Server::start(listener, Routes::new(Played(service)), None)?,
     })
 }
 
@@ -302,10 +300,6 @@ struct DiscoveryService {
 
 type Stayed = Pin<Box<dyn Stream<Item = Result<Says, Status>> + Send>>;
 
-impl NamedService for DiscoveryService {
-    const NAME: &'static str = "envoy.service.discovery.v3.AggregatedDiscoveryService";
-}
-
 impl StreamingService<Asks> for DiscoveryService {
     type Response = Says;
     type ResponseStream = Stayed;
@@ -320,25 +314,13 @@ impl StreamingService<Asks> for DiscoveryService {
     }
 }
 
-impl Service<http::Request<Body>> for DiscoveryService {
-    type Response = http::Response<Body>;
-    type Error = Infallible;
-    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Infallible>> + Send>>;
+impl OneMethod for DiscoveryService {
+    const SERVICE: &'static str = "envoy.service.discovery.v3.AggregatedDiscoveryService";
+    const METHOD: &'static str = "DeltaAggregatedResources";
 
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, request: http::Request<Body>) -> Self::Future {
-        let service = self.clone();
-        Box::pin(async move {
-            if !request.uri().path().ends_with("/DeltaAggregatedResources") {
-                return Ok(Status::unimplemented("only DeltaAggregatedResources").into_http());
-            }
-            let mut grpc =
-                Grpc::new(ProstCodec::default()).max_decoding_message_size(MOST_ASKED_BYTES);
-            Ok(grpc.streaming(service, request).await)
-        })
+    async fn called(self, request: http::Request<Body>) -> http::Response<Body> {
+        let mut grpc = Grpc::new(ProstCodec::default()).max_decoding_message_size(MOST_ASKED_BYTES);
+        grpc.streaming(self, request).await
     }
 }
 
