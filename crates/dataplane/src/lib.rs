@@ -440,6 +440,7 @@ mod tests {
                     let site = match sabotage {
                         Sabotage::NoRedirectBehind => graph_site(),
                         Sabotage::AroundTheGateway => gateway_site(false),
+                        Sabotage::NoOptions => site_with(plane.options),
                         _ => site(),
                     };
                     let whole = plane.blueprint(&site, Some(*level), None);

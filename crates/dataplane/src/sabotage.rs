@@ -1,6 +1,6 @@
 //! Ways to break a variant on purpose, so that tests can see the evidence catch it.
 
-use meshtax_model::experiment::PolicyLevel;
+use meshtax_model::experiment::{Options, PolicyLevel};
 use serde::{Deserialize, Serialize};
 
 use crate::{Blueprint, DataPlane, Redirect, Site, ztunnel};
@@ -33,6 +33,8 @@ pub enum Sabotage {
     AroundTheWaypoint,
     /// Clients outside the mesh call the service, and not the gateway.
     AroundTheGateway,
+    /// The proxies do and hold nothing of the variant's options.
+    NoOptions,
 }
 
 impl Sabotage {
@@ -50,6 +52,7 @@ impl Sabotage {
         Self::WrongWaypointIdentity,
         Self::AroundTheWaypoint,
         Self::AroundTheGateway,
+        Self::NoOptions,
     ];
 
     /// Whether the data plane promises at this level what this breaks.
@@ -58,6 +61,7 @@ impl Sabotage {
         match self {
             Self::NoRedirectBehind => plane.carries_graphs(),
             Self::AroundTheGateway => plane.has_gateway(),
+            Self::NoOptions => !plane.options.is_empty(),
             Self::WrongWaypointIdentity | Self::AroundTheWaypoint => plane.has_waypoint(),
             Self::NoPolicy => level >= PolicyLevel::L4,
             Self::NoEncryption | Self::WrongServerIdentity | Self::WrongClientIdentity => {
@@ -82,6 +86,13 @@ impl Sabotage {
             Self::WrongServerIdentity => build_with_server(site, level, build),
             Self::WrongClientIdentity => build_with_client(site, level, build),
             Self::WrongWaypointIdentity => build_with_waypoint(site, level, build),
+            Self::NoOptions => build(
+                &Site {
+                    options: Options::default(),
+                    ..site.clone()
+                },
+                level,
+            ),
             Self::AroundTheWaypoint => Blueprint {
                 client: ztunnel::node(site, ztunnel::Node::Client, &ztunnel::Mesh::of(level)),
                 ..build(site, level)

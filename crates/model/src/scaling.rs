@@ -13,6 +13,8 @@ pub enum Over {
     Pods,
     /// Services in a chain, each of which calls the next.
     Hops,
+    /// Requests of clients in a second, to one service.
+    Rates,
     /// Endpoints of further services, which every proxy knows of and nobody calls.
     Known,
     /// Endpoints of such services that are replaced by others, in a second.
@@ -50,6 +52,9 @@ pub struct Scaling {
     pub over: Over,
     /// Confidence of all intervals.
     pub confidence: f64,
+    /// The call graph that was asked about, by its name; `None`: a number was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub topology: Option<String>,
     /// Ids of the runs, in the order of their numbers; the one that was left out of the fit last.
     pub runs: Vec<String>,
     /// For each variant that was measured with a mesh, each thing that grows.
@@ -85,10 +90,13 @@ pub struct Line {
 /// What a line says of another number.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Prediction {
-    /// Of how many.
-    pub at: u32,
+    /// Of how many; of a call graph it is a mean, and not the same for all that grows.
+    pub at: f64,
     /// How much one measurement there is expected to be.
     pub value: Estimate,
+    /// What the run of one says by itself: its figure, so many times. Of differences from no mesh alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by_one: Option<Estimate>,
     /// What was measured there, and left out of the fit.
     pub measured: Option<f64>,
     /// Whether that lies in the interval.

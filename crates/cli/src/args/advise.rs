@@ -27,6 +27,10 @@ pub(crate) struct AdviseArgs {
     /// How often a user's request passes the mesh from one service to another, on average
     #[arg(long, default_value = "1", allow_negative_numbers = true, value_parser = |t: &str| value(meshtax_spec::hops(t)))]
     pub(crate) hops: f64,
+    /// Or the services that call each other: a topology's name or file, whose calls are counted (see `meshtax
+    /// topologies`)
+    #[arg(long, value_name = "TOPOLOGY", conflicts_with = "hops")]
+    pub(crate) topology: Option<String>,
     /// Price of a core for an hour
     #[arg(long, value_name = "PRICE", allow_negative_numbers = true, value_parser = |t: &str| value(meshtax_spec::hourly_price(t)))]
     pub(crate) cpu_price: Option<f64>,
@@ -94,6 +98,7 @@ impl AdviseArgs {
             nodes: self.nodes,
             requests_per_s: self.requests,
             hops: self.hops,
+            topology: None,
             cpu_price: self.cpu_price,
             memory_price: self.memory_price,
             priorities: Vec::new(),

@@ -13,13 +13,17 @@ pub(crate) struct ScaleArgs {
     /// What there is more of
     #[arg(value_enum)]
     pub(crate) over: OverName,
-    /// How many, one run for each [default: pods 1,10,50,90; hops 1,2,3,5; known 1,100,1000,5000; churn 1,20,50,100]
+    /// How many, one run for each [default: pods 1,10,50,90; hops 1,2,3,5; rates 50,200,400,800; known
+    /// 1,100,1000,5000; churn 1,20,50,100]
     #[arg(long, value_name = "N,N,...", value_delimiter = ',', value_parser = number)]
     pub(crate) at: Vec<u32>,
-    /// Say what the law expects of so many [default: pods 150, hops 8, known 2500, churn 75]
+    /// Say what the law expects of so many [default: pods 150, hops 8, rates 600, known 2500, churn 75]
     #[arg(long, value_name = "N", value_parser = number)]
     pub(crate) predict: Option<u32>,
-    /// Measure that number, too, and hold the prediction against it
+    /// Say what the laws over hops expect of services that call each other: a topology's name or file
+    #[arg(long = "for", value_name = "TOPOLOGY", conflicts_with = "predict")]
+    pub(crate) topology: Option<String>,
+    /// Measure that number or topology, too, and hold the prediction against it
     #[arg(long)]
     pub(crate) check: bool,
     /// What the proxies are (see `meshtax dataplanes`)
@@ -28,6 +32,9 @@ pub(crate) struct ScaleArgs {
     /// Its policy level
     #[arg(long, value_name = "LEVEL", default_value = "mtls", value_parser = |t: &str| value(meshtax_spec::policy_level(t)))]
     pub(crate) level: PolicyLevel,
+    /// Requests of clients in a second, not for `rates` [default: 50]
+    #[arg(long, value_parser = |t: &str| value(meshtax_spec::rate_per_s(t)))]
+    pub(crate) rate: Option<f64>,
     /// Endpoints of each service that proxies know, for `known` and `churn`
     #[arg(long, value_name = "N", default_value_t = meshtax_spec::PER_SERVICE, value_parser = |t: &str| value(meshtax_spec::per_service(t)))]
     pub(crate) endpoints_per_service: u32,
@@ -56,6 +63,8 @@ pub(crate) enum OverName {
     Pods,
     /// Services in a chain: added latency and CPU
     Hops,
+    /// Requests of clients in a second: CPU of the proxies
+    Rates,
     /// Endpoints that proxies know and nobody calls: memory, CPU, time to tell them
     Known,
     /// Such endpoints that change in a second: CPU of the proxies
@@ -67,6 +76,7 @@ impl OverName {
         match self {
             Self::Pods => Over::Pods,
             Self::Hops => Over::Hops,
+            Self::Rates => Over::Rates,
             Self::Known => Over::Known,
             Self::Churn => Over::Churn,
         }

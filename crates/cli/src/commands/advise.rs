@@ -1,12 +1,13 @@
 //! `meshtax advise`: what a run says to somebody who has to choose.
 
-use meshtax_model::advice::{Fact, Facts, PresetRates};
+use meshtax_model::advice::{Asked, Fact, Facts, PresetRates};
 use meshtax_model::analysis::{Analysis, Verdict};
 use meshtax_model::experiment::Regime;
+use meshtax_model::graph::Graph;
 use meshtax_stats::advise::Known;
 
-use super::analysis;
 use super::run::{answers, preset};
+use super::{analysis, topologies};
 use crate::args::AdviseArgs;
 use crate::exit::{Failure, Outcome, SUCCESS, TOO_FEW};
 use crate::terminal;
@@ -20,13 +21,25 @@ pub(crate) fn advise(args: &AdviseArgs) -> Outcome {
         facts: &facts(),
         presets: &presets(),
     };
-    let advice = meshtax_stats::advise::advise(&analysis, &args.asked(), known);
+    let advice = meshtax_stats::advise::advise(&analysis, &asked(args)?, known);
     terminal::print(&if args.json {
         meshtax_report::advice_json(&advice)
     } else {
         meshtax_report::advice_terminal(&advice, terminal::options())
     });
     Ok(SUCCESS)
+}
+
+/// With the hops of the services that were named, if they were.
+fn asked(args: &AdviseArgs) -> Result<Asked, Failure> {
+    let mut asked = args.asked();
+    if let Some(name) = &args.topology {
+        let topology = topologies::find(name)?;
+        let calls = topology.graph.as_ref().map(Graph::calls_per_request);
+        asked.hops = 1.0 + calls.unwrap_or(0.0);
+        asked.topology = Some(topology.name);
+    }
+    Ok(asked)
 }
 
 /// What is known of the meshes, by mesh and feature. What no source was found for is not there.

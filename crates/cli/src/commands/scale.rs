@@ -3,7 +3,8 @@
 use meshtax_dataplane::{DATA_PLANES, DataPlane};
 use meshtax_model::analysis::Analysis;
 use meshtax_model::experiment::{Experiment, OptionKind};
-use meshtax_stats::scaling::{Scaled, scaling};
+use meshtax_spec::Topology;
+use meshtax_stats::scaling::{Asked, Growth, Scaled, scaling};
 
 use super::run::{Job, known, parse};
 use super::topologies;
@@ -11,35 +12,60 @@ use crate::args::{EngineName, OverName, ScaleArgs};
 use crate::exit::{Failure, Outcome, SUCCESS, TOO_FEW, USAGE};
 use crate::terminal;
 
+/// What is measured where nothing else is said.
+struct Usual {
+    at: &'static [u32],
+    predict: u32,
+    time_ns: u64,
+}
+
+fn usual(over: OverName) -> Usual {
+    let usual = |at, predict, seconds: u64| Usual {
+        at,
+        predict,
+        time_ns: seconds * 1_000_000_000,
+    };
+    match over {
+        OverName::Pods => usual(&[1, 10, 50, 90], 150, 30),
+        OverName::Hops => usual(&[1, 2, 3, 5], 8, 60),
+        OverName::Rates => usual(&[50, 200, 400, 800], 600, 30),
+        OverName::Known => usual(&[1, 100, 1000, 5000], 2500, 30),
+        OverName::Churn => usual(&[1, 20, 50, 100], 75, 30),
+    }
+}
+
 pub(crate) fn scale(args: &ScaleArgs) -> Outcome {
     let at = numbers(args)?;
-    let predict = args.predict.unwrap_or(match args.over {
-        OverName::Pods => 150,
-        OverName::Hops => 8,
-        OverName::Known => 2500,
-        OverName::Churn => 75,
-    });
+    flags_go_together(args)?;
     plane_is_known(args)?;
+    let asked = Subject::asked(args)?;
     // Before anything is measured: what the last of them refuses would cost the time of all others.
-    let further = args.check.then_some(predict);
-    let experiments = at.iter().copied().chain(further);
-    let mut experiments = experiments
-        .map(|number| Ok((number, experiment(args, number)?)))
+    let subjects = at.iter().map(|number| Ok(Subject::Number(*number)));
+    let further = args.check.then(|| Ok(asked.clone()));
+    let mut experiments = subjects
+        .chain(further)
+        .map(|subject| {
+            let subject: Subject = subject?;
+            let experiment = experiment(args, &subject)?;
+            Ok((subject, experiment))
+        })
         .collect::<Result<Vec<_>, Failure>>()?;
     let checked = experiments.split_off(at.len()).pop();
     let mut analyses = Vec::new();
     let mut check = None;
     let mut ended = SUCCESS;
-    for (number, experiment) in experiments.into_iter().chain(checked) {
+    for (subject, experiment) in experiments.into_iter().chain(checked) {
         let is_check = analyses.len() == at.len();
+        let name = subject.name();
         terminal::say(&match is_check {
-            false => format!("measuring {number} of {}", list(&at)),
-            true => format!("measuring {number}, to hold the prediction against it"),
+            false => format!("measuring {name} of {}", list(&at)),
+            true => format!("measuring {name}, to hold the prediction against it"),
         });
-        match measure(args, number, experiment)? {
-            Ok(analysis) if is_check => check = Some(analysis),
-            Ok(analysis) => analyses.push((number, analysis)),
-            Err(code) => {
+        match (measure(args, &name, experiment)?, subject) {
+            (Ok(analysis), _) if is_check => check = Some(analysis),
+            (Ok(analysis), Subject::Number(number)) => analyses.push((number, analysis)),
+            (Ok(_), Subject::Topology(_)) => {}
+            (Err(code), _) => {
                 ended = code;
                 break;
             }
@@ -48,31 +74,101 @@ pub(crate) fn scale(args: &ScaleArgs) -> Outcome {
     if analyses.is_empty() {
         return Ok(ended);
     }
+    let told = told(args, &analyses, &asked, check.as_ref());
+    Ok(match ended {
+        SUCCESS if !told => TOO_FEW,
+        ended => ended,
+    })
+}
+
+/// Prints the laws; whether there is one at least.
+fn told(
+    args: &ScaleArgs,
+    analyses: &[(u32, Analysis)],
+    asked: &Subject,
+    check: Option<&Analysis>,
+) -> bool {
     let runs: Vec<Scaled<'_>> = analyses
         .iter()
         .map(|(at, analysis)| Scaled { at: *at, analysis })
         .collect();
-    let laws = scaling(args.over.over(), &runs, Some(predict), check.as_ref());
+    let laws = scaling(&Growth {
+        over: args.over.over(),
+        runs: &runs,
+        asked: Some(asked.as_asked()),
+        check,
+    });
     terminal::print(&if args.json {
         meshtax_report::scaling_json(&laws)
     } else {
         meshtax_report::scaling_terminal(&laws, terminal::options())
     });
-    let has_line = laws.laws.iter().any(|law| law.line.is_some());
-    Ok(match ended {
-        SUCCESS if !has_line => TOO_FEW,
-        ended => ended,
-    })
+    laws.laws.iter().any(|law| law.line.is_some())
+}
+
+/// What a run is of.
+#[derive(Clone)]
+enum Subject {
+    Number(u32),
+    /// Services that call each other.
+    Topology(Topology),
+}
+
+impl Subject {
+    /// What the laws are to predict.
+    fn asked(args: &ScaleArgs) -> Result<Self, Failure> {
+        let number = args.predict.unwrap_or(usual(args.over).predict);
+        match &args.topology {
+            None => Ok(Self::Number(number)),
+            Some(name) => topologies::find(name).map(Self::Topology),
+        }
+    }
+
+    /// As its run's directory is called, too.
+    fn name(&self) -> String {
+        match self {
+            Self::Number(number) => number.to_string(),
+            Self::Topology(topology) => topology.name.clone(),
+        }
+    }
+
+    fn as_asked(&self) -> Asked<'_> {
+        match self {
+            Self::Number(number) => Asked::Number(*number),
+            Self::Topology(topology) => match &topology.graph {
+                Some(graph) => Asked::Graph {
+                    graph,
+                    replicas: topology.replicas,
+                },
+                // A service that calls nobody is the first hop.
+                None => Asked::Number(1),
+            },
+        }
+    }
+}
+
+/// What only some numbers can have.
+fn flags_go_together(args: &ScaleArgs) -> Result<(), Failure> {
+    if args.topology.is_some() && args.over != OverName::Hops {
+        let problem = "--for: only laws over hops say something of services that call each other";
+        return Err(Failure::with_fix(
+            USAGE,
+            problem,
+            "meshtax scale hops --for TOPOLOGY",
+        ));
+    }
+    if args.rate.is_some() && args.over == OverName::Rates {
+        let problem = "--rate: here the rates are what there is more of";
+        return Err(Failure::with_fix(USAGE, problem, "say which with --at"));
+    }
+    Ok(())
 }
 
 /// In order, each once; at least as many as a line takes.
 fn numbers(args: &ScaleArgs) -> Result<Vec<u32>, Failure> {
-    let mut at = match (args.at.as_slice(), args.over) {
-        ([], OverName::Pods) => vec![1, 10, 50, 90],
-        ([], OverName::Hops) => vec![1, 2, 3, 5],
-        ([], OverName::Known) => vec![1, 100, 1000, 5000],
-        ([], OverName::Churn) => vec![1, 20, 50, 100],
-        (given, _) => given.to_vec(),
+    let mut at = match args.at.as_slice() {
+        [] => usual(args.over).at.to_vec(),
+        given => given.to_vec(),
     };
     at.sort_unstable();
     at.dedup();
@@ -95,13 +191,13 @@ fn list(at: &[u32]) -> String {
 /// A run, reported as any other. `Err` within: it ended otherwise than with figures, with this code.
 fn measure(
     args: &ScaleArgs,
-    number: u32,
+    name: &str,
     experiment: Experiment,
 ) -> Result<Result<Analysis, u8>, Failure> {
     let job = Job {
         experiment,
         engine: EngineName::Local,
-        out: args.out.as_ref().map(|out| out.join(number.to_string())),
+        out: args.out.as_ref().map(|out| out.join(name)),
         seed: args.seed,
         programs: args.programs.clone(),
         sabotage: Vec::new(),
@@ -118,7 +214,7 @@ fn measure(
 /// What a variant of the data plane must be able to have.
 fn needed(over: OverName) -> &'static [OptionKind] {
     match over {
-        OverName::Pods | OverName::Hops => &[],
+        OverName::Pods | OverName::Hops | OverName::Rates => &[],
         OverName::Known => &[OptionKind::Knows],
         OverName::Churn => &[OptionKind::Knows, OptionKind::Changes],
     }
@@ -144,7 +240,8 @@ fn plane_is_known(args: &ScaleArgs) -> Result<(), Failure> {
             "--data-plane: the proxies of {name} cannot be told of services that {}",
             match args.over {
                 OverName::Churn => "change",
-                OverName::Pods | OverName::Hops | OverName::Known => "nobody calls",
+                OverName::Pods | OverName::Hops | OverName::Rates | OverName::Known =>
+                    "nobody calls",
             }
         );
         let able: Vec<&str> = with_proxies().filter(|p| able(p)).map(|p| p.name).collect();
@@ -160,46 +257,60 @@ fn plane_is_known(args: &ScaleArgs) -> Result<(), Failure> {
     Err(Failure::with_fix(USAGE, problem, &fix))
 }
 
-/// A low steady rate: what is asked is what stands there, and how long a request takes that waits for nobody.
-fn experiment(args: &ScaleArgs, number: u32) -> Result<Experiment, Failure> {
+/// Requests of clients in a second where they are not what is asked: few, so that what is measured is what stands
+/// there, and how long a request takes that waits for nobody.
+const FEW_PER_S: f64 = 50.0;
+
+fn experiment(args: &ScaleArgs, subject: &Subject) -> Result<Experiment, Failure> {
     let (plane, level) = (&args.data_plane, args.level);
     let level = match level_is_given(plane) {
         true => format!(", level: {level}"),
         false => String::new(),
     };
-    let (name, topology, pods) = match args.over {
-        OverName::Pods => ("replicas", format!("replicas-{number}"), number),
-        OverName::Hops => ("chain", format!("chain-{number}"), number),
-        OverName::Known => ("known", "pair".to_owned(), 1),
-        OverName::Churn => ("churn", "pair".to_owned(), 1),
+    let (name, topology) = match (subject, args.over) {
+        (Subject::Topology(topology), _) => ("graph", topology.clone()),
+        (Subject::Number(number), OverName::Pods) => {
+            ("replicas", topologies::find(&format!("replicas-{number}"))?)
+        }
+        (Subject::Number(number), OverName::Hops) => {
+            ("chain", topologies::find(&format!("chain-{number}"))?)
+        }
+        (_, OverName::Rates) => ("rate", topologies::find("pair")?),
+        (_, OverName::Known) => ("known", topologies::find("pair")?),
+        (_, OverName::Churn) => ("churn", topologies::find("pair")?),
+    };
+    let rate = match (subject, args.over) {
+        (Subject::Number(number), OverName::Rates) => f64::from(*number),
+        _ => args.rate.unwrap_or(FEW_PER_S),
     };
     let text = format!(
-        "name: scale-{name}-{number}\nworkload: {{response: 1 KiB, connections: 8}}\nvariants:\n  \
-         - {{data-plane: {plane}{level}{}}}\nload:\n  - steady: {{rate: 50}}\n\
+        "name: scale-{name}-{}\nworkload: {{response: 1 KiB, connections: 8}}\nvariants:\n  \
+         - {{data-plane: {plane}{level}{}}}\nload:\n  - steady: {{rate: {rate}}}\n\
          design: {{rounds: 6, blocks: 1, trial: 1s, warmup: 200ms, time: 60s}}\n",
-        knows(args, number)
+        subject.name(),
+        knows(args, subject)
     );
-    let mut experiment = parse("--at, --data-plane, --level", &text)?;
-    topologies::find(&topology)?
+    let mut experiment = parse("--at, --data-plane, --level, --rate", &text)?;
+    topology
         .apply(&mut experiment, &known())
         .map_err(|e| Failure::with_fix(USAGE, e.problem, &e.fix))?;
     // The first request to a pod opens a connection on the way: that is not to be in the window.
-    let per_pod_ns = 20_000_000 * u64::from(pods);
-    experiment.design.warmup_ns = 200_000_000 + per_pod_ns;
-    experiment.design.time_limit_ns = args.time.unwrap_or(match args.over {
-        OverName::Hops => 60_000_000_000,
-        OverName::Pods | OverName::Known | OverName::Churn => 30_000_000_000,
-    });
+    let behind = topology.graph.as_ref().map_or(0, |graph| graph.pods());
+    let pods = topology.replicas.saturating_add(behind);
+    experiment.design.warmup_ns = 200_000_000 + 20_000_000 * u64::from(pods);
+    experiment.design.time_limit_ns = args.time.unwrap_or(usual(args.over).time_ns);
     Ok(experiment)
 }
 
 /// What the variant has besides its level; one name for all runs, since they differ in the number only.
-fn knows(args: &ScaleArgs, number: u32) -> String {
+fn knows(args: &ScaleArgs, subject: &Subject) -> String {
     let per_service = args.endpoints_per_service;
-    let (endpoints, changes) = match args.over {
-        OverName::Pods | OverName::Hops => return String::new(),
-        OverName::Known => (number, String::new()),
-        OverName::Churn => (args.endpoints, format!(", changes: {number}/s")),
+    let (endpoints, changes) = match (args.over, subject) {
+        (OverName::Known, Subject::Number(number)) => (*number, String::new()),
+        (OverName::Churn, Subject::Number(number)) => {
+            (args.endpoints, format!(", changes: {number}/s"))
+        }
+        _ => return String::new(),
     };
     let id = match level_is_given(&args.data_plane) {
         true => format!("{}-{}", args.data_plane, args.level),

@@ -84,3 +84,55 @@ fn what_proxies_know_and_log_is_proven_and_what_they_take_is_told() {
         );
     }
 }
+
+const BROKEN: &str = "
+name: broken-options
+workload: {response: 1 KiB, connections: 4}
+variants:
+  - {data-plane: envoy-sidecar, level: mtls, id: knows, knows: 25}
+  - {data-plane: envoy-sidecar, level: mtls, id: logs, access-log: true}
+  - {data-plane: envoy-sidecar, level: mtls, id: traces, tracing: 100%}
+load:
+  - steady: {rate: 200}
+design: {rounds: 1, blocks: 1, trial: 200ms, warmup: 50ms, time: 25s}
+";
+
+/// Without what they are said to have, none of them is measured.
+#[test]
+fn options_that_are_not_there_are_caught_by_their_probes() {
+    let _alone = alone();
+    let Some(envoy) = envoy() else {
+        return skipped("options that are not there", "there is no Envoy");
+    };
+    let scratch = Scratch::new();
+    let spec = scratch.write("spec.yaml", BROKEN);
+    let out = scratch.path("run");
+    let [spec, out, envoy] =
+        [spec.as_path(), out.as_path(), envoy].map(|p| p.to_str().expect("UTF-8"));
+    let mut arguments = vec![
+        "run",
+        spec,
+        "--out",
+        out,
+        "--envoy",
+        envoy,
+        "--offline",
+        "--json",
+    ];
+    for broken in ["knows=no-options", "logs=no-options", "traces=no-options"] {
+        arguments.extend(["--sabotage", broken]);
+    }
+    let finished = finish(meshtax(&scratch, &arguments));
+    assert!([12, 13].contains(&finished.code), "{finished:?}");
+    let analysis = finished.json();
+    let variants = analysis["variants"].as_array().expect("variants");
+    for (id, said) in [
+        ("knows", "knows of others: 0 proxies hold"),
+        ("logs", "logs requests: "),
+        ("traces", "sends spans: "),
+    ] {
+        let found = variants.iter().find(|v| v["variant"] == id).expect(id);
+        let left_out = found["left_out"].as_str().unwrap_or_default();
+        assert!(left_out.contains(said), "{id}: {left_out}");
+    }
+}

@@ -28,14 +28,7 @@ fn memory_grows_by_the_pod_and_the_document_is_of_its_schema() {
     ];
     let finished = finish(meshtax(&scratch, &arguments));
     let document = finished.json();
-    let schema: Value =
-        serde_json::from_str(include_str!("../../../../docs/schema/scale-v1.json")).expect("JSON");
-    let validator = jsonschema::draft202012::new(&schema).expect("a schema");
-    let errors: Vec<String> = validator
-        .iter_errors(&document)
-        .map(|e| e.to_string())
-        .collect();
-    assert!(errors.is_empty(), "{errors:#?}");
+    is_of_schema(&document);
     for number in ["1", "4", "8", "12"] {
         let run = scratch.path("runs").join(number);
         assert!(run.join("manifest.json").is_file(), "{}", run.display());
@@ -57,6 +50,56 @@ fn memory_grows_by_the_pod_and_the_document_is_of_its_schema() {
     let expected = predicted["value"]["value"].as_f64().expect("a prediction");
     assert!((measured / expected - 1.0).abs() < 0.25, "{law:#}");
     assert_eq!(document["runs"].as_array().map(Vec::len), Some(4));
+}
+
+/// From chains to services that call each other at once and one after the other, which no fit has seen.
+#[test]
+fn hops_predict_a_call_graph_that_was_left_out() {
+    let _alone = alone();
+    let scratch = Scratch::new();
+    let shop = scratch.path("shop.yaml");
+    let text = "name: shop\nservices:\n  - {name: front, calls: [cart, {all: [stock, price]}]}\n  \
+                - {name: cart}\n  - {name: stock}\n  - {name: price}\n";
+    std::fs::write(&shop, text).expect("a file");
+    let (shop, out) = (shop.display().to_string(), scratch.path("runs"));
+    let out = out.display().to_string();
+    let arguments = format!(
+        "scale hops --at 1,2,3 --for {shop} --check --data-plane limit-mtls --rate 80 --time 8s --out {out} --json"
+    );
+    let arguments: Vec<&str> = arguments.split(' ').collect();
+    let finished = finish(meshtax(&scratch, &arguments));
+    let document = finished.json();
+    is_of_schema(&document);
+    assert_eq!(document["topology"], "shop");
+    assert_eq!(document["runs"].as_array().map(Vec::len), Some(4));
+    let runs = ["1", "2", "3", "shop"];
+    if !runs.iter().all(|name| was_measured(&scratch, name)) {
+        return;
+    }
+    // The client's call and two behind each other; all four; four pods.
+    for (number, grows, at) in [
+        (0, "added_mean_latency", 3.0),
+        (1, "added_cpu", 4.0),
+        (2, "proxy_memory", 4.0),
+    ] {
+        let law = &document["laws"][number];
+        assert_eq!(law["grows"], grows);
+        let predicted = &law["line"]["predicted"];
+        assert_eq!(predicted["at"], at, "{law:#}");
+        assert!(predicted["measured"].is_number(), "{law:#}");
+        assert_eq!(predicted["by_one"].is_object(), number < 2, "{law:#}");
+    }
+}
+
+fn is_of_schema(document: &Value) {
+    let schema: Value =
+        serde_json::from_str(include_str!("../../../../docs/schema/scale-v1.json")).expect("JSON");
+    let validator = jsonschema::draft202012::new(&schema).expect("a schema");
+    let errors: Vec<String> = validator
+        .iter_errors(document)
+        .map(|e| e.to_string())
+        .collect();
+    assert!(errors.is_empty(), "{errors:#?}");
 }
 
 /// Whether one of the runs has a figure; what the hypervisor or another program took away is told.
@@ -93,7 +136,7 @@ fn what_makes_no_line_is_refused_with_the_fix() {
         (
             vec!["scale", "mesh"],
             2,
-            "possible values: pods, hops, known, churn",
+            "possible values: pods, hops, rates, known, churn",
         ),
         (
             vec!["scale", "known", "--data-plane", "linkerd"],
@@ -109,6 +152,21 @@ fn what_makes_no_line_is_refused_with_the_fix() {
             vec!["scale", "hops", "--data-plane", "linkerd"],
             2,
             "cannot carry services",
+        ),
+        (
+            vec!["scale", "pods", "--for", "bookinfo"],
+            2,
+            "meshtax scale hops --for TOPOLOGY",
+        ),
+        (
+            vec!["scale", "hops", "--for", "bookinf"],
+            2,
+            "did you mean `bookinfo`?",
+        ),
+        (
+            vec!["scale", "rates", "--rate", "100"],
+            2,
+            "say which with --at",
         ),
         (
             vec!["scale", "hops", "--at", "1,2,30"],

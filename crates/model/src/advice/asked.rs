@@ -151,6 +151,9 @@ pub struct Asked {
     pub requests_per_s: Option<f64>,
     /// How often a user's request passes the mesh from one service to another, on average.
     pub hops: f64,
+    /// The call graph that the hops are of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub topology: Option<String>,
     /// Of a core for an hour, in a currency of the user's.
     pub cpu_price: Option<f64>,
     /// Of a GiB for an hour.
@@ -174,6 +177,7 @@ impl Default for Asked {
             nodes: None,
             requests_per_s: None,
             hops: 1.0,
+            topology: None,
             cpu_price: None,
             memory_price: None,
             priorities: Vec::new(),

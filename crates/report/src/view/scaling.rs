@@ -49,6 +49,12 @@ fn words(over: Over) -> Words {
     match over {
         Over::Pods => words("pods", "pods", "a pod", 1.0),
         Over::Hops => words("hops", "hops", "a hop", 1.0),
+        Over::Rates => words(
+            "the requests in a second",
+            "requests/s",
+            "for 1,000 requests/s",
+            1e3,
+        ),
         Over::Known => words(
             "the endpoints that each proxy knows",
             "endpoints",
@@ -97,17 +103,29 @@ fn in_words(scaling: &Scaling, law: &Law) -> String {
         words.each,
         shown(line.fixed, scale),
     );
-    if let Some(said) = predicted(line, unit, scale) {
+    if let Some(said) = predicted(scaling, line, unit, scale) {
         text.push_str(&format!("; {said}"));
     }
     text
 }
 
-fn predicted(line: &Line, unit: &str, scale: f64) -> Option<String> {
+/// `at 150`, or `for bookinfo, as for 3.67`.
+fn asked(scaling: &Scaling, at: f64) -> String {
+    match &scaling.topology {
+        None => format!("at {}", format::trimmed(at)),
+        Some(topology) => format!(
+            "for {topology}, as for {} {}",
+            grouped(at, if at.fract() == 0.0 { 0 } else { 2 }),
+            words(scaling.over).column
+        ),
+    }
+}
+
+fn predicted(scaling: &Scaling, line: &Line, unit: &str, scale: f64) -> Option<String> {
     let predicted = line.predicted.as_ref()?;
     let mut text = format!(
-        "at {}: {} {unit} predicted",
-        predicted.at,
+        "{}: {} {unit} predicted",
+        asked(scaling, predicted.at),
         shown(predicted.value, scale)
     );
     if let Some(measured) = predicted.measured {
@@ -121,6 +139,16 @@ fn predicted(line: &Line, unit: &str, scale: f64) -> Option<String> {
                 None => "and no interval to hold it against",
             }
         ));
+    }
+    if let Some(by_one) = predicted.by_one {
+        let said = shown(by_one, scale);
+        text.push_str(&format!(
+            "; what one hop adds, so many times: {said} {unit}"
+        ));
+        if let Some(measured) = predicted.measured.filter(|_| by_one.value > 0.0) {
+            let off = (measured / by_one.value - 1.0) * 100.0;
+            text.push_str(&format!(" (measured {} %)", format::signed(off, 0)));
+        }
     }
     Some(text)
 }
@@ -200,8 +228,14 @@ fn of_its_kind(over: Over) -> &'static [&'static str] {
             "CPU without requests is that of all proxies while another variant was measured.",
         ],
         Over::Hops => &[
+            "A topology's hops are a mean over requests: one more than its calls that lie one behind the other for \
+             latency, than all its calls for CPU; for memory its pods count.",
             "All services share the cores that the generator leaves: with more hops they are busier, and requests wait. \
              A line that bends upward shows it.",
+        ],
+        Over::Rates => &[
+            "At a low rate a request costs more CPU than at a high one, since every one wakes processes that sleep: a \
+             line that bends so has wide intervals, and no rate beyond those measured should be read off it.",
         ],
         Over::Known => &[
             MEMORY,

@@ -286,6 +286,7 @@ fn advice() -> Advice {
             nodes: Some(12),
             requests_per_s: Some(20_000.0),
             hops: 1.0,
+            topology: Some("bookinfo".to_owned()),
             cpu_price: Some(0.04),
             memory_price: Some(0.005),
             priorities: Vec::new(),

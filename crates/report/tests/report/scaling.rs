@@ -31,6 +31,32 @@ fn law(grows: Grows, points: &[(u32, f64)], line: Option<Line>) -> Law {
     }
 }
 
+/// What was asked is not a number: each law has its own count of hops.
+#[test]
+fn laws_over_hops_say_what_a_call_graph_adds() {
+    let latency = Line {
+        fixed: estimate(0.02e6, 0.04e6),
+        each: estimate(0.81e6, 0.02e6),
+        predicted: Some(Prediction {
+            at: 3.667,
+            value: estimate(2.99e6, 0.11e6),
+            by_one: Some(estimate(3.02e6, 0.08e6)),
+            measured: Some(3.31e6),
+            holds: Some(false),
+        }),
+    };
+    let points = [(1, 0.83e6), (2, 1.64e6), (3, 2.44e6), (5, 4.08e6)];
+    let scaling = Scaling {
+        format_version: FORMAT_VERSION,
+        over: Over::Hops,
+        confidence: 0.95,
+        topology: Some("bookinfo".to_owned()),
+        runs: vec!["a".to_owned(), "b".to_owned()],
+        laws: vec![law(Grows::AddedMeanLatency, &points, Some(latency))],
+    };
+    insta::assert_snapshot!(scaling_terminal(&scaling, TerminalOptions::default()));
+}
+
 #[test]
 fn laws_over_what_is_known_count_by_the_thousand() {
     const MIB: f64 = 1_048_576.0;
@@ -38,8 +64,9 @@ fn laws_over_what_is_known_count_by_the_thousand() {
         fixed: estimate(30.0 * MIB, 0.8 * MIB),
         each: estimate(0.02 * MIB, 0.0004 * MIB),
         predicted: Some(Prediction {
-            at: 2_500,
+            at: 2_500.0,
             value: estimate(80.0 * MIB, 2.0 * MIB),
+            by_one: None,
             measured: Some(80.9 * MIB),
             holds: Some(true),
         }),
@@ -49,6 +76,7 @@ fn laws_over_what_is_known_count_by_the_thousand() {
         format_version: FORMAT_VERSION,
         over: Over::Known,
         confidence: 0.95,
+        topology: None,
         runs: vec!["a".to_owned(), "b".to_owned()],
         laws: vec![
             law(

@@ -3,6 +3,7 @@
 use meshtax_model::advice::{Asked, Cost, CpuCost, MemoryCost, MemoryPart, Missing, ProxyPlace};
 use meshtax_model::analysis::{Analysis, Effect, Estimate, Interval, Metric, Verdict};
 use meshtax_model::experiment::{LoadPoint, Variant};
+use meshtax_model::graph::Graph;
 use meshtax_model::trial::ComponentRole;
 
 use super::{map, measured, place, times};
@@ -110,9 +111,18 @@ impl<'a> Setting<'a> {
         (each.is_finite() && each > 0.0).then_some(each)
     }
 
-    /// Pods of the run that had a proxy: the client's, and one for each replica.
+    /// Pods of the run that had a proxy: the client's, and one for each replica of each service.
     fn pods(&self) -> f64 {
-        1.0 + f64::from(self.analysis.experiment.service.replicas.max(1))
+        let service = &self.analysis.experiment.service;
+        let behind = service.graph.as_ref().map_or(0, Graph::pods);
+        1.0 + f64::from(service.replicas.max(1)) + f64::from(behind)
+    }
+
+    /// How often a request of the run's clients passed the mesh: their own call, and those between services.
+    fn hops_measured(&self) -> f64 {
+        let graph = self.analysis.experiment.service.graph.as_ref();
+        let calls = graph.map_or(0.0, Graph::calls_per_request);
+        1.0 + if calls.is_finite() { calls } else { 0.0 }
     }
 
     /// The load point with an effect whose rate is nearest, by ratio, to what each proxy will carry; one with an
@@ -152,7 +162,7 @@ impl<'a> Setting<'a> {
     fn carried(&self, point: &LoadPoint) -> Option<f64> {
         let found = measured(self.analysis, &self.variant.id)?;
         let point = found.points.iter().find(|p| p.load_point == point.id)?;
-        let passes = PROXIES_A_HOP * point.achieved_per_s;
+        let passes = PROXIES_A_HOP * self.hops_measured() * point.achieved_per_s;
         let each = match self.place {
             ProxyPlace::Pod => passes / self.pods(),
             ProxyPlace::Node => passes / NODES,
@@ -192,7 +202,9 @@ impl<'a> Setting<'a> {
             .requests_per_s
             .ok_or("the requests per second are not given: --requests")?;
         let (point, measured_per_proxy_per_s) = self.point()?;
-        let (effect, per_request_ns) = self.effect(point, Metric::CpuPerRequest)?;
+        let (effect, added_ns) = self.effect(point, Metric::CpuPerRequest)?;
+        let per_request_ns = times(added_ns, 1.0 / self.hops_measured());
+        let per_request_ns = per_request_ns.ok_or("the figure is out of range")?;
         let cores = times(per_request_ns, rate * self.asked.hops / 1e9);
         let cores = cores.ok_or("the figure is out of range")?;
         let price = self.asked.cpu_price;

@@ -10,6 +10,7 @@ use meshtax_model::advice::{
 use meshtax_model::analysis::{Analysis, Estimate, Interval, Metric, Verdict};
 use meshtax_model::evidence::{Balances, Features};
 use meshtax_model::experiment::{Inject, PolicyLevel};
+use meshtax_model::graph::{Call, Graph, GraphNode, GraphService, Step, Work};
 use meshtax_stats::advise::{Known, advise};
 use proptest::prelude::*;
 
@@ -356,6 +357,53 @@ fn a_month_is_what_was_measured_times_how_often_it_occurs() {
     assert!((memory.total_bytes.value - f64::from(200 << 20)).abs() < 1.0);
     let both = much.monthly.expect("both").value;
     assert!((both - money - memory.monthly.expect("a price").value).abs() < 1e-9);
+}
+
+/// What a request of a run over services that call each other adds is of all its hops and pods.
+#[test]
+fn a_run_over_a_call_graph_is_taken_apart_by_hop_and_pod() {
+    let call = |service: &str| {
+        Step::Calls(vec![Call {
+            service: service.to_owned(),
+            share: 1.0,
+        }])
+    };
+    let service = |name: &str, steps| GraphService {
+        name: name.to_owned(),
+        replicas: 1,
+        response_bytes: 1024,
+        node: GraphNode::Client,
+        work: Work {
+            steps,
+            ..Work::default()
+        },
+    };
+    let mut analysis = analysed().clone();
+    let asked = cluster(100, 20_000.0);
+    let pair = told(&analysis, &asked);
+    analysis.experiment.service.graph = Some(Graph {
+        name: "shop".to_owned(),
+        entry: "front".to_owned(),
+        work: Work {
+            steps: vec![call("cart")],
+            ..Work::default()
+        },
+        pages: Vec::new(),
+        others: vec![
+            service("cart", vec![call("stock")]),
+            service("stock", Vec::new()),
+        ],
+    });
+    let graph = told(&analysis, &asked);
+    let cpu = |advice: &Advice| cost(advice, "much").cpu.clone().expect("CPU");
+    // The client's call and two more; four pods in place of two.
+    let ratio = cpu(&graph).per_request_ns.value / cpu(&pair).per_request_ns.value;
+    assert!((ratio - 1.0 / 3.0).abs() < 1e-9, "{ratio}");
+    let carried = cpu(&graph).measured_per_proxy_per_s / cpu(&pair).measured_per_proxy_per_s;
+    assert!((carried - 3.0 / 2.0).abs() < 1e-9, "{carried}");
+    let memory = |advice: &Advice| cost(advice, "much").memory.clone().expect("memory");
+    let ratio = memory(&graph).each_bytes.value / memory(&pair).each_bytes.value;
+    assert!((ratio - 0.5).abs() < 1e-9, "{ratio}");
 }
 
 #[test]

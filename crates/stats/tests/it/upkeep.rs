@@ -4,7 +4,7 @@ use meshtax_model::analysis::Estimate;
 use meshtax_model::experiment::{PolicyLevel, VariantId};
 use meshtax_model::scaling::{Grows, Over};
 use meshtax_model::trial::IdleProxies;
-use meshtax_stats::scaling::{Scaled, scaling};
+use meshtax_stats::scaling::{Asked, Growth, Scaled, scaling};
 
 use crate::common::{Cost, Run, run};
 
@@ -102,7 +102,12 @@ fn the_time_of_a_push_is_a_law_over_what_is_known() {
         .iter()
         .map(|(at, analysis)| Scaled { at: *at, analysis })
         .collect();
-    let laws = scaling(Over::Known, &scaled, Some(500), None);
+    let laws = scaling(&Growth {
+        over: Over::Known,
+        runs: &scaled,
+        asked: Some(Asked::Number(500)),
+        check: None,
+    });
     let law = |grows| {
         laws.laws
             .iter()

@@ -68,11 +68,13 @@ fn setting(advice: &Advice) -> String {
     let asked = &advice.asked;
     let mut parts = Vec::new();
     if let Some(rate) = asked.requests_per_s {
+        let hops = if asked.hops == 1.0 { "hop" } else { "hops" };
+        let of = asked.topology.as_ref();
+        let of = of.map_or(String::new(), |name| format!(" ({name})"));
         parts.push(format!(
-            "{} requests/s of {} {}",
+            "{} requests/s of {} {hops}{of}",
             trimmed(rate),
             trimmed(asked.hops),
-            if asked.hops == 1.0 { "hop" } else { "hops" }
         ));
     }
     let counts = [(asked.pods, "pod", "pods"), (asked.nodes, "node", "nodes")];
