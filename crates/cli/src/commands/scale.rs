@@ -13,12 +13,7 @@ use crate::terminal;
 
 pub(crate) fn scale(args: &ScaleArgs) -> Outcome {
     let at = numbers(args)?;
-    let predict = args.predict.unwrap_or(match args.over {
-        OverName::Pods => 150,
-        OverName::Hops => 8,
-        OverName::Known => 2500,
-        OverName::Churn => 75,
-    });
+    let predict = predicted(args);
     plane_is_known(args)?;
     // Before anything is measured: what the last of them refuses would cost the time of all others.
     let further = args.check.then_some(predict);
@@ -65,10 +60,22 @@ pub(crate) fn scale(args: &ScaleArgs) -> Outcome {
     })
 }
 
+/// For which number the law is to say what it expects.
+fn predicted(args: &ScaleArgs) -> u32 {
+    args.predict.unwrap_or(match args.over {
+        OverName::Pods => 150,
+        OverName::Nodes => 16,
+        OverName::Hops => 8,
+        OverName::Known => 2500,
+        OverName::Churn => 75,
+    })
+}
+
 /// In order, each once; at least as many as a line takes.
 fn numbers(args: &ScaleArgs) -> Result<Vec<u32>, Failure> {
     let mut at = match (args.at.as_slice(), args.over) {
         ([], OverName::Pods) => vec![1, 10, 50, 90],
+        ([], OverName::Nodes) => vec![1, 2, 4, 8],
         ([], OverName::Hops) => vec![1, 2, 3, 5],
         ([], OverName::Known) => vec![1, 100, 1000, 5000],
         ([], OverName::Churn) => vec![1, 20, 50, 100],
@@ -118,7 +125,7 @@ fn measure(
 /// What a variant of the data plane must be able to have.
 fn needed(over: OverName) -> &'static [OptionKind] {
     match over {
-        OverName::Pods | OverName::Hops => &[],
+        OverName::Pods | OverName::Nodes | OverName::Hops => &[],
         OverName::Known => &[OptionKind::Knows],
         OverName::Churn => &[OptionKind::Knows, OptionKind::Changes],
     }
@@ -144,7 +151,8 @@ fn plane_is_known(args: &ScaleArgs) -> Result<(), Failure> {
             "--data-plane: the proxies of {name} cannot be told of services that {}",
             match args.over {
                 OverName::Churn => "change",
-                OverName::Pods | OverName::Hops | OverName::Known => "nobody calls",
+                OverName::Pods | OverName::Nodes | OverName::Hops | OverName::Known =>
+                    "nobody calls",
             }
         );
         let able: Vec<&str> = with_proxies().filter(|p| able(p)).map(|p| p.name).collect();
@@ -169,6 +177,11 @@ fn experiment(args: &ScaleArgs, number: u32) -> Result<Experiment, Failure> {
     };
     let (name, topology, pods) = match args.over {
         OverName::Pods => ("replicas", format!("replicas-{number}"), number),
+        OverName::Nodes => {
+            let pods = pods_of_nodes(args)?;
+            let topology = format!("replicas-{pods}-nodes-{number}");
+            ("nodes", topology, pods)
+        }
         OverName::Hops => ("chain", format!("chain-{number}"), number),
         OverName::Known => ("known", "pair".to_owned(), 1),
         OverName::Churn => ("churn", "pair".to_owned(), 1),
@@ -188,16 +201,24 @@ fn experiment(args: &ScaleArgs, number: u32) -> Result<Experiment, Failure> {
     experiment.design.warmup_ns = 200_000_000 + per_pod_ns;
     experiment.design.time_limit_ns = args.time.unwrap_or(match args.over {
         OverName::Hops => 60_000_000_000,
-        OverName::Pods | OverName::Known | OverName::Churn => 30_000_000_000,
+        OverName::Pods | OverName::Nodes | OverName::Known | OverName::Churn => 30_000_000_000,
     });
     Ok(experiment)
+}
+
+/// The same in all runs: two for each node, where the most are measured.
+fn pods_of_nodes(args: &ScaleArgs) -> Result<u32, Failure> {
+    let checked = args.check.then(|| predicted(args));
+    let most = numbers(args)?.into_iter().chain(checked).max();
+    let by_default = 2 * most.unwrap_or_default();
+    Ok(args.pods.unwrap_or(by_default))
 }
 
 /// What the variant has besides its level; one name for all runs, since they differ in the number only.
 fn knows(args: &ScaleArgs, number: u32) -> String {
     let per_service = args.endpoints_per_service;
     let (endpoints, changes) = match args.over {
-        OverName::Pods | OverName::Hops => return String::new(),
+        OverName::Pods | OverName::Nodes | OverName::Hops => return String::new(),
         OverName::Known => (number, String::new()),
         OverName::Churn => (args.endpoints, format!(", changes: {number}/s")),
     };
