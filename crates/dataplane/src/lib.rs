@@ -195,6 +195,7 @@ mod tests {
             client: pod(1, "client"),
             server: pod(2, "server"),
             more_servers: Vec::new(),
+            server_nodes: 1,
             waypoint: pod(3, "waypoint"),
             gateway: None,
             called: Ipv4Addr::new(10, 0, 2, 10),
@@ -247,6 +248,58 @@ mod tests {
             assert_eq!(blueprint.servers(&site).len(), 2, "{}", plane.name);
             insta::assert_json_snapshot!(format!("service-{}", plane.name), blueprint);
         }
+    }
+
+    /// Four replicas behind an address of their own, on three nodes.
+    fn three_nodes_site() -> Site {
+        let mut site = site();
+        site.more_servers = (2..=4)
+            .map(|number| Pod {
+                name: format!("server-{number}"),
+                address: Ipv4Addr::new(10, 0, 2, 9 + number),
+                service_account: "server".into(),
+                directory: format!("/lab/server-{number}"),
+            })
+            .collect();
+        site.called = Ipv4Addr::new(10, 0, 8, 1);
+        site.server_nodes = 3;
+        site
+    }
+
+    /// What stands in pods is the same wherever they stand; what serves a node is there on each.
+    #[test]
+    fn golden_blueprints_of_three_nodes() {
+        let spread = three_nodes_site();
+        let together = Site {
+            server_nodes: 1,
+            ..spread.clone()
+        };
+        for plane in DATA_PLANES {
+            let level = plane.levels.last().copied();
+            let mut blueprint = plane.blueprint(&spread, level, None);
+            let is_every_node = |probe: &Probe| matches!(probe, Probe::EveryNode { .. });
+            let looks = blueprint.probes.iter().filter(|p| is_every_node(p)).count();
+            assert_eq!(looks, 1, "{}", plane.name);
+            let on_nodes = blueprint.servers(&spread).into_iter();
+            let placed = on_nodes.flat_map(|(_, pod)| &pod.processes);
+            let of_nodes = placed.filter(|p| p.place == Place::Node).count();
+            if of_nodes > 0 {
+                assert_eq!(of_nodes, 3, "{}", plane.name);
+                insta::assert_json_snapshot!(format!("nodes-{}", plane.name), blueprint);
+                continue;
+            }
+            blueprint.probes.retain(|probe| !is_every_node(probe));
+            let mut on_one = plane.blueprint(&together, level, None);
+            // Where a dedicated proxy stands is in its configuration.
+            let texts = [&mut blueprint, &mut on_one].map(|b| without_nodes(b));
+            assert_eq!(texts[0], texts[1], "{}", plane.name);
+        }
+    }
+
+    fn without_nodes(blueprint: &Blueprint) -> String {
+        let text = serde_json::to_string(blueprint).expect("JSON");
+        text.replace("node-of-server-2", "node-of-server")
+            .replace("node-of-server-3", "node-of-server")
     }
 
     /// The server calls two services, of which one has two pods and calls the other.

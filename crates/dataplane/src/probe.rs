@@ -129,6 +129,14 @@ pub enum Probe {
         /// The server's.
         server: String,
     },
+    /// Requests reach replicas on every one of the servers' nodes, and what passes between each of these and whoever
+    /// calls the replicas is as [`Probe::OnTheWire`], [`Probe::Canary`] and [`Probe::Handshake`] demand.
+    EveryNode {
+        /// True in plaintext, false where it is encrypted.
+        readable: bool,
+        /// The server's ports that may be seen.
+        ports: Vec<u16>,
+    },
     /// Between the waypoint and the servers: TLS 1.3 at this port only, and the canary unreadable.
     BehindTheWaypoint {
         /// The servers' port as seen at the waypoint's pod.
@@ -257,6 +265,7 @@ impl Looks {
             probes.push(Probe::Handshake);
         }
         let meshed = level >= PolicyLevel::Mtls;
+        probes.extend(every_node(site, !meshed, &self.wire_ports));
         probes.extend(by_gateway(
             site,
             (self.gateway_proxy_port, Some(self.server_port)),
@@ -276,9 +285,18 @@ pub(crate) fn direct_probes(site: &Site) -> Vec<Probe> {
         ports: port_numbers(site),
     });
     probes.push(Probe::Canary { readable: true });
+    probes.extend(every_node(site, true, &port_numbers(site)));
     probes.extend(by_gateway(site, (None, None), true, port_numbers(site)));
     probes.extend(calls(site, None, false));
     probes
+}
+
+/// What is looked at where the replicas stand on several nodes.
+fn every_node(site: &Site, readable: bool, ports: &[u16]) -> Option<Probe> {
+    (site.server_nodes > 1).then(|| Probe::EveryNode {
+        readable,
+        ports: ports.to_vec(),
+    })
 }
 
 /// What is looked at where clients outside the mesh come in. The ports are those of the mesh's proxies, in the gateway's

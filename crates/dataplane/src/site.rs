@@ -2,7 +2,7 @@
 
 use std::net::Ipv4Addr;
 
-use meshtax_model::experiment::Options;
+use meshtax_model::experiment::{Options, node_of};
 use serde::{Deserialize, Serialize};
 
 use crate::{ALLOWED_CALL, ALLOWED_PATH, ECHO_PATH, SERVICE_NAME, spiffe_id};
@@ -14,9 +14,11 @@ pub struct Site {
     pub client: Pod,
     /// The server's pod; of several replicas the first.
     pub server: Pod,
-    /// The service's other replicas, of the same identity and on the same node.
+    /// The service's other replicas, of the same identity.
     pub more_servers: Vec<Pod>,
-    /// Where a mesh's proxy for the whole service stands, on the servers' node, if it has one.
+    /// Nodes over which the replicas are dealt out in turn: see [`Site::node_of`].
+    pub server_nodes: u32,
+    /// Where a mesh's proxy for the whole service stands, on the first of the servers' nodes, if it has one.
     pub waypoint: Pod,
     /// Where clients outside the mesh come in, on the clients' node; `None`: none do.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -211,6 +213,19 @@ impl Site {
     /// All replicas of the service.
     pub fn servers(&self) -> impl Iterator<Item = &Pod> {
         std::iter::once(&self.server).chain(&self.more_servers)
+    }
+
+    /// On which of the servers' nodes a replica stands, both counted from 0.
+    #[must_use]
+    pub fn node_of(&self, replica: usize) -> usize {
+        node_of(replica as u32, self.server_nodes) as usize
+    }
+
+    /// The replicas on one of the servers' nodes, which count from 0.
+    pub fn servers_on(&self, node: usize) -> impl Iterator<Item = &Pod> {
+        let all = self.servers().enumerate();
+        all.filter(move |(replica, _)| self.node_of(*replica) == node)
+            .map(|(_, pod)| pod)
     }
 
     /// All ports of the application.

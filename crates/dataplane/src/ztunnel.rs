@@ -79,19 +79,21 @@ fn blueprint(site: &Site, level: PolicyLevel, place: Place) -> Blueprint {
         client_identity: metrics,
         server_service_account: site.server.service_account.clone(),
     };
-    let more = site.more_servers.iter();
+    let more = site.more_servers.iter().zip(1..);
     let (client, server, more_servers) = match place {
         // What serves the node stands with the first of its pods.
         Place::Node => (
             node(site, Node::Client, &mesh),
-            node(site, Node::Server, &mesh),
-            more.map(|_| captured()).collect(),
+            node(site, Node::Server(0), &mesh),
+            on_nodes(site, &mesh),
         ),
         Place::Pod => (
             dedicated(site, &site.client, Node::Client, &mesh),
-            dedicated(site, &site.server, Node::Server, &mesh),
-            more.map(|pod| dedicated(site, pod, Node::Server, &mesh))
-                .collect(),
+            dedicated(site, &site.server, Node::Server(0), &mesh),
+            more.map(|(pod, number)| {
+                dedicated(site, pod, Node::Server(site.node_of(number)), &mesh)
+            })
+            .collect(),
         ),
     };
     Blueprint {
@@ -158,14 +160,16 @@ pub(crate) enum Waypoint {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Node {
     Client,
-    Server,
+    /// One of the servers', counted from 0.
+    Server(usize),
 }
 
 impl Node {
-    fn name(self) -> &'static str {
+    fn name(self) -> String {
         match self {
-            Self::Client => "node-of-client",
-            Self::Server => "node-of-server",
+            Self::Client => "node-of-client".into(),
+            Self::Server(0) => "node-of-server".into(),
+            Self::Server(number) => format!("node-of-server-{}", number + 1),
         }
     }
 
@@ -173,9 +177,10 @@ impl Node {
     fn pods<'a>(self, site: &'a Site, mesh: &Mesh) -> Vec<&'a Pod> {
         match self {
             Self::Client => vec![&site.client],
-            Self::Server => {
-                let waypoint = mesh.is_sandwiched().then_some(&site.waypoint);
-                site.servers().chain(waypoint).collect()
+            Self::Server(number) => {
+                let is_here = number == 0 && mesh.is_sandwiched();
+                let waypoint = is_here.then_some(&site.waypoint);
+                site.servers_on(number).chain(waypoint).collect()
             }
         }
     }
@@ -195,11 +200,21 @@ pub(crate) fn captured() -> PodBlueprint {
     }
 }
 
+/// All replicas but the first: with the first pod of each further node stands what serves that node.
+pub(crate) fn on_nodes(site: &Site, mesh: &Mesh) -> Vec<PodBlueprint> {
+    let replicas = 1..=site.more_servers.len();
+    let blueprint = |replica: usize| match site.node_of(replica) == replica {
+        true => node(site, Node::Server(replica), mesh),
+        false => captured(),
+    };
+    replicas.map(blueprint).collect()
+}
+
 /// The first pod of a node, and what serves the node.
 pub(crate) fn node(site: &Site, node: Node, mesh: &Mesh) -> PodBlueprint {
     let pod = match node {
         Node::Client => &site.client,
-        Node::Server => &site.server,
+        Node::Server(number) => site.servers_on(number).next().unwrap_or(&site.server),
     };
     let socket = pod.path("ztunnel.sock");
     let mut blueprint = ztunnel(site, pod, node, mesh, Place::Node);
@@ -233,7 +248,7 @@ fn dedicated(site: &Site, pod: &Pod, node: Node, mesh: &Mesh) -> PodBlueprint {
 fn ztunnel(site: &Site, pod: &Pod, node: Node, mesh: &Mesh, place: Place) -> PodBlueprint {
     let role = match node {
         Node::Client => ComponentRole::ClientProxy,
-        Node::Server => ComponentRole::ServerProxy,
+        Node::Server(_) => ComponentRole::ServerProxy,
     };
     let file = |name: &str, content| PodFile {
         name: name.into(),
@@ -280,7 +295,7 @@ fn environment(site: &Site, node: Node, pod: &Pod) -> BTreeMap<String, Content> 
         ("XDS_ADDRESS", String::new()),
         ("LOCAL_XDS_PATH", pod.path("ztunnel.yaml")),
         ("CLUSTER_ID", "Kubernetes".to_owned()),
-        ("NODE_NAME", node.name().to_owned()),
+        ("NODE_NAME", node.name()),
         ("CA_ADDRESS", format!("https://127.0.0.1:{PORT_CA}")),
         ("ALT_CA_HOSTNAME", CA_NAME.to_owned()),
         ("CA_ROOT_CA", pod.path("root.pem")),
@@ -372,12 +387,12 @@ fn state(site: &Site, mesh: &Mesh) -> String {
         "hboneMtlsPort": PORT_HBONE,
     });
     let workload = |pod: &Pod, node: Node| {
-        let is_server = node == Node::Server;
+        let is_server = node != Node::Client;
         let services = match site.virtual_address() {
             Some(_) if is_server => format!("{{\"default/{SERVICE_NAME}\": {ports}}}"),
             _ => "{}".to_owned(),
         };
-        let mut fields = entry(pod, node.name(), protocol);
+        let mut fields = entry(pod, &node.name(), protocol);
         fields["authorizationPolicies"] = json!(if is_server { names.as_slice() } else { &[] });
         // A service that is called by an address of its own has the waypoint; otherwise its pods.
         if is_server && site.virtual_address().is_none() && mesh.waypoint.is_some() {
@@ -388,8 +403,8 @@ fn state(site: &Site, mesh: &Mesh) -> String {
         format!("- {fields}, \"services\": {services}}}\n")
     };
     let mut yaml = format!("workloads:\n{}", workload(&site.client, Node::Client));
-    for server in site.servers() {
-        yaml.push_str(&workload(server, Node::Server));
+    for (number, server) in site.servers().enumerate() {
+        yaml.push_str(&workload(server, Node::Server(site.node_of(number))));
     }
     if let Some(waypoint) = mesh.waypoint {
         yaml.push_str(&waypoint_workload(site, waypoint));
@@ -464,7 +479,7 @@ fn known_workloads(service: &KnownService, protocol: &str, ports: &str) -> Strin
 }
 
 fn waypoint_workload(site: &Site, waypoint: Waypoint) -> String {
-    let mut fields = entry(&site.waypoint, Node::Server.name(), "HBONE");
+    let mut fields = entry(&site.waypoint, &Node::Server(0).name(), "HBONE");
     fields["services"] = json!({});
     if let Waypoint::Sandwiched { port } = waypoint {
         fields["applicationTunnel"] = json!({"protocol": "PROXY", "port": port});

@@ -464,21 +464,27 @@ pub struct ComponentMemory {
 /// Memory of a node: anonymous pages of all that stands on it, and one copy of each program's file pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeMemory {
-    /// The client's node, with the proxies only, or the servers', with the application.
+    /// The client's node, with the proxies only, or one of the servers', with the application.
     pub node: Node,
+    /// Which of the servers' nodes, counted from 0; 0 for the client's.
+    #[serde(default, skip_serializing_if = "crate::trial::is_zero")]
+    pub number: u32,
     /// Anonymous pages, in bytes.
     pub anonymous_bytes: u64,
     /// One copy of each program, in bytes.
     pub file_bytes: u64,
+    /// Of them, those of the proxies' programs; `None`: it has no proxies.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub proxy_file_bytes: Option<u64>,
 }
 
-/// One of the two nodes.
+/// A kind of node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Node {
     /// Where the client stands.
     Client,
-    /// Where the service and the waypoint stand.
+    /// Where the service stands; the waypoint stands on the first of these.
     Server,
 }
 

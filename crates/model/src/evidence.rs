@@ -29,6 +29,8 @@ pub mod probe {
     pub const SENDS_SPANS: &str = "sends spans";
     /// A further port of the application answers through the whole path.
     pub const CARRIES: &str = "further port";
+    /// Replicas on every one of the servers' nodes were reached, each over its own link as the policy level promises.
+    pub const EVERY_NODE: &str = "every node";
     /// A client that goes past the waypoint is refused.
     pub const AROUND_THE_WAYPOINT: &str = "around the waypoint";
     /// Between the waypoint and the servers the traffic is encrypted as well.

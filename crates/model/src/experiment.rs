@@ -345,6 +345,9 @@ pub struct Workload {
 pub struct Service {
     /// Pods that it stands on, all equal.
     pub replicas: u32,
+    /// Nodes over which the pods are dealt out in turn: see [`node_of`].
+    #[serde(default = "one", skip_serializing_if = "is_one")]
+    pub nodes: u32,
     /// What clients call.
     pub address: ServiceAddress,
     /// The user's own program in place of meshtax's application.
@@ -360,11 +363,27 @@ impl Default for Service {
     fn default() -> Self {
         Self {
             replicas: 1,
+            nodes: 1,
             address: ServiceAddress::Pod,
             program: None,
             graph: None,
         }
     }
+}
+
+fn one() -> u32 {
+    1
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks by reference")]
+fn is_one(count: &u32) -> bool {
+    *count == 1
+}
+
+/// On which of the servers' nodes a replica of the service stands, both counted from 0: they are dealt out in turn.
+#[must_use]
+pub fn node_of(replica: u32, nodes: u32) -> u32 {
+    replica % nodes.max(1)
 }
 
 /// What clients call.
@@ -400,7 +419,7 @@ pub struct OwnProgram {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Placement {
-    /// On different nodes: the traffic crosses the link between them.
+    /// On different nodes: the traffic crosses the link between them. A service can stand on several.
     TwoNodes,
 }
 

@@ -11,6 +11,8 @@ use crate::experiment::VariantId;
 pub enum Over {
     /// Pods of one service, each with its part of the mesh.
     Pods,
+    /// Nodes over which the pods of one service are spread, whose number stays.
+    Nodes,
     /// Services in a chain, each of which calls the next.
     Hops,
     /// Requests of clients in a second, to one service.
@@ -29,6 +31,8 @@ pub enum Grows {
     ProxyMemory,
     /// File pages of the proxies on the client's node, one copy of each program, bytes.
     NodePrograms,
+    /// Anonymous memory of all proxies, and on each node one copy of each of their programs, bytes.
+    NodesMemory,
     /// CPU of all proxies while another variant was measured, as a share of one core.
     IdleCpu,
     /// CPU of all proxies at the steady load, as a share of one core.

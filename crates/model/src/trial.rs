@@ -310,6 +310,9 @@ pub struct ComponentUsage {
     pub name: String,
     /// What it is to the traffic.
     pub role: ComponentRole,
+    /// On which of the servers' nodes it stands, counted from 0; 0 as well for what stands elsewhere.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub server_node: u32,
     /// CPU in the window, user and system together, in nanoseconds.
     pub cpu_ns: u64,
     /// The kernel's part of it, in nanoseconds: *sampled* by the clock tick on many kernels
@@ -330,12 +333,18 @@ impl ComponentUsage {
         Self {
             name: name.into(),
             role,
+            server_node: 0,
             cpu_ns: 0,
             system_ns: None,
             context_switches: None,
             memory: None,
         }
     }
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks by reference")]
+pub(crate) fn is_zero(number: &u32) -> bool {
+    *number == 0
 }
 
 /// A process's memory, from `/proc/PID/smaps_rollup`, in bytes.

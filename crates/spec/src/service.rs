@@ -10,21 +10,32 @@ use crate::fields::{Fields, scalar, text_of, word};
 use crate::tree::{Node, Value};
 use crate::value::{self, ValueError};
 
-const EXAMPLE: &str = "`service: {replicas: 3, address: virtual}`";
+const EXAMPLE: &str = "`service: {replicas: 4, nodes: 2, address: virtual}`";
 const PROGRAM_EXAMPLE: &str = "`server: {command: [nginx, -g, daemon off;], port: 80}`";
 
 /// More on one machine would measure its scheduler.
 pub(crate) const MOST_REPLICAS: u32 = 500;
 
+/// Each is a network of its own, and has a link to each other one.
+pub(crate) const MOST_NODES: u32 = 20;
+
 /// As many as a node's bridges have ports for.
 const MOST_PODS: u32 = 4000;
 
 pub(crate) fn read(node: &Node) -> Result<Service, Problem> {
-    let keys = ["replicas", "address", "server"];
+    let keys = ["replicas", "nodes", "address", "server"];
     let fields = Fields::of(node, "`service`", &keys, EXAMPLE)?;
     let replicas = fields.or("replicas", 1, |t| {
         value::count(t, "a number of pods", 1, MOST_REPLICAS)
     })?;
+    let nodes = match fields.get("nodes") {
+        Some(node) => {
+            let count = scalar(node, "nodes", number_of_nodes)?;
+            enough_for(count, replicas).map_err(|e| Problem::new(node.at, e.problem, e.fix))?;
+            count
+        }
+        None => 1,
+    };
     let address = match fields.get("address") {
         Some(node) => {
             const WORDS: [(&str, ServiceAddress); 2] = [
@@ -46,9 +57,29 @@ pub(crate) fn read(node: &Node) -> Result<Service, Problem> {
     };
     Ok(Service {
         replicas,
+        nodes,
         address,
         program: fields.get("server").map(program).transpose()?,
         graph: None,
+    })
+}
+
+pub(crate) fn number_of_nodes(text: &str) -> Result<u32, ValueError> {
+    value::count(text, "a number of nodes", 1, MOST_NODES)
+}
+
+/// A node without a replica would have nothing to do.
+pub(crate) fn enough_for(nodes: u32, replicas: u32) -> Result<(), ValueError> {
+    if nodes <= replicas {
+        return Ok(());
+    }
+    let replicas = match replicas {
+        1 => "1 replica".to_owned(),
+        more => format!("{more} replicas"),
+    };
+    Err(ValueError {
+        problem: format!("{replicas} cannot stand on {nodes} nodes: some would have none"),
+        fix: format!("give it {nodes} replicas at least, or fewer nodes"),
     })
 }
 
@@ -146,7 +177,7 @@ pub(crate) fn room_for_all(experiment: &Experiment) -> Result<(), ValueError> {
     Err(ValueError {
         problem: format!(
             "{pods} {what} of {variants} variants (the two baselines among them) are more pods than \
-             a node has room for"
+             the lab has room for"
         ),
         fix: format!("{fix}, or leave out variants"),
     })

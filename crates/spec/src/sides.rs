@@ -102,6 +102,7 @@ fn unequal(a: &Experiment, b: &Experiment) -> Vec<String> {
     let [time_a, time_b] = [a, b].map(|side| side.design.clone());
     found.note("placement", a.placement, b.placement);
     found.note("service.replicas", a.service.replicas, b.service.replicas);
+    found.note("service.nodes", a.service.nodes, b.service.nodes);
     found.note("service.address", a.service.address, b.service.address);
     found.note("service.server", &a.service.program, &b.service.program);
     let graph = |side: &Experiment| side.service.graph.as_ref().map(|graph| graph.name.clone());

@@ -93,6 +93,20 @@ const REFUSED: [(&str, &str); 59] = [
     ),
     ("large response", "workload: {response: 9999 MiB}\n"),
     ("no replicas", "service: {replicas: 0}\n"),
+    ("no nodes", "service: {replicas: 3, nodes: 0}\n"),
+    ("too many nodes", "service: {replicas: 30, nodes: 21}\n"),
+    (
+        "more nodes than replicas",
+        "service:\n  replicas: 3\n  nodes: 4\n",
+    ),
+    (
+        "more nodes than replicas by name",
+        "topology: replicas-3-nodes-4\n",
+    ),
+    (
+        "nodes of a service behind",
+        "topology: {services: [{name: a, calls: [b]}, {name: b, replicas: 2, nodes: 2}]}\n",
+    ),
     (
         "more replicas than room",
         "service: {replicas: 500}\nvariants:\n  - {data-plane: limit-mtls}\n  - {data-plane: limit-l4}\n  \

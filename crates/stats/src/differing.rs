@@ -94,6 +94,9 @@ fn service(data: &RunData<'_>) -> String {
     });
     let replicas = service.replicas;
     text.push_str(&format!("{replicas} behind the {address}'s address"));
+    if service.nodes > 1 {
+        text.push_str(&format!(", on {} nodes", service.nodes));
+    }
     if let Some(program) = &service.program {
         let command = program.command.join(" ");
         text.push_str(&format!(

@@ -1,6 +1,6 @@
 //! What the path holds: levels, what they settle at, and how they grow.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use meshtax_model::analysis::{ComponentMemory, Node, NodeMemory, RoleSeries};
 use meshtax_model::experiment::VariantId;
@@ -120,45 +120,70 @@ pub(crate) fn held(sample: &ResourceSample, role: ComponentRole) -> Option<Memor
     })
 }
 
-/// Both nodes, where there is anything of the variant's on them: medians over the trials. In life a node
-/// has one copy of a program's pages, however many pods run it.
+const ON_CLIENTS_NODE: [ComponentRole; 2] = [ComponentRole::ClientProxy, ComponentRole::Gateway];
+const ON_SERVERS_NODES: [ComponentRole; 3] = [
+    ComponentRole::App,
+    ComponentRole::ServerProxy,
+    ComponentRole::Waypoint,
+];
+
+/// All nodes on which there is anything of the variant's: medians over the trials. In life a node has one copy of a
+/// program's pages, however many pods run it; each node has its own.
 pub(crate) fn by_node(trials: &Trials<'_>, variant: &VariantId) -> Vec<NodeMemory> {
-    let roles: [(Node, &[ComponentRole]); 2] = [
-        (
-            Node::Client,
-            &[ComponentRole::ClientProxy, ComponentRole::Gateway],
-        ),
-        (
-            Node::Server,
-            &[
-                ComponentRole::App,
-                ComponentRole::ServerProxy,
-                ComponentRole::Waypoint,
-            ],
-        ),
-    ];
     let samples: Vec<&ResourceSample> = trials.valid_of(variant).filter_map(|t| t.sample).collect();
-    let of_node = |(node, roles): (Node, &[ComponentRole])| {
-        let sums: Vec<(u64, u64)> = samples.iter().filter_map(|s| resident(s, roles)).collect();
-        Some(NodeMemory {
-            node,
-            anonymous_bytes: median(sums.iter().map(|sum| sum.0).collect())?,
-            file_bytes: median(sums.iter().map(|sum| sum.1).collect())?,
-        })
-    };
-    roles.into_iter().filter_map(of_node).collect()
+    let components = samples.iter().flat_map(|sample| &sample.components);
+    let on_servers = components.filter(|c| ON_SERVERS_NODES.contains(&c.role));
+    let numbers: BTreeSet<u32> = on_servers.map(|c| c.server_node).collect();
+    let servers = numbers.into_iter().map(|number| (Node::Server, number));
+    std::iter::once((Node::Client, 0))
+        .chain(servers)
+        .filter_map(|(node, number)| of_node(&samples, node, number))
+        .collect()
 }
 
-/// Anonymous pages of all processes, and file pages of the largest of each role; `None` if there is none,
-/// or one is not known.
-pub(crate) fn resident(sample: &ResourceSample, roles: &[ComponentRole]) -> Option<(u64, u64)> {
+fn of_node(samples: &[&ResourceSample], node: Node, number: u32) -> Option<NodeMemory> {
+    let roles: &[ComponentRole] = match node {
+        Node::Client => &ON_CLIENTS_NODE,
+        Node::Server => &ON_SERVERS_NODES,
+    };
+    let proxies: Vec<ComponentRole> = roles
+        .iter()
+        .copied()
+        .filter(|role| *role != ComponentRole::App)
+        .collect();
+    let held = |roles: &[ComponentRole]| -> Vec<(u64, u64)> {
+        let sums = samples
+            .iter()
+            .filter_map(|s| resident(s, roles, Some(number)));
+        sums.collect()
+    };
+    let all = held(roles);
+    let of_proxies = held(&proxies);
+    Some(NodeMemory {
+        node,
+        number,
+        anonymous_bytes: median(all.iter().map(|sum| sum.0).collect())?,
+        file_bytes: median(all.iter().map(|sum| sum.1).collect())?,
+        proxy_file_bytes: median(of_proxies.iter().map(|sum| sum.1).collect()),
+    })
+}
+
+/// Anonymous pages of all processes, and file pages of the largest of each role on each node; `None` if there is none,
+/// or one is not known. `on`: of one of the servers' nodes only.
+pub(crate) fn resident(
+    sample: &ResourceSample,
+    roles: &[ComponentRole],
+    on: Option<u32>,
+) -> Option<(u64, u64)> {
     let mut anonymous = 0_u64;
-    let mut files: BTreeMap<ComponentRole, u64> = BTreeMap::new();
+    let mut files: BTreeMap<(ComponentRole, u32), u64> = BTreeMap::new();
     for component in &sample.components {
-        if roles.contains(&component.role) {
+        let is_there = on.is_none_or(|node| component.server_node == node);
+        if roles.contains(&component.role) && is_there {
             let memory = component.memory?;
             anonymous = anonymous.saturating_add(memory.anonymous_bytes);
-            let largest = files.entry(component.role).or_default();
+            let copy = (component.role, component.server_node);
+            let largest = files.entry(copy).or_default();
             *largest = memory.file_bytes.max(*largest);
         }
     }
@@ -264,18 +289,47 @@ mod tests {
         let sum = held(&two, ComponentRole::ServerProxy).unwrap();
         assert_eq!((sum.anonymous_bytes, sum.file_bytes), (101, 20));
         assert_eq!(
-            resident(&two, &[ComponentRole::ServerProxy]),
+            resident(&two, &[ComponentRole::ServerProxy], None),
             Some((101, 10))
         );
         assert_eq!(anonymous_bytes(&two), Some(101.0));
-        assert_eq!(resident(&two, &[ComponentRole::ClientProxy]), None);
+        assert_eq!(resident(&two, &[ComponentRole::ClientProxy], None), None);
+    }
+
+    /// Three pods on two nodes: each node has its own copy of the program, and its own pods' pages.
+    #[test]
+    fn each_node_has_a_copy_of_its_own() {
+        let mut sample = proxies(&[100, 200, 300]);
+        for (component, node) in sample.components.iter_mut().zip([0, 1, 0]) {
+            component.server_node = node;
+        }
+        sample.components.push(ComponentUsage {
+            memory: Some(Memory {
+                anonymous_bytes: 7,
+                file_bytes: 3,
+                ..Memory::default()
+            }),
+            ..ComponentUsage::new("", ComponentRole::App)
+        });
+        let all = resident(&sample, &[ComponentRole::ServerProxy], None);
+        assert_eq!(all, Some((600, 20)), "a copy for each node");
+        let on = |number| of_node(&[&sample], Node::Server, number).unwrap();
+        let (first, second) = (on(0), on(1));
+        assert_eq!((first.anonymous_bytes, first.file_bytes), (407, 13));
+        assert_eq!((second.anonymous_bytes, second.file_bytes), (200, 10));
+        assert_eq!(first.proxy_file_bytes, Some(10));
+        assert_eq!(of_node(&[&sample], Node::Client, 0), None);
+        assert_eq!(of_node(&[&sample], Node::Server, 2), None);
     }
 
     #[test]
     fn what_is_not_known_of_one_process_is_not_known_of_the_sum() {
         let unknown = proxies(&[1, 0]);
         assert_eq!(held(&unknown, ComponentRole::ServerProxy), None);
-        assert_eq!(resident(&unknown, &[ComponentRole::ServerProxy]), None);
+        assert_eq!(
+            resident(&unknown, &[ComponentRole::ServerProxy], None),
+            None
+        );
         assert_eq!(anonymous_bytes(&unknown), None);
     }
 }

@@ -21,7 +21,7 @@ pub const RUNS_MIN: usize = 3;
 /// A run, with the number in which it differs from the others.
 #[derive(Clone, Copy, Debug)]
 pub struct Scaled<'a> {
-    /// Pods, hops, requests per second, endpoints, or changes of endpoints in a second.
+    /// Pods, nodes, hops, requests per second, endpoints, or changes of endpoints in a second.
     pub at: u32,
     /// What it says.
     pub analysis: &'a Analysis,
@@ -75,6 +75,7 @@ pub struct Growth<'a> {
 pub fn scaling(growth: &Growth<'_>) -> Scaling {
     let told: &[Grows] = match growth.over {
         Over::Pods => &[Grows::ProxyMemory, Grows::NodePrograms, Grows::IdleCpu],
+        Over::Nodes => &[Grows::ProxyMemory, Grows::NodesMemory, Grows::IdleCpu],
         Over::Hops => &[Grows::AddedMeanLatency, Grows::AddedCpu, Grows::ProxyMemory],
         Over::Rates => &[Grows::ProxyCpu],
         Over::Known => &[
@@ -175,6 +176,10 @@ fn measured(analysis: &Analysis, variant: &VariantId, grows: Grows) -> Option<f6
             let client = nodes.find(|held| held.node == Node::Client)?;
             Some(client.file_bytes as f64)
         }
+        Grows::NodesMemory => {
+            let programs = programs_of_proxies(found()?)?;
+            Some(held_by_proxies(found()?)? + programs)
+        }
         Grows::IdleCpu => upkeep(|s| s.idle_cores),
         Grows::ProxyCpu => used_by_proxies(analysis, found()?),
         Grows::PushTime => upkeep(|s| s.push_ns),
@@ -197,6 +202,13 @@ fn held_by_proxies(found: &VariantAnalysis) -> Option<f64> {
     let held = found.memory.iter().filter(|memory| is_proxy(memory.role));
     let bytes: Vec<f64> = held.map(|memory| memory.settled_bytes as f64).collect();
     (!bytes.is_empty()).then(|| bytes.iter().sum())
+}
+
+/// On each node one copy of each program that its proxies run; `None` if one is not known.
+fn programs_of_proxies(found: &VariantAnalysis) -> Option<f64> {
+    let each = found.nodes.iter().map(|held| held.proxy_file_bytes);
+    let bytes: Vec<u64> = each.collect::<Option<_>>()?;
+    (!bytes.is_empty()).then(|| bytes.iter().sum::<u64>() as f64)
 }
 
 /// At the first open loop, as a share of one core.

@@ -89,7 +89,7 @@ fn usage_of(
 ) -> Option<Usage> {
     let cores = samples.iter().flat_map(|sample| cores(sample, roles));
     let held = samples.iter().map(|sample| {
-        let (anonymous, files) = resident(sample, roles)?;
+        let (anonymous, files) = resident(sample, roles, None)?;
         Some(anonymous.saturating_add(files) as f64)
     });
     Some(Usage {

@@ -13,11 +13,12 @@ pub(crate) struct ScaleArgs {
     /// What there is more of
     #[arg(value_enum)]
     pub(crate) over: OverName,
-    /// How many, one run for each [default: pods 1,10,50,90; hops 1,2,3,5; rates 50,200,400,800; known
-    /// 1,100,1000,5000; churn 1,20,50,100]
+    /// How many, one run for each [default: pods 1,10,50,90; nodes 1,2,4,8; hops 1,2,3,5; rates
+    /// 50,200,400,800; known 1,100,1000,5000; churn 1,20,50,100]
     #[arg(long, value_name = "N,N,...", value_delimiter = ',', value_parser = number)]
     pub(crate) at: Vec<u32>,
-    /// Say what the law expects of so many [default: pods 150, hops 8, rates 600, known 2500, churn 75]
+    /// Say what the law expects of so many [default: pods 150, nodes 16, hops 8, rates 600, known 2500, churn
+    /// 75]
     #[arg(long, value_name = "N", value_parser = number)]
     pub(crate) predict: Option<u32>,
     /// Say what the laws over hops expect of services that call each other: a topology's name or file
@@ -26,6 +27,9 @@ pub(crate) struct ScaleArgs {
     /// Measure that number or topology, too, and hold the prediction against it
     #[arg(long)]
     pub(crate) check: bool,
+    /// Pods that are spread, for `nodes` [default: two for each node of the largest number measured]
+    #[arg(long, value_name = "N", value_parser = number)]
+    pub(crate) pods: Option<u32>,
     /// What the proxies are (see `meshtax dataplanes`)
     #[arg(long, value_name = "NAME", default_value = "envoy-sidecar")]
     pub(crate) data_plane: String,
@@ -61,6 +65,8 @@ pub(crate) struct ScaleArgs {
 pub(crate) enum OverName {
     /// Pods behind one service: memory of the proxies
     Pods,
+    /// Nodes over which a service's pods are spread: memory of the proxies and their programs
+    Nodes,
     /// Services in a chain: added latency and CPU
     Hops,
     /// Requests of clients in a second: CPU of the proxies
@@ -75,6 +81,7 @@ impl OverName {
     pub(crate) fn over(self) -> Over {
         match self {
             Self::Pods => Over::Pods,
+            Self::Nodes => Over::Nodes,
             Self::Hops => Over::Hops,
             Self::Rates => Over::Rates,
             Self::Known => Over::Known,

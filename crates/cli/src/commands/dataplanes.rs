@@ -194,6 +194,7 @@ fn show(name: &str) -> Outcome {
         client: pod(1, "client"),
         server: pod(2, "server"),
         more_servers: Vec::new(),
+        server_nodes: 1,
         waypoint: pod(3, "waypoint"),
         gateway: None,
         called: Ipv4Addr::new(10, 77, 2, 10),

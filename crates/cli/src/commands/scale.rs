@@ -3,6 +3,7 @@
 use meshtax_dataplane::{DATA_PLANES, DataPlane};
 use meshtax_model::analysis::Analysis;
 use meshtax_model::experiment::{Experiment, OptionKind};
+use meshtax_model::graph::Graph;
 use meshtax_spec::Topology;
 use meshtax_stats::scaling::{Asked, Growth, Scaled, scaling};
 
@@ -27,6 +28,7 @@ fn usual(over: OverName) -> Usual {
     };
     match over {
         OverName::Pods => usual(&[1, 10, 50, 90], 150, 30),
+        OverName::Nodes => usual(&[1, 2, 4, 8], 16, 30),
         OverName::Hops => usual(&[1, 2, 3, 5], 8, 60),
         OverName::Rates => usual(&[50, 200, 400, 800], 600, 30),
         OverName::Known => usual(&[1, 100, 1000, 5000], 2500, 30),
@@ -40,12 +42,11 @@ pub(crate) fn scale(args: &ScaleArgs) -> Outcome {
     plane_is_known(args)?;
     let asked = Subject::asked(args)?;
     // Before anything is measured: what the last of them refuses would cost the time of all others.
-    let subjects = at.iter().map(|number| Ok(Subject::Number(*number)));
-    let further = args.check.then(|| Ok(asked.clone()));
+    let subjects = at.iter().map(|number| Subject::Number(*number));
+    let further = args.check.then(|| asked.clone());
     let mut experiments = subjects
         .chain(further)
         .map(|subject| {
-            let subject: Subject = subject?;
             let experiment = experiment(args, &subject)?;
             Ok((subject, experiment))
         })
@@ -111,7 +112,7 @@ fn told(
 enum Subject {
     Number(u32),
     /// Services that call each other.
-    Topology(Topology),
+    Topology(Box<Topology>),
 }
 
 impl Subject {
@@ -120,7 +121,7 @@ impl Subject {
         let number = args.predict.unwrap_or(usual(args.over).predict);
         match &args.topology {
             None => Ok(Self::Number(number)),
-            Some(name) => topologies::find(name).map(Self::Topology),
+            Some(name) => Ok(Self::Topology(Box::new(topologies::find(name)?))),
         }
     }
 
@@ -214,7 +215,7 @@ fn measure(
 /// What a variant of the data plane must be able to have.
 fn needed(over: OverName) -> &'static [OptionKind] {
     match over {
-        OverName::Pods | OverName::Hops | OverName::Rates => &[],
+        OverName::Pods | OverName::Nodes | OverName::Hops | OverName::Rates => &[],
         OverName::Known => &[OptionKind::Knows],
         OverName::Churn => &[OptionKind::Knows, OptionKind::Changes],
     }
@@ -240,8 +241,11 @@ fn plane_is_known(args: &ScaleArgs) -> Result<(), Failure> {
             "--data-plane: the proxies of {name} cannot be told of services that {}",
             match args.over {
                 OverName::Churn => "change",
-                OverName::Pods | OverName::Hops | OverName::Rates | OverName::Known =>
-                    "nobody calls",
+                OverName::Pods
+                | OverName::Nodes
+                | OverName::Hops
+                | OverName::Rates
+                | OverName::Known => "nobody calls",
             }
         );
         let able: Vec<&str> = with_proxies().filter(|p| able(p)).map(|p| p.name).collect();
@@ -268,9 +272,13 @@ fn experiment(args: &ScaleArgs, subject: &Subject) -> Result<Experiment, Failure
         false => String::new(),
     };
     let (name, topology) = match (subject, args.over) {
-        (Subject::Topology(topology), _) => ("graph", topology.clone()),
+        (Subject::Topology(topology), _) => ("graph", topology.as_ref().clone()),
         (Subject::Number(number), OverName::Pods) => {
             ("replicas", topologies::find(&format!("replicas-{number}"))?)
+        }
+        (Subject::Number(number), OverName::Nodes) => {
+            let name = format!("replicas-{}-nodes-{number}", pods_of_nodes(args)?);
+            ("nodes", topologies::find(&name)?)
         }
         (Subject::Number(number), OverName::Hops) => {
             ("chain", topologies::find(&format!("chain-{number}"))?)
@@ -295,11 +303,20 @@ fn experiment(args: &ScaleArgs, subject: &Subject) -> Result<Experiment, Failure
         .apply(&mut experiment, &known())
         .map_err(|e| Failure::with_fix(USAGE, e.problem, &e.fix))?;
     // The first request to a pod opens a connection on the way: that is not to be in the window.
-    let behind = topology.graph.as_ref().map_or(0, |graph| graph.pods());
+    let behind = topology.graph.as_ref().map_or(0, Graph::pods);
     let pods = topology.replicas.saturating_add(behind);
     experiment.design.warmup_ns = 200_000_000 + 20_000_000 * u64::from(pods);
     experiment.design.time_limit_ns = args.time.unwrap_or(usual(args.over).time_ns);
     Ok(experiment)
+}
+
+/// The same in all runs: two for each node, where the most are measured.
+fn pods_of_nodes(args: &ScaleArgs) -> Result<u32, Failure> {
+    let asked = args.predict.unwrap_or(usual(args.over).predict);
+    let checked = args.check.then_some(asked);
+    let most = numbers(args)?.into_iter().chain(checked).max();
+    let by_default = 2 * most.unwrap_or_default();
+    Ok(args.pods.unwrap_or(by_default))
 }
 
 /// What the variant has besides its level; one name for all runs, since they differ in the number only.

@@ -15,7 +15,7 @@ pub(crate) fn topologies(args: &TopologiesArgs) -> Outcome {
     match &args.action {
         None => {
             for shipped in all() {
-                terminal::print(&format!("{:<10} {}\n", shipped.name, shipped.summary));
+                terminal::print(&format!("{:<18} {}\n", shipped.name, shipped.summary));
             }
         }
         Some(TopologiesAction::Show { topology: name }) => {
@@ -56,9 +56,13 @@ fn told(topology: &Topology) -> String {
         1 => "1 pod".to_owned(),
         count => format!("{count} pods"),
     };
+    let nodes = match topology.nodes {
+        1 => String::new(),
+        count => format!(" on {count} nodes"),
+    };
     let Some(graph) = &topology.graph else {
         return format!(
-            "{}: one service of {}\n",
+            "{}: one service of {}{nodes}\n",
             topology.name,
             replicas(topology.replicas)
         );
@@ -74,7 +78,10 @@ fn told(topology: &Topology) -> String {
     );
     for (name, work) in graph.all() {
         let pods = graph.other(name).map_or(topology.replicas, |s| s.replicas);
-        let stands = graph.other(name).map_or("server", |s| node(s.node));
+        let stands = match graph.other(name) {
+            None if topology.nodes > 1 => format!("on {} nodes", topology.nodes),
+            other => format!("on the {}'s node", other.map_or("server", |s| node(s.node))),
+        };
         let calls: Vec<String> = work.steps.iter().map(step).collect();
         let calls = match calls.is_empty() {
             true => "calls nobody".to_owned(),
@@ -84,7 +91,7 @@ fn told(topology: &Topology) -> String {
         let pods = replicas(pods);
         let _ = writeln!(
             text,
-            "  {name:<14} {pods}, on the {stands}'s node, asked {asked:.2} times, {calls}"
+            "  {name:<14} {pods}, {stands}, asked {asked:.2} times, {calls}"
         );
     }
     for page in &graph.pages {

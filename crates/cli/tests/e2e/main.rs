@@ -15,6 +15,7 @@ mod load_and_serve;
 mod load_command;
 mod load_tls;
 mod machine;
+mod nodes;
 mod options;
 mod page;
 mod processes;

@@ -102,6 +102,55 @@ fn is_of_schema(document: &Value) {
     assert!(errors.is_empty(), "{errors:#?}");
 }
 
+/// The pods stay, so what grows is what each node has of its own: a copy of the proxies' program.
+#[test]
+fn a_node_adds_a_copy_of_the_program() {
+    let _alone = alone();
+    let scratch = Scratch::new();
+    let out = scratch.path("runs");
+    let out = out.to_str().expect("UTF-8");
+    let arguments = [
+        "scale",
+        "nodes",
+        "--at",
+        "1,2,4",
+        "--predict",
+        "6",
+        "--check",
+        "--pods",
+        "6",
+        "--data-plane",
+        "limit-mtls",
+        "--time",
+        "8s",
+        "--out",
+        out,
+        "--json",
+    ];
+    let finished = finish(meshtax(&scratch, &arguments));
+    let document = finished.json();
+    assert_eq!(document["over"], "nodes");
+    let numbers = ["1", "2", "4", "6"];
+    if !numbers.iter().all(|number| was_measured(&scratch, number)) {
+        return;
+    }
+    finished.expect_code(0);
+    let laws = document["laws"].as_array().expect("laws");
+    let names: Vec<&str> = laws
+        .iter()
+        .filter_map(|law| law["grows"].as_str())
+        .collect();
+    assert_eq!(names, ["proxy_memory", "nodes_memory", "idle_cpu"]);
+    let each = |law: &Value| law["line"]["each"]["value"].as_f64().expect("a slope");
+    let (memory, with_programs) = (each(&laws[0]), each(&laws[1]));
+    assert!(memory.abs() < 500e3, "{document:#}");
+    // The program is meshtax itself: some MiB of it are resident.
+    assert!(
+        (1e6..100e6).contains(&(with_programs - memory)),
+        "{document:#}"
+    );
+}
+
 /// Whether one of the runs has a figure; what the hypervisor or another program took away is told.
 fn was_measured(scratch: &Scratch, number: &str) -> bool {
     let run = scratch.path("runs").join(number);
@@ -134,9 +183,19 @@ fn what_makes_no_line_is_refused_with_the_fix() {
             "whole numbers from 1 to 500",
         ),
         (
+            vec!["scale", "nodes", "--at", "1,2,21"],
+            2,
+            "whole numbers from 1 to 20",
+        ),
+        (
+            vec!["scale", "nodes", "--at", "1,2,4", "--pods", "3"],
+            2,
+            "3 replicas cannot stand on 4 nodes",
+        ),
+        (
             vec!["scale", "mesh"],
             2,
-            "possible values: pods, hops, rates, known, churn",
+            "possible values: pods, nodes, hops, rates, known, churn",
         ),
         (
             vec!["scale", "known", "--data-plane", "linkerd"],

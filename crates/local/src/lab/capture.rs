@@ -35,23 +35,33 @@ pub(crate) struct Captured {
 #[derive(Debug)]
 pub(crate) struct Capture {
     stop: Arc<AtomicBool>,
-    thread: JoinHandle<io::Result<Captured>>,
+    /// One for each link.
+    threads: Vec<JoinHandle<io::Result<Captured>>>,
 }
 
 impl Capture {
-    pub(crate) fn start(socket: PacketSocket) -> Self {
+    pub(crate) fn start(sockets: Vec<PacketSocket>) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
-        let stopped = Arc::clone(&stop);
-        let thread = thread::spawn(move || record(&socket, &stopped));
-        Self { stop, thread }
+        let record = |socket: PacketSocket| {
+            let stopped = Arc::clone(&stop);
+            thread::spawn(move || record(&socket, &stopped))
+        };
+        let threads = sockets.into_iter().map(record).collect();
+        Self { stop, threads }
     }
 
     /// Reads what is still queued, and ends.
     pub(crate) fn finish(self) -> io::Result<Captured> {
         self.stop.store(true, Ordering::Relaxed);
-        self.thread
-            .join()
-            .unwrap_or_else(|_| Err(io::Error::other("the capture thread panicked")))
+        let mut all = Captured::default();
+        for thread in self.threads {
+            let panicked = |_| Err(io::Error::other("the capture thread panicked"));
+            let of_link = thread.join().unwrap_or_else(panicked)?;
+            // A connection is on one link: the order of links is none of segments.
+            all.segments.extend(of_link.segments);
+            all.dropped += of_link.dropped;
+        }
+        Ok(all)
     }
 }
 
@@ -96,6 +106,24 @@ fn segment(frame: &[u8]) -> Option<Segment> {
     })
 }
 
+/// What is captured on the links of pods by which some traffic passes that does not cross the nodes.
+#[derive(Debug)]
+pub(crate) struct OfPods<T> {
+    /// `None`: there is no waypoint.
+    pub(crate) waypoint: Option<T>,
+    /// `None`: there is no gateway.
+    pub(crate) gateway: Option<T>,
+}
+
+impl<T> Default for OfPods<T> {
+    fn default() -> Self {
+        Self {
+            waypoint: None,
+            gateway: None,
+        }
+    }
+}
+
 impl Captured {
     /// Only what goes to this address and port, or comes from there.
     pub(crate) fn at(&self, server: (Ipv4Addr, u16)) -> Self {
@@ -120,7 +148,7 @@ impl Captured {
         };
         let mut ports = BTreeSet::new();
         let mut connections = BTreeSet::new();
-        let mut streams: BTreeMap<(bool, u16), Stream> = BTreeMap::new();
+        let mut streams: BTreeMap<StreamOf, Stream> = BTreeMap::new();
         for segment in &self.segments {
             let to_server = segment.from.0 == client && servers.contains(&segment.to.0);
             let to_client = servers.contains(&segment.from.0) && segment.to.0 == client;
@@ -133,8 +161,8 @@ impl Captured {
                 (segment.to, segment.from)
             };
             ports.insert(far.1);
-            connections.insert(near.1);
-            let stream = streams.entry((to_server, near.1)).or_default();
+            connections.insert((near.1, far));
+            let stream = streams.entry((to_server, near.1, far)).or_default();
             stream.add(segment);
             if segment.payload.is_empty() {
                 continue;
@@ -160,13 +188,13 @@ impl Captured {
     }
 }
 
-fn judge_streams(
-    streams: &BTreeMap<(bool, u16), Stream>,
-    canary: &[u8],
-    evidence: &mut WireEvidence,
-) {
+/// A direction of a connection: whether to the server, from which port, and with which server. To different servers
+/// the kernel gives one port to several connections.
+type StreamOf = (bool, u16, (Ipv4Addr, u16));
+
+fn judge_streams(streams: &BTreeMap<StreamOf, Stream>, canary: &[u8], evidence: &mut WireEvidence) {
     let mut handshakes: Vec<Handshake> = Vec::new();
-    for ((to_server, _), stream) in streams {
+    for ((to_server, ..), stream) in streams {
         let bytes = stream.assemble();
         if contains(&bytes, canary) {
             if *to_server {
@@ -291,6 +319,19 @@ mod tests {
             (&[8080][..], false)
         );
         assert_eq!(seen.dropped, 3, "what was missed may have been of any port");
+    }
+
+    #[test]
+    fn one_port_to_two_servers_is_two_connections() {
+        const OTHER: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 3);
+        let mut elsewhere = to_server(90, b"ary");
+        elsewhere.to.0 = OTHER;
+        let captured = Captured {
+            segments: vec![to_server(0, b"can"), elsewhere],
+            dropped: 0,
+        };
+        let seen = captured.between(CLIENT, &[SERVER, OTHER], b"canary");
+        assert_eq!((seen.connections, seen.canary_to_server), (2, false));
     }
 
     #[test]

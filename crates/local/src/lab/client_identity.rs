@@ -35,7 +35,7 @@ pub(crate) fn client_identity(
             label,
         } => measured_identity(
             &match place {
-                Place::Node => vec![subject.server_node],
+                Place::Node => subject.server_nodes.clone(),
                 Place::Pod => subject.servers.clone(),
             },
             *port,

@@ -52,6 +52,8 @@ pub(crate) struct Component {
     pub(crate) is_first_app: bool,
     /// By which way requests come through it; `None`: by each.
     pub(crate) way: Option<Way>,
+    /// On which of the servers' nodes it stands, counted from 0; 0 as well if on none of them.
+    pub(crate) server_node: u32,
     child: Child,
     log: Arc<Mutex<VecDeque<String>>>,
 }
@@ -80,6 +82,7 @@ impl Component {
             name,
             is_first_app: false,
             way: None,
+            server_node: 0,
             child,
             log,
         })

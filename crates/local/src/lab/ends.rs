@@ -19,6 +19,8 @@ pub(super) struct End<'a> {
     /// Its own, and those of the pods that its node's proxy serves besides.
     pub(super) namespaces: Vec<&'a NetNs>,
     pub(super) node: &'a NetNs,
+    /// On which of the servers' nodes it stands, counted from 0; 0 as well if on none of them.
+    pub(super) server_node: usize,
     pub(super) cores: &'a [u32],
     /// By which way requests come through it; `None`: by each.
     pub(super) way: Option<Way>,
@@ -37,17 +39,18 @@ pub(super) fn ends<'a>(
         blueprint: &blueprint.client,
         namespaces: vec![&pods.client.namespace],
         node: &pods.client_node,
+        server_node: 0,
         cores: &layout.client_node,
         way: Some(Way::Pod),
     }];
-    let mut namespaces: Vec<&NetNs> = pods.servers().map(|pod| &pod.namespace).collect();
-    namespaces.push(&pods.waypoint.namespace);
     for (number, (pod, blueprint)) in blueprint.servers(site).into_iter().enumerate() {
+        let server_node = site.node_of(number);
         ends.push(End {
             pod,
             blueprint,
-            namespaces: namespaces[number..].to_vec(),
-            node: &pods.server_node,
+            namespaces: beside(pods, site, number),
+            node: &pods.server_nodes[server_node],
+            server_node,
             cores: &layout.server_node,
             way: None,
         });
@@ -58,13 +61,25 @@ pub(super) fn ends<'a>(
             pod: &site.waypoint,
             blueprint,
             namespaces: vec![&pods.waypoint.namespace],
-            node: &pods.server_node,
+            node: &pods.server_nodes[0],
+            server_node: 0,
             cores: &layout.server_node,
             way: None,
         });
     }
     ends.extend(gateway_end(lab, pods, site, blueprint));
     ends
+}
+
+/// The namespaces of a replica and of those after it on its node, then the waypoint's if it stands there.
+fn beside<'a>(pods: &'a Pods, site: &Site, replica: usize) -> Vec<&'a NetNs> {
+    let node = site.node_of(replica);
+    let after = pods.servers().enumerate().skip(replica);
+    let here = after.filter(|(other, _)| site.node_of(*other) == node);
+    let waypoint = (node == 0).then_some(&pods.waypoint.namespace);
+    here.map(|(_, pod)| &pod.namespace)
+        .chain(waypoint)
+        .collect()
 }
 
 fn gateway_end<'a>(
@@ -78,6 +93,7 @@ fn gateway_end<'a>(
         blueprint: blueprint.gateway.as_ref()?,
         namespaces: vec![&pods.gateway.as_ref()?.namespace],
         node: &pods.client_node,
+        server_node: 0,
         cores: &lab.setup.layout.client_node,
         way: Some(Way::Ingress),
     })
@@ -101,8 +117,10 @@ fn ends_behind<'a>(
         namespaces: vec![&net.namespace],
         node: match node {
             NodeName::A => &pods.client_node,
-            NodeName::B => &pods.server_node,
+            NodeName::B(number) => &pods.server_nodes[usize::from(number)],
         },
+        // They stand on the first of the servers' nodes, or on the clients'.
+        server_node: 0,
         cores: lab.cores_of(node),
         way: None,
     })
@@ -123,6 +141,7 @@ pub(super) fn site(lab: &Lab, variant: &Variant) -> io::Result<Site> {
     Ok(Site {
         client: pod(&pods.client, "client", "client")?,
         server: pod(&pods.server, "server", "server")?,
+        server_nodes: lab.setup.service.nodes,
         more_servers: more_servers
             .map(|(net, number)| pod(net, "server", &format!("server-{number}")))
             .collect::<io::Result<_>>()?,

@@ -47,7 +47,7 @@ fn counts_requests(subject: &Subject<'_>) -> Option<bool> {
     let metrics = subject.blueprint.http_metrics.as_ref()?;
     let namespaces = match (metrics.role, metrics.place) {
         (ComponentRole::Waypoint, _) => vec![subject.waypoint],
-        (_, Place::Node) => vec![subject.server_node],
+        (_, Place::Node) => subject.server_nodes.clone(),
         (_, Place::Pod) => subject.servers.clone(),
     };
     let counted = |line: &str| {
@@ -113,7 +113,7 @@ fn asked(subject: &Subject<'_>) -> Option<Vec<u64>> {
 }
 
 /// What each replica says it did.
-fn told(subject: &Subject<'_>) -> Option<Vec<AppStats>> {
+pub(crate) fn told(subject: &Subject<'_>) -> Option<Vec<AppStats>> {
     let port = subject.site.app_port;
     let pods = subject.servers.iter();
     pods.map(|pod| apps::stats(pod, port).ok()).collect()

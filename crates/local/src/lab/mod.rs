@@ -9,6 +9,7 @@ mod client_identity;
 mod component;
 mod control;
 mod ends;
+mod every_node;
 mod features;
 mod gateway;
 mod hbone;

@@ -1,9 +1,11 @@
 //! Nodes, pods and the links between them.
 //!
 //! ```text
-//!   client pods ── br0 (node A) ── routed veth ── br0 (node B) ── server pods
+//!   client pods ── br0 (node A) ─┬─ routed veth ── br0 (node B) ── server pods
+//!                                └─ routed veth ── br0 (a further node of the servers') ── server pods
 //! ```
-//! The link between the nodes is routed and never a bridge's port: bridged traffic would pass a
+//! Each two nodes have a link of their own, so that from any pod to any other it is as far, however many nodes there
+//! are. A link between nodes is routed and never a bridge's port: bridged traffic would pass a
 //! node's redirection by. A bridge has 1,024 ports: where there are more pods, a node has several, each with
 //! a subnet of its own, and routes between them.
 
@@ -14,22 +16,20 @@ use std::net::Ipv4Addr;
 use super::netlink;
 use super::netns::NetNs;
 use super::nft;
+use super::packet_socket::PacketSocket;
 
 /// The name of a pod's link, in the pod.
 pub(crate) const POD_LINK: &str = "eth0";
-/// The name of the link between the nodes, on both ends.
-pub(crate) const NODE_LINK: &str = "node0";
-
-const LINK_A: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 1);
-const LINK_B: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 2);
+/// The links between nodes have the addresses from here on, four for each: up to 10.77.7.255.
+const LINKS: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 0);
 
 /// Which node a pod stands on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NodeName {
     /// The clients'.
     A,
-    /// The servers'.
-    B,
+    /// One of the servers', counted from 0.
+    B(u16),
 }
 
 /// Bits of the prefix of all pods of a node.
@@ -48,6 +48,14 @@ const FIRST_POD: u16 = 10;
 const MOST_SERVICES: u16 = 2000;
 
 impl NodeName {
+    /// In the order of all nodes.
+    fn index(self) -> u16 {
+        match self {
+            Self::A => 0,
+            Self::B(number) => number + 1,
+        }
+    }
+
     /// The node's own address on one of its bridges.
     fn gateway(self, bridge: u16) -> Ipv4Addr {
         self.subnet(bridge * BRIDGE_HOSTS + 1)
@@ -55,11 +63,9 @@ impl NodeName {
 
     /// An address of the node's pods.
     fn subnet(self, host: u16) -> Ipv4Addr {
-        let base = match self {
-            Self::A => Ipv4Addr::new(10, 77, 16, 0),
-            Self::B => Ipv4Addr::new(10, 77, 32, 0),
-        };
-        Ipv4Addr::from(u32::from(base) + u32::from(host))
+        let first = u32::from(Ipv4Addr::new(10, 77, 16, 0));
+        let base = first + (u32::from(self.index()) << (32 - NODE_BITS));
+        Ipv4Addr::from(base + u32::from(host))
     }
 }
 
@@ -70,49 +76,90 @@ pub(crate) struct PodNet {
     pub(crate) address: Ipv4Addr,
 }
 
-/// Two nodes, joined.
+/// A node.
+#[derive(Debug)]
+struct NodeNet {
+    name: NodeName,
+    namespace: NetNs,
+    /// How many pods stand on it.
+    pods: u16,
+}
+
+impl NodeNet {
+    fn build(name: NodeName) -> io::Result<Self> {
+        let namespace = NetNs::create()?;
+        namespace.run(|| {
+            harden(true)?;
+            add_bridge(name, 0)
+        })?;
+        Ok(Self {
+            name,
+            namespace,
+            pods: 0,
+        })
+    }
+
+    /// The name of its link to another node: that node's number.
+    fn link_to(other: NodeName) -> String {
+        format!("node{}", other.index())
+    }
+
+    /// Joins it with another one by a link that is the `number`th of all.
+    fn join(&self, other: &Self, number: u32) -> io::Result<()> {
+        let base = u32::from(LINKS) + 4 * number;
+        let [own_end, far_end] = [1, 2].map(|host| Ipv4Addr::from(base + host));
+        let (link, back) = (Self::link_to(other.name), Self::link_to(self.name));
+        let far = other.namespace.raw();
+        self.namespace.run(|| {
+            netlink::add_veth(&link, &back, far)?;
+            netlink::add_address(&link, own_end, 30)?;
+            netlink::set_up(&link)
+        })?;
+        other.namespace.run(|| {
+            netlink::add_address(&back, far_end, 30)?;
+            netlink::set_up(&back)?;
+            netlink::add_route(self.name.subnet(0), NODE_BITS, own_end)
+        })?;
+        self.namespace
+            .run(|| netlink::add_route(other.name.subnet(0), NODE_BITS, far_end))
+    }
+}
+
+/// The clients' node and the servers' nodes, each joined with each.
 #[derive(Debug)]
 pub(crate) struct Network {
-    node_a: NetNs,
-    node_b: NetNs,
-    /// How many pods stand on each.
-    pods: [u16; 2],
+    /// The clients' first.
+    nodes: Vec<NodeNet>,
     next_service: u16,
 }
 
 impl Network {
-    /// Two nodes with a bridge each and a routed link between them.
-    pub(crate) fn build() -> io::Result<Self> {
-        let (node_a, node_b) = (NetNs::create()?, NetNs::create()?);
-        for (node, name) in [(&node_a, NodeName::A), (&node_b, NodeName::B)] {
-            node.run(|| {
-                harden(true)?;
-                add_bridge(name, 0)
-            })?;
+    /// Nodes with a bridge each, and a routed link between each two of them. `server_nodes`: one at least.
+    pub(crate) fn build(server_nodes: u16) -> io::Result<Self> {
+        let servers = (0..server_nodes.max(1)).map(NodeName::B);
+        let nodes = std::iter::once(NodeName::A).chain(servers);
+        let nodes: Vec<NodeNet> = nodes.map(NodeNet::build).collect::<io::Result<_>>()?;
+        let mut links = 0;
+        for (number, node) in nodes.iter().enumerate() {
+            for other in &nodes[number + 1..] {
+                node.join(other, links)?;
+                links += 1;
+            }
         }
-        let far = node_b.raw();
-        node_a.run(|| {
-            netlink::add_veth(NODE_LINK, NODE_LINK, far)?;
-            netlink::add_address(NODE_LINK, LINK_A, 30)?;
-            netlink::set_up(NODE_LINK)
-        })?;
-        node_b.run(|| {
-            netlink::add_address(NODE_LINK, LINK_B, 30)?;
-            netlink::set_up(NODE_LINK)?;
-            netlink::add_route(NodeName::A.subnet(0), NODE_BITS, LINK_A)
-        })?;
-        node_a.run(|| netlink::add_route(NodeName::B.subnet(0), NODE_BITS, LINK_B))?;
         Ok(Self {
-            node_a,
-            node_b,
-            pods: [0, 0],
+            nodes,
             next_service: 1,
         })
     }
 
-    /// The node whose link carries all traffic between the nodes.
-    pub(crate) fn capture_point(&self) -> &NetNs {
-        &self.node_a
+    /// Listens on each link of the clients' node to one of the servers': all that passes between them.
+    pub(crate) fn listen(&self) -> io::Result<Vec<PacketSocket>> {
+        let (clients, servers) = (&self.nodes[0], &self.nodes[1..]);
+        let links = servers.iter().map(|node| NodeNet::link_to(node.name));
+        let listen = |link: String| PacketSocket::open(netlink::index(&link)?);
+        clients
+            .namespace
+            .run(|| links.map(listen).collect::<io::Result<_>>())
     }
 
     /// An address for a service, which no pod has.
@@ -129,8 +176,8 @@ impl Network {
 
     /// What each node does for connections from its pods to services, as kube-proxy has it done.
     pub(crate) fn balance(&self, services: &[(Ipv4Addr, Vec<Ipv4Addr>)]) -> io::Result<()> {
-        self.node_a.run(|| nft::balance(services))?;
-        self.node_b.run(|| nft::balance(services))
+        let mut nodes = self.nodes.iter();
+        nodes.try_for_each(|node| node.namespace.run(|| nft::balance(services)))
     }
 
     /// A new pod on a node's bridge.
@@ -153,21 +200,18 @@ impl Network {
         on: NodeName,
         give_address: impl FnOnce(Ipv4Addr, Ipv4Addr) -> io::Result<()> + Send,
     ) -> io::Result<PodNet> {
-        let (node, pods) = match on {
-            NodeName::A => (&self.node_a, &mut self.pods[0]),
-            NodeName::B => (&self.node_b, &mut self.pods[1]),
-        };
-        let number = *pods;
+        let node = &mut self.nodes[usize::from(on.index())];
+        let number = node.pods;
         if number >= MOST_PODS {
             let full = format!("a node has room for {MOST_PODS} pods");
             return Err(io::Error::other(full));
         }
-        *pods += 1;
+        node.pods += 1;
         let (bridge, place) = (number / BRIDGE_PODS, number % BRIDGE_PODS);
         let address = on.subnet(bridge * BRIDGE_HOSTS + FIRST_POD + place);
         let namespace = NetNs::create()?;
         let (pod, name) = (namespace.raw(), format!("pod{number}"));
-        node.run(|| {
+        node.namespace.run(|| {
             if bridge > 0 && place == 0 {
                 add_bridge(on, bridge)?;
             }
@@ -228,4 +272,25 @@ fn harden(forward: bool) -> io::Result<()> {
 fn sysctl(name: &str, value: &str) -> io::Result<()> {
     let path = format!("/proc/sys/net/{name}");
     fs::write(&path, value).map_err(|e| netlink::context(&format!("set {path} to {value}"), &e))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Addresses of nodes, of links and of services must not meet, however many nodes there are.
+    #[test]
+    fn every_node_has_addresses_of_its_own() {
+        const NODES: u32 = 21;
+        assert_eq!(NodeName::A.gateway(0), Ipv4Addr::new(10, 77, 16, 1));
+        assert_eq!(NodeName::B(0).gateway(0), Ipv4Addr::new(10, 77, 32, 1));
+        assert_eq!(NodeName::B(0).gateway(1), Ipv4Addr::new(10, 77, 36, 1));
+        assert_eq!(NodeName::B(1).gateway(0), Ipv4Addr::new(10, 77, 48, 1));
+        assert_eq!(NodeName::B(19).gateway(0), Ipv4Addr::new(10, 78, 80, 1));
+        let links = NODES * (NODES - 1) / 2;
+        let last = Ipv4Addr::from(u32::from(LINKS) + 4 * links);
+        assert!(last < Ipv4Addr::new(10, 77, 8, 0), "{last}");
+        let last_pod = NodeName::A.subnet((MOST_PODS / BRIDGE_PODS) * BRIDGE_HOSTS - 1);
+        assert!(last_pod < NodeName::B(0).subnet(0), "{last_pod}");
+    }
 }

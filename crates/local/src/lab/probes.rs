@@ -17,11 +17,12 @@ use meshtax_model::experiment::VariantId;
 use meshtax_model::trial::ComponentRole;
 
 use super::calls::{self, Behind};
-use super::capture::Captured;
+use super::capture::{Captured, OfPods};
 use super::carries;
 use super::client_identity::client_identity;
 use super::component::Component;
 use super::control::Control;
+use super::every_node;
 use super::features::features;
 use super::gateway;
 use super::http::{Ask, Heard, ask, connect};
@@ -57,7 +58,8 @@ pub(crate) struct Subject<'a> {
     pub(crate) servers: Vec<&'a NetNs>,
     /// The services behind it.
     pub(crate) behind: Vec<Behind<'a>>,
-    pub(crate) server_node: &'a NetNs,
+    /// What serves each of the servers' nodes.
+    pub(crate) server_nodes: Vec<&'a NetNs>,
     pub(crate) waypoint: &'a NetNs,
     /// A pod without a mesh.
     pub(crate) outsider: &'a NetNs,
@@ -79,24 +81,6 @@ pub(crate) struct Identities<'a> {
     pub(crate) authority: &'a SharedAuthority,
     /// One that nobody trusts.
     pub(crate) foreign: &'a SharedAuthority,
-}
-
-/// What is captured on the links of pods by which some traffic passes that does not cross the nodes.
-#[derive(Debug)]
-pub(crate) struct OfPods<T> {
-    /// `None`: there is no waypoint.
-    pub(crate) waypoint: Option<T>,
-    /// `None`: there is no gateway.
-    pub(crate) gateway: Option<T>,
-}
-
-impl<T> Default for OfPods<T> {
-    fn default() -> Self {
-        Self {
-            waypoint: None,
-            gateway: None,
-        }
-    }
 }
 
 /// What the probes found before the capture is read.
@@ -127,6 +111,7 @@ fn is_made_again(probe: &Probe) -> bool {
             // Who the client is stands in the log of the proxy, which has gone on since.
             | Probe::ClientIdentity { .. }
             | Probe::BehindTheWaypoint { .. }
+            | Probe::EveryNode { .. }
             // A gateway keeps its connections as well, and its clients are not listened to again.
             | Probe::BeforeTheGateway
             | Probe::BehindTheGateway { .. }
@@ -241,6 +226,11 @@ pub(crate) fn conclude(
                 Probe::CallsOnTheWire { readable } => {
                     Some(calls::on_the_wire(subject, captured, *readable))
                 }
+                Probe::EveryNode { readable, ports } => {
+                    let captured = of_pods.waypoint.as_ref().unwrap_or(captured);
+                    let seen = every_node::on_their_links(subject, captured, *readable, ports);
+                    Some(seen)
+                }
                 Probe::BeforeTheGateway => {
                     let captured = of_pods.gateway.as_ref();
                     Some(gateway::before_the_gateway(subject, captured))
@@ -345,6 +335,8 @@ fn active_probe(
             proxy_port,
             server_port,
         } => gateway::by_the_gateway(subject, (*proxy_port, *server_port)),
+        // What has passed then is looked at when the capture is read.
+        Probe::EveryNode { .. } => return every_node::not_reached(subject),
         Probe::OnTheWire { .. }
         | Probe::BeforeTheGateway
         | Probe::BehindTheGateway { .. }

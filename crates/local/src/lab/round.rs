@@ -24,15 +24,15 @@ use meshtax_model::trial::ComponentRole;
 
 use super::apps;
 use super::calls::Behind;
-use super::capture::{Capture, Captured};
+use super::capture::{Capture, Captured, OfPods};
 use super::component::{Component, Way};
 use super::control::{self, Control};
 use super::ends::{End, ends, site};
 use super::http::Ask;
 use super::netns::NetNs;
-use super::network::{NODE_LINK, POD_LINK, PodNet};
+use super::network::{POD_LINK, PodNet};
 use super::packet_socket::PacketSocket;
-use super::probes::{self, Identities, OfPods, READY_WITHIN, Subject};
+use super::probes::{self, Identities, READY_WITHIN, Subject};
 use super::setup::{Lab, Pods};
 use super::{netlink, nft};
 use crate::protocol::StartReport;
@@ -172,10 +172,7 @@ impl Round {
 }
 
 fn start_capture(lab: &Lab) -> io::Result<Capture> {
-    lab.network
-        .capture_point()
-        .run(|| PacketSocket::open(netlink::index(NODE_LINK)?))
-        .map(Capture::start)
+    lab.network.listen().map(Capture::start)
 }
 
 /// What passes the links of pods whose other hop stays on their node. What cannot be captured is missed by its probe.
@@ -185,7 +182,7 @@ fn capture_at_pods(lab: &Lab, variant: &Variant) -> OfPods<Capture> {
         let socket = pod
             .namespace
             .run(|| PacketSocket::open(netlink::index(POD_LINK)?));
-        socket.map(Capture::start).ok()
+        socket.map(|socket| Capture::start(vec![socket])).ok()
     };
     let has_waypoint = find(&variant.data_plane).is_some_and(DataPlane::has_waypoint);
     OfPods {
@@ -224,7 +221,7 @@ fn subject<'a>(lab: &'a Lab, instance: &'a mut Instance) -> (Subject<'a>, Identi
         gateway,
         servers: pods.servers().map(|pod| &pod.namespace).collect(),
         behind: subjects_behind(lab, pods, &instance.site),
-        server_node: &pods.server_node,
+        server_nodes: pods.server_nodes.iter().collect(),
         waypoint: &pods.waypoint.namespace,
         outsider: &lab.outsider.namespace,
         outsider_address: lab.outsider.address,
@@ -356,7 +353,12 @@ impl Instance {
         let began = Instant::now();
         let mut components = Vec::new();
         for (number, server) in pods.servers().enumerate() {
-            components.extend(apps::start(lab, variant, &server.namespace, number)?);
+            let mut of_replica = apps::start(lab, variant, &server.namespace, number)?;
+            let server_node = site.node_of(number) as u32;
+            of_replica
+                .iter_mut()
+                .for_each(|app| app.server_node = server_node);
+            components.extend(of_replica);
         }
         components.extend(apps::start_behind(lab, variant, &site)?);
         for end in &ends {
@@ -487,6 +489,7 @@ fn start_process(
     let mut component = Component::start(name.clone(), process.role, command, place, end.cores)
         .map_err(|e| format!("cannot start {name} ({}): {e}", plane.name))?;
     component.way = end.way;
+    component.server_node = end.server_node as u32;
     Ok(component)
 }
 

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use meshtax_control_plane::{Authority, SharedAuthority};
-use meshtax_model::experiment::{ServiceAddress, VariantId};
+use meshtax_model::experiment::{ServiceAddress, VariantId, node_of};
 use meshtax_model::graph::{GraphNode, GraphService};
 use nix::mount::{MsFlags, mount};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
@@ -52,8 +52,8 @@ pub(crate) struct Pods {
     pub(crate) called: Ipv4Addr,
     /// What serves the client's node has a namespace of its own there.
     pub(crate) client_node: NetNs,
-    /// And what serves the server's.
-    pub(crate) server_node: NetNs,
+    /// And what serves one of the servers'.
+    pub(crate) server_nodes: Vec<NetNs>,
 }
 
 /// The pods of a service that only other services call.
@@ -69,7 +69,7 @@ impl ServicePods {
     fn build(network: &mut Network, service: &GraphService) -> io::Result<Self> {
         let node = match service.node {
             GraphNode::Client => NodeName::A,
-            GraphNode::Server => NodeName::B,
+            GraphNode::Server => NodeName::B(0),
         };
         let pods: Vec<PodNet> = (0..service.replicas.max(1))
             .map(|_| network.add_routed_pod(node))
@@ -91,9 +91,10 @@ impl Pods {
     fn build(network: &mut Network, setup: &Setup) -> io::Result<Self> {
         let service = &setup.service;
         let client = network.add_pod(NodeName::A)?;
-        let server = network.add_pod(NodeName::B)?;
+        let nodes = service.nodes;
+        let server = network.add_pod(NodeName::B(0))?;
         let more_servers = (1..service.replicas)
-            .map(|_| network.add_pod(NodeName::B))
+            .map(|replica| network.add_pod(NodeName::B(node_of(replica, nodes) as u16)))
             .collect::<io::Result<_>>()?;
         let called = match service.address {
             ServiceAddress::Pod => server.address,
@@ -104,7 +105,7 @@ impl Pods {
             behind: behind
                 .map(|service| ServicePods::build(network, service))
                 .collect::<io::Result<_>>()?,
-            waypoint: network.add_pod(NodeName::B)?,
+            waypoint: network.add_pod(NodeName::B(0))?,
             gateway: match setup.has_ingress() {
                 true => Some(network.add_pod(NodeName::A)?),
                 false => None,
@@ -114,7 +115,9 @@ impl Pods {
             more_servers,
             called,
             client_node: loopback_only()?,
-            server_node: loopback_only()?,
+            server_nodes: (0..nodes.max(1))
+                .map(|_| loopback_only())
+                .collect::<io::Result<_>>()?,
         })
     }
 
@@ -160,8 +163,8 @@ impl Lab {
         if let Ok((_, hard)) = getrlimit(Resource::RLIMIT_NOFILE) {
             let _ = setrlimit(Resource::RLIMIT_NOFILE, hard, hard);
         }
-        let mut network =
-            Network::build().map_err(refused("build two nodes and the link between them"))?;
+        let mut network = Network::build(setup.service.nodes as u16)
+            .map_err(refused("build the nodes and the links between them"))?;
         let pods: BTreeMap<_, _> = setup
             .variants
             .iter()
@@ -196,7 +199,8 @@ impl Lab {
     pub(crate) fn cores_of(&self, node: NodeName) -> &[u32] {
         match node {
             NodeName::A => &self.setup.layout.client_node,
-            NodeName::B => &self.setup.layout.server_node,
+            // On one machine they share them.
+            NodeName::B(_) => &self.setup.layout.server_node,
         }
     }
 

@@ -138,6 +138,7 @@ impl Round {
                     } else {
                         component.role
                     },
+                    server_node: component.server_node,
                     idles_for: (is_other && is_proxy).then(|| id.clone()),
                 });
             }
@@ -146,6 +147,7 @@ impl Round {
             pid: std::process::id(),
             name: "harness".into(),
             role: ComponentRole::Harness,
+            server_node: 0,
             idles_for: None,
         });
         let instance = self.instances.get(active);

@@ -40,6 +40,8 @@ pub(crate) struct Process {
     pub(crate) pid: u32,
     pub(crate) name: String,
     pub(crate) role: ComponentRole,
+    /// On which of the servers' nodes it stands.
+    pub(crate) server_node: u32,
     /// Of a proxy that idles: whose it is.
     pub(crate) idles_for: Option<VariantId>,
 }
@@ -263,6 +265,7 @@ impl Edges {
             components.push(ComponentUsage {
                 name: name.clone(),
                 role: *role,
+                server_node: process.server_node,
                 cpu_ns: used,
                 system_ns: passed(&after.system, &before.system, *pid),
                 context_switches: passed(&after.switches, &before.switches, *pid),

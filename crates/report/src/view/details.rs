@@ -236,6 +236,7 @@ fn memory_row(name: Cell, memory: &ComponentMemory) -> Vec<Cell> {
 /// The added memory of a node is what a mesh costs there, whatever shares pages on this one machine.
 fn nodes(source: Source<'_>) -> Table {
     let mut rows = Vec::new();
+    let several = source.analysis.experiment.service.nodes > 1;
     for (asked, found) in source.measured() {
         for (at, node) in found.nodes.iter().enumerate() {
             rows.push(vec![
@@ -245,8 +246,14 @@ fn nodes(source: Source<'_>) -> Table {
                     Cell::empty()
                 },
                 Cell::text(match node.node {
-                    Node::Client => "client's: its proxy",
-                    Node::Server => "server's: the application and what stands before it",
+                    Node::Client => "client's: its proxy".to_owned(),
+                    Node::Server if several => format!(
+                        "server's {}: its replicas and what stands before them",
+                        node.number.saturating_add(1)
+                    ),
+                    Node::Server => {
+                        "server's: the application and what stands before it".to_owned()
+                    }
                 }),
                 Cell::text(mib(node.anonymous_bytes)),
                 Cell::text(mib(node.file_bytes)),

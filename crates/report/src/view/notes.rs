@@ -384,6 +384,10 @@ fn answers(experiment: &Experiment) -> String {
         (1, ServiceAddress::Virtual) => text.push_str(", called by the service's address"),
         (n, _) => text.push_str(&format!(", {n} replicas behind the service's address")),
     }
+    if experiment.service.nodes > 1 {
+        let nodes = experiment.service.nodes;
+        text.push_str(&format!(", dealt out to {nodes} nodes of the servers'"));
+    }
     text
 }
 

@@ -48,6 +48,7 @@ fn words(over: Over) -> Words {
     };
     match over {
         Over::Pods => words("pods", "pods", "a pod", 1.0),
+        Over::Nodes => words("the servers' nodes", "nodes", "a node", 1.0),
         Over::Hops => words("hops", "hops", "a hop", 1.0),
         Over::Rates => words(
             "the requests in a second",
@@ -77,6 +78,11 @@ fn what(grows: Grows) -> (&'static str, &'static str, f64) {
         Grows::AddedMeanLatency => ("added mean latency", "ms", 1e6),
         Grows::AddedCpu => ("added CPU for a request", "ms", 1e6),
         Grows::NodePrograms => ("file pages of the proxies on a node", "MiB", 1_048_576.0),
+        Grows::NodesMemory => (
+            "memory of all proxies and of their programs, a copy on each node",
+            "MiB",
+            1_048_576.0,
+        ),
         Grows::IdleCpu => ("CPU of all proxies without requests", MILLICORES.name, 1e-3),
         Grows::ProxyCpu => (
             "CPU of all proxies at the steady load",
@@ -226,6 +232,14 @@ fn of_its_kind(over: Over) -> &'static [&'static str] {
             "Each proxy here knows one service: in a cluster it holds what it knows of all others, too \
              (`meshtax scale known`).",
             "CPU without requests is that of all proxies while another variant was measured.",
+        ],
+        Over::Nodes => &[
+            "The number of pods stays: what a pod adds is the law of `meshtax scale pods`. What stands besides is that \
+             of all pods, and of the clients' node.",
+            "Memory is what the proxies hold themselves (anonymous pages, settled). Each node, the clients' included, \
+             has one copy of each program's file pages.",
+            "CPU without requests is that of all proxies while another variant was measured. All nodes share the cores \
+             of this machine.",
         ],
         Over::Hops => &[
             "A topology's hops are a mean over requests: one more than its calls that lie one behind the other for \

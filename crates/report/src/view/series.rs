@@ -36,6 +36,7 @@ fn topology(service: &Service) -> String {
     match (&service.graph, service.replicas) {
         (Some(graph), _) => graph.name.clone(),
         (None, 1) => "1 pod".to_owned(),
+        (None, pods) if service.nodes > 1 => format!("{pods} pods on {} nodes", service.nodes),
         (None, pods) => format!("{pods} pods"),
     }
 }

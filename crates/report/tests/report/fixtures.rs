@@ -339,8 +339,10 @@ fn variant(f: &Figures) -> VariantAnalysis {
         },
         nodes: vec![NodeMemory {
             node: Node::Server,
+            number: 0,
             anonymous_bytes: 9 * MIB,
             file_bytes: 40 * MIB,
+            proxy_file_bytes: Some(30 * MIB),
         }],
         timeline: (0..6)
             .flat_map(|at| [moment(f, at, steady()), moment(f, at, saturated())])

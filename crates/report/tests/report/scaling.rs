@@ -1,10 +1,10 @@
 //! Laws of growth in words, and what variants take besides requests.
 
 use meshtax_model::FORMAT_VERSION;
-use meshtax_model::analysis::{Estimate, Interval, Upkeep};
+use meshtax_model::analysis::{Estimate, Interval, NodeMemory, Upkeep};
 use meshtax_model::experiment::{Knows, Options, Role, VariantId};
 use meshtax_model::scaling::{Grows, Law, Line, Over, Prediction, Scaling};
-use meshtax_report::{TerminalOptions, scaling_terminal, terminal};
+use meshtax_report::{TerminalOptions, markdown, scaling_terminal, terminal};
 
 use crate::fixtures;
 
@@ -88,6 +88,55 @@ fn laws_over_what_is_known_count_by_the_thousand() {
         ],
     };
     insta::assert_snapshot!(scaling_terminal(&scaling, TerminalOptions::default()));
+}
+
+#[test]
+fn each_of_several_nodes_has_a_line_of_its_own() {
+    let mut analysis = fixtures::quick();
+    analysis.experiment.service.replicas = 3;
+    analysis.experiment.service.nodes = 2;
+    for found in &mut analysis.variants {
+        let second = NodeMemory {
+            number: 1,
+            ..found.nodes[0]
+        };
+        found.nodes.push(second);
+    }
+    let text = markdown(&analysis);
+    for said in [
+        "3 replicas behind the service's address, dealt out to 2 nodes of the servers'",
+        "server's 1: its replicas and what stands before them",
+        "server's 2: its replicas and what stands before them",
+    ] {
+        assert!(text.contains(said), "{said}: {text}");
+    }
+}
+
+#[test]
+fn laws_over_nodes_say_what_a_node_adds() {
+    const MIB: f64 = 1_048_576.0;
+    let line = Line {
+        fixed: estimate(900.0 * MIB, 8.0 * MIB),
+        each: estimate(40.0 * MIB, 0.5 * MIB),
+        predicted: None,
+    };
+    let scaling = Scaling {
+        format_version: FORMAT_VERSION,
+        over: Over::Nodes,
+        confidence: 0.95,
+        topology: None,
+        runs: vec!["a".to_owned()],
+        laws: vec![law(Grows::NodesMemory, &[(1, 940.0 * MIB)], Some(line))],
+    };
+    let text = scaling_terminal(&scaling, TerminalOptions::default());
+    let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    for said in [
+        "how costs grow with the servers' nodes",
+        "memory of all proxies and of their programs, a copy on each node: 40.0 [39.5, 40.5] MiB a node, and",
+        "The number of pods stays",
+    ] {
+        assert!(words.contains(said), "{said}: {words}");
+    }
 }
 
 #[test]

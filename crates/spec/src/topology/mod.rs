@@ -24,6 +24,8 @@ pub struct Topology {
     pub name: String,
     /// Pods of the service that clients call.
     pub replicas: u32,
+    /// Nodes over which they are dealt out.
+    pub nodes: u32,
     /// Size of its answers in bytes; `None`: the workload's.
     pub response_bytes: Option<u32>,
     /// The services behind it; `None`: it answers by itself.
@@ -37,6 +39,7 @@ pub struct Topology {
 struct Draft {
     name: String,
     replicas: u32,
+    nodes: u32,
     response_bytes: Option<u32>,
     node: Option<GraphNode>,
     work: Work,
@@ -48,6 +51,7 @@ impl Draft {
         Self {
             name: name.to_owned(),
             replicas: 1,
+            nodes: 1,
             response_bytes: None,
             node: None,
             work: Work::default(),
@@ -96,6 +100,7 @@ impl Topology {
     pub fn service(&self) -> Service {
         Service {
             replicas: self.replicas,
+            nodes: self.nodes,
             address: match self.replicas {
                 1 => ServiceAddress::Pod,
                 _ => ServiceAddress::Virtual,

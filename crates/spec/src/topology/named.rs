@@ -4,7 +4,7 @@ use meshtax_model::graph::{Call, Step, Work};
 
 use super::{Draft, Topology, placed, topology};
 use crate::error::nearest;
-use crate::service::MOST_REPLICAS;
+use crate::service::{MOST_REPLICAS, enough_for, number_of_nodes};
 use crate::value::{self, ValueError};
 
 /// More hops on one machine measure its scheduler.
@@ -28,7 +28,7 @@ pub fn shipped() -> &'static [Shipped] {
     &SHIPPED
 }
 
-static SHIPPED: [Shipped; 6] = [
+static SHIPPED: [Shipped; 7] = [
     Shipped {
         name: "pair",
         summary: "one service of one pod, called by its clients: the default",
@@ -37,6 +37,11 @@ static SHIPPED: [Shipped; 6] = [
     Shipped {
         name: "replicas-N",
         summary: "one service of N pods behind its address (1 to 500)",
+        yaml: None,
+    },
+    Shipped {
+        name: "replicas-N-nodes-M",
+        summary: "the same, its pods dealt out to M nodes (1 to 20)",
         yaml: None,
     },
     Shipped {
@@ -79,7 +84,7 @@ pub fn named(name: &str) -> Result<Topology, ValueError> {
         });
     }
     if name == "pair" {
-        return Ok(replicas(name, 1));
+        return Ok(replicas(name, 1, 1));
     }
     let numbered = name
         .rsplit_once('-')
@@ -88,7 +93,14 @@ pub fn named(name: &str) -> Result<Topology, ValueError> {
     match numbered {
         Some(("replicas", number)) => {
             let count = within(number, "a number of pods", MOST_REPLICAS)?;
-            Ok(replicas(name, count))
+            Ok(replicas(name, count, 1))
+        }
+        Some((several, nodes)) if on_nodes(several).is_some() => {
+            let pods = on_nodes(several).unwrap_or_default();
+            let count = within(pods, "a number of pods", MOST_REPLICAS)?;
+            let nodes = number_of_nodes(nodes)?;
+            enough_for(nodes, count)?;
+            Ok(replicas(name, count, nodes))
         }
         Some(("chain", number)) => {
             let count = within(number, "a number of services", LONGEST_CHAIN)?;
@@ -100,6 +112,11 @@ pub fn named(name: &str) -> Result<Topology, ValueError> {
         }
         _ => Err(unknown(name)),
     }
+}
+
+/// The number of pods in `replicas-20-nodes`.
+fn on_nodes(before: &str) -> Option<&str> {
+    before.strip_prefix("replicas-")?.strip_suffix("-nodes")
 }
 
 fn unknown(name: &str) -> ValueError {
@@ -117,10 +134,11 @@ fn unknown(name: &str) -> ValueError {
     }
 }
 
-fn replicas(name: &str, replicas: u32) -> Topology {
+fn replicas(name: &str, replicas: u32, nodes: u32) -> Topology {
     Topology {
         name: name.to_owned(),
         replicas,
+        nodes,
         response_bytes: None,
         graph: None,
         left_out: Vec::new(),
@@ -168,6 +186,7 @@ mod tests {
         for (name, pods, calls) in [
             ("pair", 1, 0.0),
             ("replicas-7", 7, 0.0),
+            ("replicas-7-nodes-3", 7, 0.0),
             ("chain-1", 1, 0.0),
             ("chain-4", 4, 3.0),
             ("fanout-5", 6, 5.0),
@@ -202,6 +221,13 @@ mod tests {
             ("bookinf", "did you mean `bookinfo`?"),
             ("chain-0", "whole numbers from 1 to 20"),
             ("replicas-501", "1 to 500"),
+            (
+                "replicas-2-nodes-3",
+                "give it 3 replicas at least, or fewer nodes",
+            ),
+            ("replicas-50-nodes-21", "1 to 20"),
+            ("replicas--nodes-2", "1 to 500"),
+            ("replicas-nodes-2", "known: pair"),
             ("chain-N", "whole numbers"),
             ("fanout-", "known: pair"),
             ("", "known: pair"),

@@ -6,7 +6,7 @@ use super::{Draft, Topology, placed};
 use crate::error::Problem;
 use crate::fields::{Fields, items, scalar, text_of, word};
 use crate::parse::{response_size, safe_name};
-use crate::service::MOST_REPLICAS;
+use crate::service::{MOST_REPLICAS, number_of_nodes};
 use crate::tree::{Node, Value};
 use crate::value::{self, ValueError};
 
@@ -42,7 +42,7 @@ pub(super) fn at_its_place(wrong: placed::Wrong, nodes: &[Node], all: &Node) -> 
 
 fn service(node: &Node) -> Result<Draft, Problem> {
     let keys = [
-        "name", "replicas", "response", "node", "burn", "time", "errors", "calls", "pages",
+        "name", "replicas", "nodes", "response", "node", "burn", "time", "errors", "calls", "pages",
     ];
     let fields = Fields::of(node, "a service", &keys, SERVICE_EXAMPLE)?;
     let name = text_of(fields.need("name", SERVICE_EXAMPLE)?, "name")?;
@@ -52,6 +52,7 @@ fn service(node: &Node) -> Result<Draft, Problem> {
         replicas: fields.or("replicas", 1, |t| {
             value::count(t, "a number of pods", 1, MOST_REPLICAS)
         })?,
+        nodes: fields.or("nodes", 1, number_of_nodes)?,
         response_bytes: fields.or("response", None, |t| response_size(t).map(Some))?,
         node: match fields.get("node") {
             Some(node) => Some(word(node, "node", &NODES)?),

@@ -6,6 +6,7 @@ use meshtax_model::graph::{Graph, GraphNode, GraphService};
 
 use super::{Draft, Topology};
 use crate::error::nearest;
+use crate::service::enough_for;
 use crate::value::ValueError;
 
 /// Names that the lab has for other pods and identities.
@@ -44,6 +45,7 @@ pub(super) fn topology(name: &str, drafts: Vec<Draft>) -> Result<Topology, Value
 pub(super) fn place(name: &str, drafts: Vec<Draft>) -> Result<Topology, Wrong> {
     names_are_fit(&drafts)?;
     pages_are_of_the_first(&drafts)?;
+    nodes_are_of_the_first(&drafts)?;
     calls_are_known(&drafts)?;
     no_cycle(&drafts)?;
     let nodes = nodes(&drafts);
@@ -64,6 +66,7 @@ pub(super) fn place(name: &str, drafts: Vec<Draft>) -> Result<Topology, Wrong> {
     Ok(Topology {
         name: name.to_owned(),
         replicas: entry.replicas,
+        nodes: entry.nodes,
         response_bytes: entry.response_bytes,
         graph: Some(Graph {
             name: name.to_owned(),
@@ -122,6 +125,25 @@ fn pages_are_of_the_first(drafts: &[Draft]) -> Result<(), Wrong> {
             let fix = "give pages to the first service: other services call the rest of them alike";
             return Err(wrong(number, problem, fix));
         }
+    }
+    Ok(())
+}
+
+/// The others stand on one node each, beside the clients or beside the first of the servers' nodes.
+fn nodes_are_of_the_first(drafts: &[Draft]) -> Result<(), Wrong> {
+    for (number, draft) in drafts.iter().enumerate() {
+        if number > 0 && draft.nodes > 1 {
+            let problem = format!(
+                "`{}` has several nodes, and clients do not call it",
+                draft.name
+            );
+            let fix = "give `nodes` to the first service, and `node: client` or `server` to others";
+            return Err(wrong(number, problem, fix));
+        }
+        enough_for(draft.nodes, draft.replicas).map_err(|error| Wrong {
+            service: number,
+            error,
+        })?;
     }
     Ok(())
 }

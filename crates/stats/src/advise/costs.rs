@@ -16,9 +16,6 @@ const GIB: f64 = (1_u64 << 30) as f64;
 /// A hop passes two proxies: its client's and its server's.
 const PROXIES_A_HOP: f64 = 2.0;
 
-/// The client's node and the server's.
-const NODES: f64 = 2.0;
-
 /// What a candidate costs beyond no mesh.
 pub(super) fn cost(analysis: &Analysis, asked: &Asked, variant: &Variant) -> Cost {
     let setting = Setting::of(analysis, asked, variant);
@@ -125,6 +122,11 @@ impl<'a> Setting<'a> {
         1.0 + if calls.is_finite() { calls } else { 0.0 }
     }
 
+    /// Nodes of the run that had a proxy: the client's, and those of the servers.
+    fn nodes(&self) -> f64 {
+        1.0 + f64::from(self.analysis.experiment.service.nodes.max(1))
+    }
+
     /// The load point with an effect whose rate is nearest, by ratio, to what each proxy will carry; one with an
     /// interval, if there is any. Only those are looked at that are driven as the first one is: new connections or
     /// other protocols are other costs.
@@ -165,7 +167,7 @@ impl<'a> Setting<'a> {
         let passes = PROXIES_A_HOP * self.hops_measured() * point.achieved_per_s;
         let each = match self.place {
             ProxyPlace::Pod => passes / self.pods(),
-            ProxyPlace::Node => passes / NODES,
+            ProxyPlace::Node => passes / self.nodes(),
         };
         (each.is_finite() && each > 0.0).then_some(each)
     }
@@ -230,7 +232,7 @@ impl<'a> Setting<'a> {
         let apart = waypoint.unwrap_or(0) as f64;
         let among = match self.place {
             ProxyPlace::Pod => self.pods(),
-            ProxyPlace::Node => NODES,
+            ProxyPlace::Node => self.nodes(),
         };
         let each = map(added, |bytes| (bytes - apart) / among);
         let total = each.and_then(|each| map(each, |bytes| bytes * f64::from(count) + apart));

@@ -1,6 +1,6 @@
 //! Where CPU and memory go, by component.
 
-use meshtax_model::analysis::{CpuAccount, Node, VariantAnalysis};
+use meshtax_model::analysis::{CpuAccount, Node, NodeMemory, VariantAnalysis};
 use meshtax_model::trial::ComponentRole;
 
 use super::super::details::role_name;
@@ -210,16 +210,17 @@ const NODE_KINDS: [&str; 4] = [
     "server's node, programs",
 ];
 
+/// The servers' nodes together, where there are several: each has its own copy of the programs.
 fn node_values(found: &VariantAnalysis) -> Vec<(usize, f64)> {
-    let of_node = |node: &meshtax_model::analysis::NodeMemory| {
-        let first = match node.node {
-            Node::Client => 0,
-            Node::Server => 2,
-        };
-        [
-            (first, node.anonymous_bytes as f64),
-            (first + 1, node.file_bytes as f64),
-        ]
+    let of_kind = |(first, kind): (usize, Node)| {
+        let here = || found.nodes.iter().filter(|held| held.node == kind);
+        here().next()?;
+        let sum = |of: fn(&NodeMemory) -> u64| here().map(|held| of(held) as f64).sum::<f64>();
+        Some([
+            (first, sum(|held| held.anonymous_bytes)),
+            (first + 1, sum(|held| held.file_bytes)),
+        ])
     };
-    found.nodes.iter().flat_map(of_node).collect()
+    let kinds = [(0, Node::Client), (2, Node::Server)].into_iter();
+    kinds.filter_map(of_kind).flatten().collect()
 }
