@@ -165,8 +165,8 @@ pub enum ClientIdentityFrom {
         port: u16,
         /// The name of the series.
         series: String,
-        /// What its line must hold to be of interest.
-        with: String,
+        /// What its line must hold to be of interest, all of it.
+        with: Vec<String>,
         /// The label that holds the identity.
         label: String,
     },

@@ -82,10 +82,14 @@ impl Sabotage {
             Self::WrongServerIdentity => build_with_server(site, level, build),
             Self::WrongClientIdentity => build_with_client(site, level, build),
             Self::WrongWaypointIdentity => build_with_waypoint(site, level, build),
-            Self::AroundTheWaypoint => Blueprint {
-                client: ztunnel::node(site, ztunnel::Node::Client, &ztunnel::Mesh::of(level)),
-                ..build(site, level)
-            },
+            Self::AroundTheWaypoint => {
+                let mesh = ztunnel::Mesh::of(level);
+                Blueprint {
+                    client: Blueprint::meshed(site, |end| ztunnel::on_node(site, end, &mesh))
+                        .client,
+                    ..build(site, level)
+                }
+            }
             _ => promised.clone(),
         };
         match self {

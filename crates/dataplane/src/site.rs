@@ -3,6 +3,7 @@
 use std::net::Ipv4Addr;
 
 use meshtax_model::experiment::Options;
+use meshtax_model::graph::GraphNode;
 use serde::{Deserialize, Serialize};
 
 use crate::{ALLOWED_CALL, ALLOWED_PATH, ECHO_PATH, SERVICE_NAME, spiffe_id};
@@ -74,6 +75,8 @@ impl SiteService {
 #[derive(Clone, Debug)]
 pub(crate) struct Meshed<'a> {
     pub(crate) pod: &'a Pod,
+    /// Of its application; none where nobody calls it.
+    pub(crate) ports: Vec<AppPort>,
     /// Service accounts of those who may call it; `None`: nobody calls it.
     pub(crate) callers: Option<Vec<&'a str>>,
     pub(crate) callees: Vec<Callee<'a>>,
@@ -94,6 +97,25 @@ impl Callee<'_> {
     pub(crate) fn service_account(&self) -> &str {
         self.pods.first().map_or("", |pod| &pod.service_account)
     }
+
+    /// Its first name in the cluster's DNS.
+    pub(crate) fn short_name(&self) -> &str {
+        self.name.split('.').next().unwrap_or_default()
+    }
+
+    /// Its own, if it is not called by its only pod's.
+    pub(crate) fn virtual_address(&self) -> Option<Ipv4Addr> {
+        let is_pods = |pod: &&Pod| pod.address == self.called;
+        Some(self.called).filter(|_| !self.pods.first().is_some_and(is_pods))
+    }
+}
+
+/// A service of the variant, and who may call it.
+#[derive(Clone, Debug)]
+pub(crate) struct Called<'a> {
+    pub(crate) service: Callee<'a>,
+    /// Their service accounts.
+    pub(crate) callers: Vec<&'a str>,
 }
 
 impl Meshed<'_> {
@@ -119,13 +141,32 @@ impl Site {
     fn calling<'a>(&'a self, pod: &'a Pod) -> Meshed<'a> {
         Meshed {
             pod,
+            ports: Vec::new(),
             callers: None,
-            callees: vec![Callee {
-                name: SERVICE_NAME.into(),
-                called: self.called,
-                pods: self.servers().collect(),
-                ports: self.ports(),
-            }],
+            callees: vec![self.front()],
+        }
+    }
+
+    /// All services, the one in front first, each as those see it who call it.
+    pub(crate) fn services(&self) -> Vec<Called<'_>> {
+        let front = Called {
+            service: self.front(),
+            callers: self.callers_of_first(),
+        };
+        let behind = self.behind.iter().map(|service| Called {
+            service: self.callee(service),
+            callers: self.callers(&service.name),
+        });
+        std::iter::once(front).chain(behind).collect()
+    }
+
+    /// The service that clients call, as they see it.
+    fn front(&self) -> Callee<'_> {
+        Callee {
+            name: SERVICE_NAME.into(),
+            called: self.called,
+            pods: self.servers().collect(),
+            ports: self.ports(),
         }
     }
 
@@ -133,6 +174,7 @@ impl Site {
     pub(crate) fn server_end<'a>(&'a self, pod: &'a Pod) -> Meshed<'a> {
         Meshed {
             pod,
+            ports: self.ports(),
             callers: Some(self.callers_of_first()),
             callees: self.callees(&self.calls),
         }
@@ -144,6 +186,7 @@ impl Site {
         for service in &self.behind {
             let end = |pod| Meshed {
                 pod,
+                ports: self.ports_behind(),
                 callers: Some(self.callers(&service.name)),
                 callees: self.callees(&service.calls),
             };
@@ -153,21 +196,23 @@ impl Site {
     }
 
     fn callees(&self, names: &[String]) -> Vec<Callee<'_>> {
-        let mut callees = Vec::new();
-        for service in self.behind.iter().filter(|s| names.contains(&s.name)) {
-            callees.push(Callee {
-                name: service.dns_name(),
-                called: service.called,
-                pods: service.pods.iter().collect(),
-                ports: vec![AppPort {
-                    number: self.app_port,
-                    speaks: Speaks::Http1,
-                    response_bytes: 0,
-                    path: None,
-                }],
-            });
+        let called = self.behind.iter().filter(|s| names.contains(&s.name));
+        called.map(|service| self.callee(service)).collect()
+    }
+
+    /// A service behind, as others see it.
+    fn callee<'a>(&self, service: &'a SiteService) -> Callee<'a> {
+        Callee {
+            name: service.dns_name(),
+            called: service.called,
+            pods: service.pods.iter().collect(),
+            ports: self.ports_behind(),
         }
-        callees
+    }
+
+    /// The ports of every service behind.
+    fn ports_behind(&self) -> Vec<AppPort> {
+        vec![self.first_port()]
     }
 
     /// Service accounts of those who call the service in front.
@@ -216,15 +261,18 @@ impl Site {
     /// All ports of the application.
     #[must_use]
     pub fn ports(&self) -> Vec<AppPort> {
-        let first = AppPort {
+        std::iter::once(self.first_port())
+            .chain(self.more_ports.iter().cloned())
+            .collect()
+    }
+
+    fn first_port(&self) -> AppPort {
+        AppPort {
             number: self.app_port,
             speaks: Speaks::Http1,
             response_bytes: 0,
             path: None,
-        };
-        std::iter::once(first)
-            .chain(self.more_ports.iter().cloned())
-            .collect()
+        }
     }
 
     /// What an `l7` policy allows the client.
@@ -246,12 +294,6 @@ impl Site {
         }
         rules
     }
-
-    /// The service's virtual address, if clients call that.
-    #[must_use]
-    pub fn virtual_address(&self) -> Option<Ipv4Addr> {
-        Some(self.called).filter(|called| *called != self.server.address)
-    }
 }
 
 /// One pod.
@@ -265,6 +307,8 @@ pub struct Pod {
     pub service_account: String,
     /// Where its files are put: a directory of the lab's own.
     pub directory: String,
+    /// The node on which it stands.
+    pub node: GraphNode,
 }
 
 impl Pod {

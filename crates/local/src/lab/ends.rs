@@ -1,10 +1,11 @@
 //! Where the pods of a variant stand, and what each is given.
 
+use std::collections::BTreeMap;
 use std::io;
 
 use meshtax_dataplane::{Blueprint, Gateway, Pod, PodBlueprint, Site, SiteService};
 use meshtax_model::experiment::Variant;
-use meshtax_model::graph::{Call, GraphService};
+use meshtax_model::graph::{Call, GraphNode, GraphService};
 
 use super::apps;
 use super::component::Way;
@@ -16,8 +17,8 @@ use super::setup::{Lab, Pods};
 pub(super) struct End<'a> {
     pub(super) pod: &'a Pod,
     pub(super) blueprint: &'a PodBlueprint,
-    /// Its own, and those of the pods that its node's proxy serves besides.
-    pub(super) namespaces: Vec<&'a NetNs>,
+    pub(super) namespace: &'a NetNs,
+    /// Of what serves its node.
     pub(super) node: &'a NetNs,
     pub(super) cores: &'a [u32],
     /// By which way requests come through it; `None`: by each.
@@ -35,18 +36,16 @@ pub(super) fn ends<'a>(
     let mut ends = vec![End {
         pod: &site.client,
         blueprint: &blueprint.client,
-        namespaces: vec![&pods.client.namespace],
+        namespace: &pods.client.namespace,
         node: &pods.client_node,
         cores: &layout.client_node,
         way: Some(Way::Pod),
     }];
-    let mut namespaces: Vec<&NetNs> = pods.servers().map(|pod| &pod.namespace).collect();
-    namespaces.push(&pods.waypoint.namespace);
-    for (number, (pod, blueprint)) in blueprint.servers(site).into_iter().enumerate() {
+    for ((pod, blueprint), net) in blueprint.servers(site).into_iter().zip(pods.servers()) {
         ends.push(End {
             pod,
             blueprint,
-            namespaces: namespaces[number..].to_vec(),
+            namespace: &net.namespace,
             node: &pods.server_node,
             cores: &layout.server_node,
             way: None,
@@ -57,7 +56,7 @@ pub(super) fn ends<'a>(
         ends.push(End {
             pod: &site.waypoint,
             blueprint,
-            namespaces: vec![&pods.waypoint.namespace],
+            namespace: &pods.waypoint.namespace,
             node: &pods.server_node,
             cores: &layout.server_node,
             way: None,
@@ -65,6 +64,25 @@ pub(super) fn ends<'a>(
     }
     ends.extend(gateway_end(lab, pods, site, blueprint));
     ends
+}
+
+/// The namespaces of all pods of a variant, by their names.
+pub(super) fn namespaces<'a>(pods: &'a Pods, site: &'a Site) -> BTreeMap<&'a str, &'a NetNs> {
+    let mut all: Vec<(&Pod, &PodNet)> = vec![
+        (&site.client, &pods.client),
+        (&site.waypoint, &pods.waypoint),
+    ];
+    all.extend(site.servers().zip(pods.servers()));
+    for (service, nets) in site.behind.iter().zip(&pods.behind) {
+        all.extend(service.pods.iter().zip(&nets.pods));
+    }
+    if let (Some(gateway), Some(net)) = (&site.gateway, &pods.gateway) {
+        all.push((&gateway.pod, net));
+    }
+    let named = all.into_iter();
+    named
+        .map(|(pod, net)| (pod.name.as_str(), &net.namespace))
+        .collect()
 }
 
 fn gateway_end<'a>(
@@ -76,7 +94,7 @@ fn gateway_end<'a>(
     Some(End {
         pod: &site.gateway.as_ref()?.pod,
         blueprint: blueprint.gateway.as_ref()?,
-        namespaces: vec![&pods.gateway.as_ref()?.namespace],
+        namespace: &pods.gateway.as_ref()?.namespace,
         node: &pods.client_node,
         cores: &lab.setup.layout.client_node,
         way: Some(Way::Ingress),
@@ -98,7 +116,7 @@ fn ends_behind<'a>(
     given.zip(nets).map(|((pod, blueprint), (net, node))| End {
         pod,
         blueprint,
-        namespaces: vec![&net.namespace],
+        namespace: &net.namespace,
         node: match node {
             NodeName::A => &pods.client_node,
             NodeName::B => &pods.server_node,
@@ -110,26 +128,30 @@ fn ends_behind<'a>(
 
 pub(super) fn site(lab: &Lab, variant: &Variant) -> io::Result<Site> {
     let pods = &lab.pods[&variant.id];
-    let pod = |net: &PodNet, service_account: &str, name: &str| {
+    let pod = |net: &PodNet, service_account: &str, name: &str, node| {
         Ok::<_, io::Error>(Pod {
             name: name.into(),
             address: net.address,
             service_account: service_account.into(),
             directory: Lab::pod_directory(&variant.id, name)?,
+            node,
         })
     };
     let more_servers = pods.more_servers.iter().zip(2..);
     let graph = lab.setup.service.graph.as_ref();
     Ok(Site {
-        client: pod(&pods.client, "client", "client")?,
-        server: pod(&pods.server, "server", "server")?,
+        client: pod(&pods.client, "client", "client", GraphNode::Client)?,
+        server: pod(&pods.server, "server", "server", GraphNode::Server)?,
         more_servers: more_servers
-            .map(|(net, number)| pod(net, "server", &format!("server-{number}")))
+            .map(|(net, number)| {
+                let name = format!("server-{number}");
+                pod(net, "server", &name, GraphNode::Server)
+            })
             .collect::<io::Result<_>>()?,
-        waypoint: pod(&pods.waypoint, "waypoint", "waypoint")?,
+        waypoint: pod(&pods.waypoint, "waypoint", "waypoint", GraphNode::Server)?,
         gateway: match &pods.gateway {
             Some(net) => Some(Gateway {
-                pod: pod(net, "ingress-gateway", "ingress-gateway")?,
+                pod: pod(net, "ingress-gateway", "ingress-gateway", GraphNode::Client)?,
                 is_only_way: lab.setup.has_ingress_only(),
             }),
             None => None,
@@ -160,6 +182,7 @@ fn behind(lab: &Lab, variant: &Variant) -> io::Result<Vec<SiteService>> {
             name,
             address: net.address,
             service_account: service.name.clone(),
+            node: service.node,
         })
     };
     let services = graph.others.iter().zip(nets);
