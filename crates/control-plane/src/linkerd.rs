@@ -156,19 +156,20 @@ impl Destination for Controller {
 }
 
 impl Controller {
-    /// The pod that has this address, and the port of it.
+    /// The pod that has this address, of whichever service, and the port of it.
     fn endpoint(&self, asked: SocketAddr) -> Option<(&LinkerdEndpoint, LinkerdPort)> {
         let is_it = |e: &&LinkerdEndpoint| IpAddr::V4(e.address) == asked.ip();
-        let endpoint = self.services.endpoints.iter().find(is_it)?;
+        let mut all = self.services.callees.iter().flat_map(|c| &c.endpoints);
+        let endpoint = all.find(is_it)?;
         Some((endpoint, port_of(endpoint, asked.port())?))
     }
 
     /// The service that has this address, and the port of it.
     fn service(&self, asked: SocketAddr) -> Option<(&LinkerdService, LinkerdPort)> {
-        let service = self.services.service.as_ref()?;
-        let endpoint = self.services.endpoints.first()?;
-        let port = port_of(endpoint, asked.port())?;
-        (IpAddr::V4(service.address) == asked.ip()).then_some((service, port))
+        let is_it = |service: &&LinkerdService| service.address.map(IpAddr::V4) == Some(asked.ip());
+        let service = self.services.callees.iter().find(is_it)?;
+        let port = port_of(service.endpoints.first()?, asked.port())?;
+        Some((service, port))
     }
 
     /// What a destination stands for: a pod's address, or a service's name, with a port.
@@ -181,11 +182,11 @@ impl Controller {
             return Vec::new();
         };
         let is_it = |service: &&LinkerdService| service.name == name;
-        let (Some(_), Ok(port)) = (self.services.service.as_ref().filter(is_it), port.parse())
+        let (Some(service), Ok(port)) = (self.services.callees.iter().find(is_it), port.parse())
         else {
             return Vec::new();
         };
-        let endpoints = self.services.endpoints.iter();
+        let endpoints = service.endpoints.iter();
         endpoints
             .filter_map(|endpoint| Some(weighted(endpoint, port_of(endpoint, port)?)))
             .collect()
@@ -293,8 +294,10 @@ fn server(policy: &LinkerdInbound, opaque: bool) -> inbound::Server {
             )
         }
         LinkerdInbound::AllAuthenticated => (vec![authenticated(None)], Vec::new()),
-        LinkerdInbound::Client { identity } => (vec![authenticated(Some(identity))], Vec::new()),
-        LinkerdInbound::Routes { identity, rules } => (Vec::new(), routes(identity, rules)),
+        LinkerdInbound::Clients { identities } => {
+            (vec![authenticated(Some(identities))], Vec::new())
+        }
+        LinkerdInbound::Routes { identities, rules } => (Vec::new(), routes(identities, rules)),
     };
     inbound::Server {
         protocol: Some(ProxyProtocol {
@@ -330,14 +333,12 @@ fn named(name: &str) -> Metadata {
     }
 }
 
-/// Of this client over mutual TLS, or of all whose identity is proven.
-fn authenticated(client: Option<&String>) -> Authz {
+/// Of these clients over mutual TLS, or of all whose identity is proven.
+fn authenticated(clients: Option<&[String]>) -> Authz {
+    let names = clients.unwrap_or_default().iter().cloned();
     let identities = PermitClientIdentities {
-        identities: client
-            .map(|name| inbound::Identity { name: name.clone() })
-            .into_iter()
-            .collect(),
-        suffixes: match client {
+        identities: names.map(|name| inbound::Identity { name }).collect(),
+        suffixes: match clients {
             Some(_) => Vec::new(),
             // No parts: every name ends so.
             None => vec![IdentitySuffix { parts: Vec::new() }],
@@ -346,8 +347,8 @@ fn authenticated(client: Option<&String>) -> Authz {
     let permit = Permit::MeshTls(PermitMeshTls {
         clients: Some(Clients::Identities(identities)),
     });
-    match client {
-        Some(_) => authorization(permit, "allow-client"),
+    match clients {
+        Some(_) => authorization(permit, "allow-callers"),
         None => authorization(permit, "all-authenticated"),
     }
 }
@@ -371,7 +372,7 @@ fn authorization(permit: Permit, name: &str) -> Authz {
 
 /// What is allowed, and a route for all else that nobody may take: without it that would be answered
 /// as not found, which a server may do without any policy.
-fn routes(identity: &String, rules: &[HttpRule]) -> Vec<HttpRoute> {
+fn routes(identities: &[String], rules: &[HttpRule]) -> Vec<HttpRoute> {
     let route = |name: &str, authorizations, matches| HttpRoute {
         metadata: Some(named(name)),
         hosts: Vec::new(),
@@ -399,7 +400,7 @@ fn routes(identity: &String, rules: &[HttpRule]) -> Vec<HttpRoute> {
         })
         .collect();
     vec![
-        route("allowed", vec![authenticated(Some(identity))], allowed),
+        route("allowed", vec![authenticated(Some(identities))], allowed),
         route(
             "all-else",
             Vec::new(),

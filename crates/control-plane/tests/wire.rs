@@ -152,8 +152,10 @@ fn istios_certificate_service_signs_what_a_request_names() {
 }
 
 const SERVICE: &str = "server.default.svc.cluster.local";
+const OTHER_SERVICE: &str = "other.default.svc.cluster.local";
 
-/// Two replicas of a service, with a port of HTTP and one of opaque TCP.
+/// Three services that are called, of which one has two replicas and one no address of its own, each with a port of
+/// HTTP and one of opaque TCP.
 fn services(inbound: LinkerdInbound) -> LinkerdServices {
     let port = |number, opaque| LinkerdPort { number, opaque };
     let endpoint = |last| LinkerdEndpoint {
@@ -163,11 +165,23 @@ fn services(inbound: LinkerdInbound) -> LinkerdServices {
         inbound_port: 4143,
     };
     LinkerdServices {
-        endpoints: vec![endpoint(10), endpoint(12)],
-        service: Some(LinkerdService {
-            name: SERVICE.into(),
-            address: Ipv4Addr::new(10, 77, 8, 1),
-        }),
+        callees: vec![
+            LinkerdService {
+                name: OTHER_SERVICE.into(),
+                address: Some(Ipv4Addr::new(10, 77, 8, 2)),
+                endpoints: vec![endpoint(20)],
+            },
+            LinkerdService {
+                name: "pod.default.svc.cluster.local".into(),
+                address: None,
+                endpoints: vec![endpoint(30)],
+            },
+            LinkerdService {
+                name: SERVICE.into(),
+                address: Some(Ipv4Addr::new(10, 77, 8, 1)),
+                endpoints: vec![endpoint(10), endpoint(12)],
+            },
+        ],
         inbound: vec![
             (port(8080, false), inbound.clone()),
             (port(8081, true), inbound),
@@ -206,7 +220,13 @@ fn linkerds_destination_service_knows_the_meshed_pod_and_no_other() {
     let (_server, url, _) = linkerd_at(LinkerdInbound::AllAuthenticated);
     within(async {
         let mut client = DestinationClient::connect(url).await.unwrap();
-        for (path, known) in [("10.77.2.10:8080", true), ("10.77.2.11:8080", false)] {
+        for (path, known) in [
+            ("10.77.2.10:8080", true),
+            ("10.77.2.20:8080", true),
+            ("10.77.2.30:8080", true),
+            ("10.77.2.11:8080", false),
+            ("10.77.2.10:8082", false),
+        ] {
             let asked = GetDestination {
                 path: path.into(),
                 ..GetDestination::default()
@@ -239,10 +259,17 @@ fn linkerds_policies_are_those_of_the_level() {
     let client = || CLIENT.to_owned();
     let levels = [
         (LinkerdInbound::AllAuthenticated, 1, 0, ""),
-        (LinkerdInbound::Client { identity: client() }, 1, 0, CLIENT),
+        (
+            LinkerdInbound::Clients {
+                identities: vec!["gateway".into(), client()],
+            },
+            1,
+            0,
+            CLIENT,
+        ),
         (
             LinkerdInbound::Routes {
-                identity: client(),
+                identities: vec![client()],
                 rules: vec![HttpRule {
                     method: "GET".into(),
                     prefixes: vec!["/allowed".into()],
@@ -293,15 +320,44 @@ fn linkerds_policies_are_those_of_the_level() {
     }
 }
 
-/// As the proxy goes on from a service's address: the policy names a destination, which has endpoints.
+/// A service that is called by nobody: no names, and no ending of names either, by which all would be let in.
+#[test]
+fn linkerd_lets_nobody_in_where_nobody_calls() {
+    let identities = Vec::new();
+    let (_server, url, _) = linkerd_at(LinkerdInbound::Clients { identities });
+    let server = within(async {
+        let mut client = InboundServerPoliciesClient::connect(url).await.unwrap();
+        let port = PortSpec {
+            workload: "{}".into(),
+            port: 8080,
+        };
+        client.get_port(port).await.unwrap().into_inner()
+    });
+    let authorization = server.authorizations.into_iter().next();
+    let permit = authorization.and_then(|a| a.authentication?.permit);
+    let Some(authn::Permit::MeshTls(tls)) = permit else {
+        panic!("{permit:?}");
+    };
+    let Some(authn::permit_mesh_tls::Clients::Identities(clients)) = tls.clients else {
+        panic!("{tls:?}");
+    };
+    assert!(clients.identities.is_empty() && clients.suffixes.is_empty());
+}
+
+/// As the proxy goes on from a service's address: the policy names a destination, which has that service's endpoints.
 #[test]
 fn linkerd_balances_a_services_address_over_its_pods() {
     let (_server, url, _) = linkerd_at(LinkerdInbound::AllAuthenticated);
     within(async {
         let mut policies = OutboundPoliciesClient::connect(url.clone()).await.unwrap();
         let mut destinations = DestinationClient::connect(url).await.unwrap();
-        for (port, opaque) in [(8080, false), (8081, true)] {
-            let address: SocketAddr = format!("10.77.8.1:{port}").parse().unwrap();
+        for (name, address, port, pods) in [
+            (SERVICE, "10.77.8.1", 8080, 2),
+            (SERVICE, "10.77.8.1", 8081, 2),
+            (OTHER_SERVICE, "10.77.8.2", 8080, 1),
+        ] {
+            let opaque = port == 8081;
+            let address: SocketAddr = format!("{address}:{port}").parse().unwrap();
             let asked = TrafficSpec {
                 target: Some(traffic_spec::Target::Addr(address.into())),
                 ..TrafficSpec::default()
@@ -310,7 +366,7 @@ fn linkerd_balances_a_services_address_over_its_pods() {
             let kind = policy.protocol.unwrap().kind.unwrap();
             let is_opaque = matches!(kind, outbound::proxy_protocol::Kind::Opaque(_));
             assert_eq!(is_opaque, opaque);
-            let path = format!("{SERVICE}:{port}");
+            let path = format!("{name}:{port}");
             assert!(format!("{kind:?}").contains(&path), "{kind:?}");
             let asked = GetDestination {
                 path,
@@ -321,7 +377,7 @@ fn linkerd_balances_a_services_address_over_its_pods() {
             let Some(update::Update::Add(set)) = update else {
                 panic!("{update:?}");
             };
-            assert_eq!(set.addrs.len(), 2);
+            assert_eq!(set.addrs.len(), pods, "{name}");
         }
     });
 }

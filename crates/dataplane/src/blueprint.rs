@@ -94,7 +94,7 @@ impl Blueprint {
     /// it does for calls from there counts as the client's only where nobody calls the pod. The gateway is a plain
     /// reverse proxy with such a sidecar.
     pub(crate) fn sidecars(site: &Site, side: impl Fn(&Meshed<'_>) -> InPod) -> Self {
-        let pod = |end: &Meshed<'_>| {
+        Self::meshed(site, |end| {
             let InPod {
                 files,
                 control,
@@ -111,17 +111,22 @@ impl Blueprint {
                 control,
                 processes,
             }
-        };
+        })
+    }
+
+    /// Every pod of the variant, each with what `pod` says of it: those of the client, of all services, and of the
+    /// gateway, which is a plain reverse proxy with that besides. Without probes, which are the data plane's own.
+    pub(crate) fn meshed(site: &Site, pod: impl Fn(&Meshed<'_>) -> PodBlueprint) -> Self {
         let server = |server: &Pod| pod(&site.server_end(server));
         let behind = site.ends_behind();
         let outside = site.gateway_end();
         Self {
-            client: site.client_end().as_ref().map(pod).unwrap_or_default(),
+            client: site.client_end().as_ref().map(&pod).unwrap_or_default(),
             server: server(&site.server),
             more_servers: site.more_servers.iter().map(server).collect(),
             behind: behind
                 .iter()
-                .map(|ends| ends.iter().map(pod).collect())
+                .map(|ends| ends.iter().map(&pod).collect())
                 .collect(),
             waypoint: None,
             gateway: outside.and_then(|end| Some(gateway::reverse_proxy(site)?.beside(pod(&end)))),

@@ -24,8 +24,7 @@ pub enum ControlService {
     WorkloadSocket {
         /// The socket's path.
         path: String,
-        /// The pods of this node as the mesh knows them: of the servers' first all replicas, then
-        /// the waypoint if it is captured.
+        /// The pods of this node as the mesh knows them, a waypoint only if it is captured.
         workloads: Vec<Workload>,
     },
     /// Linkerd's identity, destination and policy services, in clear.
@@ -79,11 +78,8 @@ pub struct Workload {
 /// What Linkerd's controllers say to one proxy.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LinkerdServices {
-    /// Pods that it may call.
-    pub endpoints: Vec<LinkerdEndpoint>,
-    /// The service that all of them stand behind, if it is called by an address of its own.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub service: Option<LinkerdService>,
+    /// The services that it may call.
+    pub callees: Vec<LinkerdService>,
     /// Who may call its application's ports.
     pub inbound: Vec<(LinkerdPort, LinkerdInbound)>,
 }
@@ -93,8 +89,11 @@ pub struct LinkerdServices {
 pub struct LinkerdService {
     /// Its name in the cluster's DNS.
     pub name: String,
-    /// Its virtual address. Its ports are those of its pods.
-    pub address: Ipv4Addr,
+    /// Its virtual address, with the ports of its pods; `None`: it is called by its pod's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub address: Option<Ipv4Addr>,
+    /// Its pods.
+    pub endpoints: Vec<LinkerdEndpoint>,
 }
 
 /// A port of an application as Linkerd knows it.
@@ -127,15 +126,15 @@ pub enum LinkerdInbound {
     Anyone,
     /// `all-authenticated`: whoever proves an identity.
     AllAuthenticated,
-    /// A server with an authorization for this identity.
-    Client {
-        /// The identity.
-        identity: String,
+    /// A server with an authorization for these identities.
+    Clients {
+        /// The identities; none: nobody.
+        identities: Vec<String>,
     },
-    /// HTTP routes with an authorization for this identity.
+    /// HTTP routes with an authorization for these identities.
     Routes {
-        /// The identity.
-        identity: String,
+        /// The identities; none: nobody.
+        identities: Vec<String>,
         /// What is allowed.
         rules: Vec<HttpRule>,
     },

@@ -9,9 +9,9 @@ use meshtax_model::experiment::PolicyLevel;
 use meshtax_model::trial::ComponentRole;
 
 use crate::{
-    AppPort, Blueprint, ClientIdentityFrom, Content, ControlService, DataPlane, DirectTls,
+    AppPort, Blueprint, Callee, ClientIdentityFrom, Content, ControlService, DataPlane, DirectTls,
     HttpMetrics, LinkerdEndpoint, LinkerdInbound, LinkerdPort, LinkerdService, LinkerdServices,
-    Looks, Own, Place, Pod, PodBlueprint, PodFile, Process, Program, Redirect, SERVICE_NAME, Site,
+    Looks, Meshed, Own, Place, Pod, PodBlueprint, PodFile, Process, Program, Redirect, Site,
     Speaks,
 };
 
@@ -26,8 +26,8 @@ pub(crate) const DATA_PLANE: DataPlane = DataPlane {
     ),
     options: &[],
     waypoint: false,
-    graphs: false,
-    gateway: false,
+    graphs: true,
+    gateway: true,
     build: blueprint,
 };
 
@@ -53,48 +53,13 @@ fn blueprint(site: &Site, level: PolicyLevel) -> Blueprint {
     let looks = Looks {
         client_port: PORT_OUT,
         server_port: PORT_IN,
-        gateway_proxy_port: None,
+        gateway_proxy_port: Some(PORT_OUT),
         wire_ports: vec![PORT_IN],
         identity,
         client_identity: ClientIdentityFrom::Header("l5d-client-id".into()),
         server_service_account: site.server.service_account.clone(),
     };
-    let meshed = level >= PolicyLevel::Mtls;
-    let endpoint = |server: &Pod| LinkerdEndpoint {
-        address: server.address,
-        ports: site.ports().iter().map(linkerd_port).collect(),
-        identity: meshed.then(|| identity(&server.service_account)),
-        inbound_port: PORT_IN,
-    };
-    let client = LinkerdServices {
-        endpoints: site.servers().map(endpoint).collect(),
-        service: site.virtual_address().map(|address| LinkerdService {
-            name: SERVICE_NAME.into(),
-            address,
-        }),
-        inbound: Vec::new(),
-    };
-    let server = |pod: &Pod| {
-        let answers = LinkerdServices {
-            endpoints: Vec::new(),
-            service: None,
-            inbound: site
-                .ports()
-                .iter()
-                .map(|port| (linkerd_port(port), inbound(site, port, level)))
-                .chain([(ADMIN, LinkerdInbound::Anyone)])
-                .collect(),
-        };
-        sidecar(site, pod, ComponentRole::ServerProxy, answers)
-    };
     Blueprint {
-        client: sidecar(site, &site.client, ComponentRole::ClientProxy, client),
-        server: server(&site.server),
-        more_servers: site.more_servers.iter().map(server).collect(),
-        behind: Vec::new(),
-        waypoint: None,
-        gateway: None,
-        entered_at: None,
         probes: looks.probes(site, level),
         direct_tls: DirectTls {
             server_name: Some(identity(&site.server.service_account)),
@@ -108,7 +73,37 @@ fn blueprint(site: &Site, level: PolicyLevel) -> Blueprint {
             series: "response_total".into(),
         }),
         proxy_port: Some(PORT_IN),
+        ..Blueprint::meshed(site, |end| sidecar(site, end, level))
     }
+}
+
+/// A service as one of its callers is told of it.
+fn service(callee: &Callee<'_>, level: PolicyLevel) -> LinkerdService {
+    let endpoint = |pod: &&Pod| LinkerdEndpoint {
+        address: pod.address,
+        ports: callee.ports.iter().map(linkerd_port).collect(),
+        identity: (level >= PolicyLevel::Mtls).then(|| identity(&pod.service_account)),
+        inbound_port: PORT_IN,
+    };
+    LinkerdService {
+        name: callee.name.clone(),
+        address: callee.virtual_address(),
+        endpoints: callee.pods.iter().map(endpoint).collect(),
+    }
+}
+
+/// Who may call the ports of a pod.
+fn inbound(
+    site: &Site,
+    end: &Meshed<'_>,
+    level: PolicyLevel,
+) -> Vec<(LinkerdPort, LinkerdInbound)> {
+    let Some(callers) = &end.callers else {
+        return Vec::new();
+    };
+    let ports = end.ports.iter();
+    let ports = ports.map(|port| (linkerd_port(port), allowed(site, callers, port, level)));
+    ports.chain([(ADMIN, LinkerdInbound::Anyone)]).collect()
 }
 
 fn linkerd_port(port: &AppPort) -> LinkerdPort {
@@ -118,26 +113,30 @@ fn linkerd_port(port: &AppPort) -> LinkerdPort {
     }
 }
 
-fn inbound(site: &Site, port: &AppPort, level: PolicyLevel) -> LinkerdInbound {
-    let client = identity(&site.client.service_account);
+fn allowed(site: &Site, callers: &[&str], port: &AppPort, level: PolicyLevel) -> LinkerdInbound {
+    let identities = callers.iter().map(|caller| identity(caller)).collect();
     match level {
         PolicyLevel::Plaintext => LinkerdInbound::Anyone,
         PolicyLevel::Mtls => LinkerdInbound::AllAuthenticated,
         PolicyLevel::L7 if port.speaks != Speaks::Tcp => LinkerdInbound::Routes {
-            identity: client,
+            identities,
             rules: site.http_rules(),
         },
-        PolicyLevel::L4 | PolicyLevel::L7 => LinkerdInbound::Client { identity: client },
+        PolicyLevel::L4 | PolicyLevel::L7 => LinkerdInbound::Clients { identities },
     }
 }
 
-fn sidecar(site: &Site, pod: &Pod, role: ComponentRole, answers: LinkerdServices) -> PodBlueprint {
-    let name = identity(&pod.service_account);
+/// One proxy for who calls the pod, and for what it calls.
+fn sidecar(site: &Site, end: &Meshed<'_>, level: PolicyLevel) -> PodBlueprint {
+    let name = identity(&end.pod.service_account);
     let file = |file: &str, content| PodFile {
         name: file.into(),
         content,
     };
-    let is_client = role == ComponentRole::ClientProxy;
+    let role = match end.callers {
+        None => ComponentRole::ClientProxy,
+        Some(_) => ComponentRole::ServerProxy,
+    };
     PodBlueprint {
         files: vec![
             file("key.p8", Content::PrivateKeyDer(name.clone())),
@@ -145,30 +144,33 @@ fn sidecar(site: &Site, pod: &Pod, role: ComponentRole, answers: LinkerdServices
             file("token", Content::Text("meshtax".into())),
         ],
         redirect: Redirect {
-            outbound_to: is_client.then_some(PORT_OUT),
-            inbound_to: (!is_client).then_some(PORT_IN),
+            outbound_to: (!end.callees.is_empty()).then_some(PORT_OUT),
+            inbound_to: end.callers.is_some().then_some(PORT_IN),
             own: Own::ToPort(PORT_IN),
             ..Redirect::default()
         },
         control: vec![ControlService::Linkerd {
             port: PORT_SERVICES,
-            answers,
+            answers: LinkerdServices {
+                callees: end.callees.iter().map(|c| service(c, level)).collect(),
+                inbound: inbound(site, end, level),
+            },
         }],
         processes: vec![Process {
             role,
             program: Program::LinkerdProxy,
             arguments: Vec::new(),
-            environment: environment(site, pod),
+            environment: environment(site, end),
             place: Place::Pod,
         }],
     }
 }
 
-fn environment(site: &Site, pod: &Pod) -> BTreeMap<String, Content> {
+fn environment(site: &Site, end: &Meshed<'_>) -> BTreeMap<String, Content> {
+    let pod = end.pod;
     let services = format!("127.0.0.1:{PORT_SERVICES}");
     let listen = |port: u16| format!("0.0.0.0:{port}");
-    let ports = site.ports();
-    let ports = ports.iter().map(|p| p.number).chain([PORT_ADMIN]);
+    let ports = end.ports.iter().map(|p| p.number).chain([PORT_ADMIN]);
     let ports: Vec<String> = ports.map(|port| port.to_string()).collect();
     [
         ("LOG", "warn,linkerd=warn".to_owned()),
@@ -201,4 +203,62 @@ fn environment(site: &Site, pod: &Pod) -> BTreeMap<String, Content> {
     .chain([("IDENTITY_TRUST_ANCHORS", Content::TrustAnchor)])
     .map(|(key, value)| (format!("LINKERD2_PROXY_{key}"), value))
     .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tests::{gateway_site, graph_site};
+
+    /// What the control plane says to the proxy of a pod.
+    fn told(pod: &PodBlueprint) -> &LinkerdServices {
+        let linkerd = pod.control.iter().find_map(|service| match service {
+            ControlService::Linkerd { answers, .. } => Some(answers),
+            _ => None,
+        });
+        linkerd.expect("a control plane")
+    }
+
+    fn names(services: &LinkerdServices) -> Vec<&str> {
+        let callees = services.callees.iter();
+        callees
+            .map(|c| c.name.split('.').next().unwrap_or_default())
+            .collect()
+    }
+
+    #[test]
+    fn a_proxy_is_told_whom_its_pod_calls_and_who_calls_it() {
+        let mut site = graph_site();
+        site.gateway = gateway_site(false).gateway;
+        let blueprint = blueprint(&site, PolicyLevel::L4);
+        let gateway = blueprint.gateway.as_ref().expect("a gateway");
+        let [reviews, ratings] = [&blueprint.behind[0][1], &blueprint.behind[1][0]];
+        for (pod, callees, callers) in [
+            (&blueprint.client, ["server"].as_slice(), None),
+            (gateway, &["server"], None),
+            (
+                &blueprint.server,
+                &["reviews", "ratings"],
+                Some(["client", "ingress-gateway"].as_slice()),
+            ),
+            (reviews, &["ratings"], Some(&["server"])),
+            (ratings, &[], Some(&["server", "reviews"])),
+        ] {
+            let told = told(pod);
+            assert_eq!(names(told), callees);
+            let allowed = told.inbound.first().map(|(_, allowed)| allowed);
+            let expected = callers.map(|callers| LinkerdInbound::Clients {
+                identities: callers.iter().map(|caller| identity(caller)).collect(),
+            });
+            assert_eq!(allowed, expected.as_ref());
+            let redirect = &pod.redirect;
+            assert_eq!(redirect.inbound_to.is_some(), callers.is_some());
+            assert_eq!(redirect.outbound_to.is_some(), !callees.is_empty());
+        }
+        let of_server = told(&blueprint.server);
+        let endpoints = of_server.callees.iter().map(|c| c.endpoints.len());
+        assert_eq!(endpoints.collect::<Vec<_>>(), [2, 1]);
+        let addresses = of_server.callees.iter().map(|c| c.address.is_some());
+        assert_eq!(addresses.collect::<Vec<_>>(), [true, false]);
+    }
 }

@@ -173,8 +173,8 @@ pub enum ClientIdentityFrom {
         port: u16,
         /// The name of the series.
         series: String,
-        /// What its line must hold to be of interest.
-        with: String,
+        /// What its line must hold to be of interest, all of it.
+        with: Vec<String>,
         /// The label that holds the identity.
         label: String,
     },
@@ -293,7 +293,7 @@ pub(crate) fn direct_probes(site: &Site) -> Vec<Probe> {
 
 /// What is looked at where the replicas stand on several nodes.
 fn every_node(site: &Site, readable: bool, ports: &[u16]) -> Option<Probe> {
-    (site.server_nodes > 1).then(|| Probe::EveryNode {
+    (site.server_nodes() > 1).then(|| Probe::EveryNode {
         readable,
         ports: ports.to_vec(),
     })

@@ -93,10 +93,14 @@ impl Sabotage {
                 },
                 level,
             ),
-            Self::AroundTheWaypoint => Blueprint {
-                client: ztunnel::node(site, ztunnel::Node::Client, &ztunnel::Mesh::of(level)),
-                ..build(site, level)
-            },
+            Self::AroundTheWaypoint => {
+                let mesh = ztunnel::Mesh::of(level);
+                Blueprint {
+                    client: Blueprint::meshed(site, |end| ztunnel::on_node(site, end, &mesh))
+                        .client,
+                    ..build(site, level)
+                }
+            }
             _ => promised.clone(),
         };
         match self {

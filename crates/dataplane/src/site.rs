@@ -2,7 +2,7 @@
 
 use std::net::Ipv4Addr;
 
-use meshtax_model::experiment::{Options, node_of};
+use meshtax_model::experiment::Options;
 use serde::{Deserialize, Serialize};
 
 use crate::{ALLOWED_CALL, ALLOWED_PATH, ECHO_PATH, SERVICE_NAME, spiffe_id};
@@ -16,8 +16,6 @@ pub struct Site {
     pub server: Pod,
     /// The service's other replicas, of the same identity.
     pub more_servers: Vec<Pod>,
-    /// Nodes over which the replicas are dealt out in turn: see [`Site::node_of`].
-    pub server_nodes: u32,
     /// Where a mesh's proxy for the whole service stands, on the first of the servers' nodes, if it has one.
     pub waypoint: Pod,
     /// Where clients outside the mesh come in, on the clients' node; `None`: none do.
@@ -76,6 +74,8 @@ impl SiteService {
 #[derive(Clone, Debug)]
 pub(crate) struct Meshed<'a> {
     pub(crate) pod: &'a Pod,
+    /// Of its application; none where nobody calls it.
+    pub(crate) ports: Vec<AppPort>,
     /// Service accounts of those who may call it; `None`: nobody calls it.
     pub(crate) callers: Option<Vec<&'a str>>,
     pub(crate) callees: Vec<Callee<'a>>,
@@ -96,6 +96,25 @@ impl Callee<'_> {
     pub(crate) fn service_account(&self) -> &str {
         self.pods.first().map_or("", |pod| &pod.service_account)
     }
+
+    /// Its first name in the cluster's DNS.
+    pub(crate) fn short_name(&self) -> &str {
+        self.name.split('.').next().unwrap_or_default()
+    }
+
+    /// Its own, if it is not called by its only pod's.
+    pub(crate) fn virtual_address(&self) -> Option<Ipv4Addr> {
+        let is_pods = |pod: &&Pod| pod.address == self.called;
+        Some(self.called).filter(|_| !self.pods.first().is_some_and(is_pods))
+    }
+}
+
+/// A service of the variant, and who may call it.
+#[derive(Clone, Debug)]
+pub(crate) struct Called<'a> {
+    pub(crate) service: Callee<'a>,
+    /// Their service accounts.
+    pub(crate) callers: Vec<&'a str>,
 }
 
 impl Meshed<'_> {
@@ -121,13 +140,32 @@ impl Site {
     fn calling<'a>(&'a self, pod: &'a Pod) -> Meshed<'a> {
         Meshed {
             pod,
+            ports: Vec::new(),
             callers: None,
-            callees: vec![Callee {
-                name: SERVICE_NAME.into(),
-                called: self.called,
-                pods: self.servers().collect(),
-                ports: self.ports(),
-            }],
+            callees: vec![self.front()],
+        }
+    }
+
+    /// All services, the one in front first, each as those see it who call it.
+    pub(crate) fn services(&self) -> Vec<Called<'_>> {
+        let front = Called {
+            service: self.front(),
+            callers: self.callers_of_first(),
+        };
+        let behind = self.behind.iter().map(|service| Called {
+            service: self.callee(service),
+            callers: self.callers(&service.name),
+        });
+        std::iter::once(front).chain(behind).collect()
+    }
+
+    /// The service that clients call, as they see it.
+    fn front(&self) -> Callee<'_> {
+        Callee {
+            name: SERVICE_NAME.into(),
+            called: self.called,
+            pods: self.servers().collect(),
+            ports: self.ports(),
         }
     }
 
@@ -135,6 +173,7 @@ impl Site {
     pub(crate) fn server_end<'a>(&'a self, pod: &'a Pod) -> Meshed<'a> {
         Meshed {
             pod,
+            ports: self.ports(),
             callers: Some(self.callers_of_first()),
             callees: self.callees(&self.calls),
         }
@@ -146,6 +185,7 @@ impl Site {
         for service in &self.behind {
             let end = |pod| Meshed {
                 pod,
+                ports: self.ports_behind(),
                 callers: Some(self.callers(&service.name)),
                 callees: self.callees(&service.calls),
             };
@@ -155,21 +195,23 @@ impl Site {
     }
 
     fn callees(&self, names: &[String]) -> Vec<Callee<'_>> {
-        let mut callees = Vec::new();
-        for service in self.behind.iter().filter(|s| names.contains(&s.name)) {
-            callees.push(Callee {
-                name: service.dns_name(),
-                called: service.called,
-                pods: service.pods.iter().collect(),
-                ports: vec![AppPort {
-                    number: self.app_port,
-                    speaks: Speaks::Http1,
-                    response_bytes: 0,
-                    path: None,
-                }],
-            });
+        let called = self.behind.iter().filter(|s| names.contains(&s.name));
+        called.map(|service| self.callee(service)).collect()
+    }
+
+    /// A service behind, as others see it.
+    fn callee<'a>(&self, service: &'a SiteService) -> Callee<'a> {
+        Callee {
+            name: service.dns_name(),
+            called: service.called,
+            pods: service.pods.iter().collect(),
+            ports: self.ports_behind(),
         }
-        callees
+    }
+
+    /// The ports of every service behind.
+    fn ports_behind(&self) -> Vec<AppPort> {
+        vec![self.first_port()]
     }
 
     /// Service accounts of those who call the service in front.
@@ -215,31 +257,41 @@ impl Site {
         std::iter::once(&self.server).chain(&self.more_servers)
     }
 
+    /// How many nodes of the servers' its replicas stand on.
+    #[must_use]
+    pub fn server_nodes(&self) -> usize {
+        let nodes = self.servers().map(|pod| pod.node.of_servers());
+        nodes.max().map_or(1, |last| last + 1)
+    }
+
     /// On which of the servers' nodes a replica stands, both counted from 0.
     #[must_use]
     pub fn node_of(&self, replica: usize) -> usize {
-        node_of(replica as u32, self.server_nodes) as usize
+        let pod = self.servers().nth(replica);
+        pod.map_or(0, |pod| pod.node.of_servers())
     }
 
     /// The replicas on one of the servers' nodes, which count from 0.
     pub fn servers_on(&self, node: usize) -> impl Iterator<Item = &Pod> {
-        let all = self.servers().enumerate();
-        all.filter(move |(replica, _)| self.node_of(*replica) == node)
-            .map(|(_, pod)| pod)
+        self.servers()
+            .filter(move |pod| pod.node.of_servers() == node)
     }
 
     /// All ports of the application.
     #[must_use]
     pub fn ports(&self) -> Vec<AppPort> {
-        let first = AppPort {
+        std::iter::once(self.first_port())
+            .chain(self.more_ports.iter().cloned())
+            .collect()
+    }
+
+    fn first_port(&self) -> AppPort {
+        AppPort {
             number: self.app_port,
             speaks: Speaks::Http1,
             response_bytes: 0,
             path: None,
-        };
-        std::iter::once(first)
-            .chain(self.more_ports.iter().cloned())
-            .collect()
+        }
     }
 
     /// What an `l7` policy allows the client.
@@ -261,11 +313,26 @@ impl Site {
         }
         rules
     }
+}
 
-    /// The service's virtual address, if clients call that.
+/// The node on which a pod stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum PodNode {
+    /// The clients'.
+    Client,
+    /// One of the servers', counted from 0.
+    Server(u32),
+}
+
+impl PodNode {
+    /// Which of the servers' nodes it is; 0 as well if it is none of them.
     #[must_use]
-    pub fn virtual_address(&self) -> Option<Ipv4Addr> {
-        Some(self.called).filter(|called| *called != self.server.address)
+    pub fn of_servers(self) -> usize {
+        match self {
+            Self::Client => 0,
+            Self::Server(number) => number as usize,
+        }
     }
 }
 
@@ -280,6 +347,8 @@ pub struct Pod {
     pub service_account: String,
     /// Where its files are put: a directory of the lab's own.
     pub directory: String,
+    /// The node on which it stands.
+    pub node: PodNode,
 }
 
 impl Pod {

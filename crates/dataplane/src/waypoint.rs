@@ -15,7 +15,7 @@ use crate::envoy::{
     DIRECT, Routes, address, bootstrap, cluster, common_tls, connection_manager, http_metrics,
     http_policy, peer_log, pod_endpoints, set_endpoints, side, tcp_proxy, typed, unbound_cluster,
 };
-use crate::ztunnel::{Mesh, Node, PORT_HBONE, Waypoint, captured, node, on_nodes};
+use crate::ztunnel::{Mesh, PORT_HBONE, Waypoint, captured, on_node};
 use crate::{
     Blueprint, ClientIdentityFrom, DataPlane, DirectTls, Looks, PORT_OUTBOUND, PodBlueprint, Probe,
     Program, Site, Speaks, TRUST_DOMAIN, spiffe_id,
@@ -85,13 +85,7 @@ fn blueprint(site: &Site, level: PolicyLevel, form: Waypoint) -> Blueprint {
     });
     probes.push(Probe::BehindTheWaypoint { port: PORT_HBONE });
     Blueprint {
-        client: node(site, Node::Client, &mesh),
-        server: node(site, Node::Server(0), &mesh),
-        more_servers: on_nodes(site, &mesh),
-        behind: Vec::new(),
         waypoint: Some(waypoint(site, level, form)),
-        gateway: None,
-        entered_at: None,
         probes,
         direct_tls: DirectTls {
             alpn: vec!["h2".into()],
@@ -102,6 +96,7 @@ fn blueprint(site: &Site, level: PolicyLevel, form: Waypoint) -> Blueprint {
         },
         http_metrics: Some(http_metrics(ComponentRole::Waypoint, "inbound-vip")),
         proxy_port: Some(PORT_HBONE),
+        ..Blueprint::meshed(site, |end| on_node(site, end, &mesh))
     }
 }
 

@@ -6,17 +6,15 @@
 //! from Istio's certificate service; meshtax plays all three.
 
 use std::collections::BTreeMap;
-use std::net::Ipv4Addr;
 
 use meshtax_model::experiment::{OptionKind, PolicyLevel};
 use meshtax_model::trial::ComponentRole;
-use serde_json::{Value, json};
 
-use crate::known::{KnownService, services};
+use crate::ztunnel_state::state;
 use crate::{
     Blueprint, ClientIdentityFrom, Content, ControlService, DataPlane, DirectTls, HttpMetrics,
-    Looks, Own, PORT_INBOUND, PORT_OUTBOUND, Place, Pod, PodBlueprint, PodFile, Process, Program,
-    Redirect, SERVICE_NAME, Site, TRUST_DOMAIN, Workload, spiffe_id,
+    Looks, Meshed, Own, PORT_INBOUND, PORT_OUTBOUND, Place, Pod, PodBlueprint, PodFile, PodNode,
+    Process, Program, Redirect, Site, Workload, spiffe_id,
 };
 
 pub(crate) const DATA_PLANE: DataPlane = DataPlane {
@@ -30,8 +28,8 @@ pub(crate) const DATA_PLANE: DataPlane = DataPlane {
     ),
     options: &[OptionKind::Knows],
     waypoint: false,
-    graphs: false,
-    gateway: false,
+    graphs: true,
+    gateway: true,
     build: |site, level| blueprint(site, level, Place::Node),
 };
 
@@ -43,7 +41,7 @@ pub(crate) const DEDICATED: DataPlane = DataPlane {
     note: Some("what one ztunnel for each pod would take: compare it with one for each node"),
     options: &[OptionKind::Knows],
     waypoint: false,
-    graphs: false,
+    graphs: true,
     gateway: false,
     build: |site, level| blueprint(site, level, Place::Pod),
 };
@@ -59,7 +57,6 @@ const OWN_MARK: Own = Own::Mark {
     value: MARK,
     mask: 0xfff,
 };
-const STRICT: &str = "istio_converted_static_strict";
 
 fn blueprint(site: &Site, level: PolicyLevel, place: Place) -> Blueprint {
     let mesh = Mesh::of(level);
@@ -67,43 +64,23 @@ fn blueprint(site: &Site, level: PolicyLevel, place: Place) -> Blueprint {
         place,
         port: PORT_METRICS,
         series: "istio_tcp_connections_opened_total".into(),
-        with: "reporter=\"destination\"".into(),
+        // A node's ztunnel counts those to all of its services.
+        with: vec![
+            "reporter=\"destination\"".into(),
+            format!("destination_principal=\"{}\"", site.server.identity()),
+        ],
         label: "source_principal".into(),
     };
     let looks = Looks {
         client_port: PORT_OUTBOUND,
         server_port: PORT_HBONE,
-        gateway_proxy_port: None,
+        gateway_proxy_port: Some(PORT_OUTBOUND),
         wire_ports: vec![PORT_HBONE],
         identity: spiffe_id,
         client_identity: metrics,
         server_service_account: site.server.service_account.clone(),
     };
-    let more = site.more_servers.iter().zip(1..);
-    let (client, server, more_servers) = match place {
-        // What serves the node stands with the first of its pods.
-        Place::Node => (
-            node(site, Node::Client, &mesh),
-            node(site, Node::Server(0), &mesh),
-            on_nodes(site, &mesh),
-        ),
-        Place::Pod => (
-            dedicated(site, &site.client, Node::Client, &mesh),
-            dedicated(site, &site.server, Node::Server(0), &mesh),
-            more.map(|(pod, number)| {
-                dedicated(site, pod, Node::Server(site.node_of(number)), &mesh)
-            })
-            .collect(),
-        ),
-    };
     Blueprint {
-        client,
-        server,
-        more_servers,
-        behind: Vec::new(),
-        waypoint: None,
-        gateway: None,
-        entered_at: None,
         probes: looks.probes(site, level),
         direct_tls: DirectTls {
             alpn: vec!["h2".into()],
@@ -120,6 +97,10 @@ fn blueprint(site: &Site, level: PolicyLevel, place: Place) -> Blueprint {
             series: "istio_requests_total".into(),
         }),
         proxy_port: Some(PORT_HBONE),
+        ..Blueprint::meshed(site, |end| match place {
+            Place::Node => on_node(site, end, &mesh),
+            Place::Pod => dedicated(site, end, &mesh),
+        })
     }
 }
 
@@ -135,6 +116,14 @@ impl Mesh {
         Self {
             level,
             waypoint: None,
+        }
+    }
+
+    /// How pods of the mesh are reached.
+    pub(crate) fn protocol(&self) -> &'static str {
+        match self.level >= PolicyLevel::Mtls {
+            true => "HBONE",
+            false => "TCP",
         }
     }
 
@@ -156,34 +145,25 @@ pub(crate) enum Waypoint {
     },
 }
 
-/// A node with its pods.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Node {
-    Client,
-    /// One of the servers', counted from 0.
-    Server(usize),
+/// Its name in the mesh.
+pub(crate) fn node_name(node: PodNode) -> String {
+    match node {
+        PodNode::Client => "node-of-client".to_owned(),
+        PodNode::Server(0) => "node-of-server".to_owned(),
+        PodNode::Server(number) => format!("node-of-server-{}", number + 1),
+    }
 }
 
-impl Node {
-    fn name(self) -> String {
-        match self {
-            Self::Client => "node-of-client".into(),
-            Self::Server(0) => "node-of-server".into(),
-            Self::Server(number) => format!("node-of-server-{}", number + 1),
-        }
-    }
-
-    /// Those that its ztunnel serves.
-    fn pods<'a>(self, site: &'a Site, mesh: &Mesh) -> Vec<&'a Pod> {
-        match self {
-            Self::Client => vec![&site.client],
-            Self::Server(number) => {
-                let is_here = number == 0 && mesh.is_sandwiched();
-                let waypoint = is_here.then_some(&site.waypoint);
-                site.servers_on(number).chain(waypoint).collect()
-            }
-        }
-    }
+/// The pods of a node that its ztunnel serves.
+fn pods_on<'a>(node: PodNode, site: &'a Site, mesh: &Mesh) -> Vec<&'a Pod> {
+    let outside = [site.client_end(), site.gateway_end()]
+        .into_iter()
+        .flatten();
+    let services = site.services().into_iter();
+    let waypoint = mesh.is_sandwiched().then_some(&site.waypoint);
+    let all = outside.map(|end| end.pod);
+    let all = all.chain(services.flat_map(|called| called.service.pods));
+    all.chain(waypoint).filter(|pod| pod.node == node).collect()
 }
 
 /// A pod whose traffic goes to its node's ztunnel.
@@ -200,27 +180,39 @@ pub(crate) fn captured() -> PodBlueprint {
     }
 }
 
-/// All replicas but the first: with the first pod of each further node stands what serves that node.
-pub(crate) fn on_nodes(site: &Site, mesh: &Mesh) -> Vec<PodBlueprint> {
-    let replicas = 1..=site.more_servers.len();
-    let blueprint = |replica: usize| match site.node_of(replica) == replica {
-        true => node(site, Node::Server(replica), mesh),
+/// A pod of the mesh. What serves a node stands with the first of its pods.
+pub(crate) fn on_node(site: &Site, end: &Meshed<'_>, mesh: &Mesh) -> PodBlueprint {
+    let first = pods_on(end.pod.node, site, mesh).into_iter().next();
+    let blueprint = match first == Some(end.pod) {
+        true => node(site, end.pod, mesh),
         false => captured(),
     };
-    replicas.map(blueprint).collect()
+    left_open(site, end, blueprint)
+}
+
+/// Clients outside the mesh come to the gateway as they are: Istio has the annotation
+/// `ambient.istio.io/bypass-inbound-capture` for pods whose clients are not of the mesh.
+fn left_open(site: &Site, end: &Meshed<'_>, mut blueprint: PodBlueprint) -> PodBlueprint {
+    let gateway = site.gateway.as_ref();
+    if gateway.is_some_and(|gateway| gateway.pod == *end.pod) {
+        blueprint.redirect.inbound_to = None;
+        blueprint.redirect.inbound_except = None;
+    }
+    blueprint
 }
 
 /// The first pod of a node, and what serves the node.
-pub(crate) fn node(site: &Site, node: Node, mesh: &Mesh) -> PodBlueprint {
-    let pod = match node {
-        Node::Client => &site.client,
-        Node::Server(number) => site.servers_on(number).next().unwrap_or(&site.server),
-    };
+fn node(site: &Site, pod: &Pod, mesh: &Mesh) -> PodBlueprint {
     let socket = pod.path("ztunnel.sock");
-    let mut blueprint = ztunnel(site, pod, node, mesh, Place::Node);
+    let role = match pod.node {
+        PodNode::Client => ComponentRole::ClientProxy,
+        PodNode::Server(_) => ComponentRole::ServerProxy,
+    };
+    let mut blueprint = ztunnel(site, pod, role, mesh, Place::Node);
+    let pods = pods_on(pod.node, site, mesh);
     blueprint.control.push(ControlService::WorkloadSocket {
         path: socket.clone(),
-        workloads: node.pods(site, mesh).into_iter().map(workload).collect(),
+        workloads: pods.into_iter().map(workload).collect(),
     });
     let mode = [
         ("PROXY_MODE", "shared".to_owned()),
@@ -233,7 +225,12 @@ pub(crate) fn node(site: &Site, node: Node, mesh: &Mesh) -> PodBlueprint {
 }
 
 /// A pod with a ztunnel of its own.
-fn dedicated(site: &Site, pod: &Pod, node: Node, mesh: &Mesh) -> PodBlueprint {
+fn dedicated(site: &Site, end: &Meshed<'_>, mesh: &Mesh) -> PodBlueprint {
+    let pod = end.pod;
+    let role = match end.callers {
+        None => ComponentRole::ClientProxy,
+        Some(_) => ComponentRole::ServerProxy,
+    };
     let identity = format!("default/{}/{}", pod.name, pod.service_account);
     let mode = [
         ("PROXY_MODE", "dedicated".to_owned()),
@@ -241,15 +238,11 @@ fn dedicated(site: &Site, pod: &Pod, node: Node, mesh: &Mesh) -> PodBlueprint {
         ("PACKET_MARK", MARK.to_string()),
         ("ENABLE_ORIG_SRC", "true".to_owned()),
     ];
-    with_environment(ztunnel(site, pod, node, mesh, Place::Pod), mode)
+    with_environment(ztunnel(site, pod, role, mesh, Place::Pod), mode)
 }
 
 /// What both forms have in common: a ztunnel, its files, its certificates' source.
-fn ztunnel(site: &Site, pod: &Pod, node: Node, mesh: &Mesh, place: Place) -> PodBlueprint {
-    let role = match node {
-        Node::Client => ComponentRole::ClientProxy,
-        Node::Server(_) => ComponentRole::ServerProxy,
-    };
+fn ztunnel(site: &Site, pod: &Pod, role: ComponentRole, mesh: &Mesh, place: Place) -> PodBlueprint {
     let file = |name: &str, content| PodFile {
         name: name.into(),
         content,
@@ -269,7 +262,7 @@ fn ztunnel(site: &Site, pod: &Pod, node: Node, mesh: &Mesh, place: Place) -> Pod
             role,
             program: Program::Ztunnel,
             arguments: vec!["proxy".into(), "ztunnel".into()],
-            environment: environment(site, node, pod),
+            environment: environment(site, pod),
             place,
         }],
         ..captured()
@@ -288,14 +281,14 @@ fn with_environment<const N: usize>(
     blueprint
 }
 
-fn environment(site: &Site, node: Node, pod: &Pod) -> BTreeMap<String, Content> {
+fn environment(site: &Site, pod: &Pod) -> BTreeMap<String, Content> {
     [
         // ztunnel logs every connection by default: access logs are off for all alike.
         ("RUST_LOG", "warn".to_owned()),
         ("XDS_ADDRESS", String::new()),
         ("LOCAL_XDS_PATH", pod.path("ztunnel.yaml")),
         ("CLUSTER_ID", "Kubernetes".to_owned()),
-        ("NODE_NAME", node.name()),
+        ("NODE_NAME", node_name(pod.node)),
         ("CA_ADDRESS", format!("https://127.0.0.1:{PORT_CA}")),
         ("ALT_CA_HOSTNAME", CA_NAME.to_owned()),
         ("CA_ROOT_CA", pod.path("root.pem")),
@@ -311,194 +304,14 @@ fn environment(site: &Site, node: Node, pod: &Pod) -> BTreeMap<String, Content> 
 
 fn workload(pod: &Pod) -> Workload {
     Workload {
-        uid: uid(pod),
+        uid: uid(&pod.name),
         name: pod.name.clone(),
         namespace: "default".into(),
         service_account: pod.service_account.clone(),
     }
 }
 
-fn uid(pod: &Pod) -> String {
-    format!("Kubernetes//Pod/default/{}", pod.name)
-}
-
-/// A policy of ztunnel's, for the workloads that name it.
-struct Policy {
-    namespace: &'static str,
-    name: &'static str,
-    action: &'static str,
-    /// One match, in YAML.
-    rule: String,
-}
-
-/// What Istio's control plane would tell of the server's pod.
-fn policies(site: &Site, mesh: &Mesh) -> Vec<Policy> {
-    let level = mesh.level;
-    let mut policies = Vec::new();
-    if level >= PolicyLevel::Mtls {
-        // PeerAuthentication STRICT reaches ztunnel as a denial of whoever has no principal.
-        policies.push(Policy {
-            namespace: "istio-system",
-            name: STRICT,
-            action: "Deny",
-            rule: "notPrincipals: [!Presence []]".into(),
-        });
-    }
-    if level >= PolicyLevel::L4 {
-        // Behind a waypoint nobody else is let through: what it judges must not be gone around.
-        let (name, allowed) = match mesh.waypoint {
-            Some(_) => ("allow-waypoint", site.waypoint.identity()),
-            None => ("allow-client", site.client.identity()),
-        };
-        let principal = allowed.trim_start_matches("spiffe://");
-        policies.push(Policy {
-            namespace: "default",
-            name,
-            action: "Allow",
-            rule: format!("principals: [!Exact \"{principal}\"]"),
-        });
-    }
-    policies
-}
-
-/// Its local configuration: all pods, the service if it has an address of its own, and the policies of the server's. YAML, of which JSON is a part:
-/// a principal's kind of match is a YAML tag, which JSON has not.
-fn state(site: &Site, mesh: &Mesh) -> String {
-    let level = mesh.level;
-    let policies = policies(site, mesh);
-    let names: Vec<String> = policies
-        .iter()
-        .map(|policy| format!("{}/{}", policy.namespace, policy.name))
-        .collect();
-    let protocol = if level >= PolicyLevel::Mtls {
-        "HBONE"
-    } else {
-        "TCP"
-    };
-    // JSON has no numbers for keys, and ztunnel takes no text for ports.
-    let ports: Vec<String> = site
-        .ports()
-        .iter()
-        .map(|p| format!("{0}: {0}", p.number))
-        .collect();
-    let ports = format!("{{{}}}", ports.join(", "));
-    let gateway = json!({
-        "destination": format!("/{}", site.waypoint.address),
-        "hboneMtlsPort": PORT_HBONE,
-    });
-    let workload = |pod: &Pod, node: Node| {
-        let is_server = node != Node::Client;
-        let services = match site.virtual_address() {
-            Some(_) if is_server => format!("{{\"default/{SERVICE_NAME}\": {ports}}}"),
-            _ => "{}".to_owned(),
-        };
-        let mut fields = entry(pod, &node.name(), protocol);
-        fields["authorizationPolicies"] = json!(if is_server { names.as_slice() } else { &[] });
-        // A service that is called by an address of its own has the waypoint; otherwise its pods.
-        if is_server && site.virtual_address().is_none() && mesh.waypoint.is_some() {
-            fields["waypoint"] = gateway.clone();
-        }
-        let fields = fields.to_string();
-        let fields = fields.trim_end_matches('}');
-        format!("- {fields}, \"services\": {services}}}\n")
-    };
-    let mut yaml = format!("workloads:\n{}", workload(&site.client, Node::Client));
-    for (number, server) in site.servers().enumerate() {
-        yaml.push_str(&workload(server, Node::Server(site.node_of(number))));
-    }
-    if let Some(waypoint) = mesh.waypoint {
-        yaml.push_str(&waypoint_workload(site, waypoint));
-    }
-    let known = services(site.options.knows);
-    for service in &known {
-        yaml.push_str(&known_workloads(service, protocol, &ports));
-    }
-    yaml.push_str(if policies.is_empty() {
-        "policies: []\n"
-    } else {
-        "policies:\n"
-    });
-    for policy in &policies {
-        yaml.push_str(&format!(
-            "- {{name: {}, namespace: {}, scope: WorkloadSelector, action: {}, dryRun: false, \
-             rules: [[[{{{}}}]]]}}\n",
-            policy.name, policy.namespace, policy.action, policy.rule
-        ));
-    }
-    let own = site.virtual_address().map(|address| {
-        let waypoint = match mesh.waypoint {
-            Some(_) => format!(", waypoint: {gateway}"),
-            None => String::new(),
-        };
-        service_entry(
-            "server",
-            SERVICE_NAME,
-            address,
-            &format!("{ports}{waypoint}"),
-        )
-    });
-    let known = known.iter();
-    let known = known.map(|s| service_entry(&s.name, &s.dns_name(), s.address, &ports));
-    let services: Vec<String> = own.into_iter().chain(known).collect();
-    yaml.push_str(if services.is_empty() {
-        "services: []\n"
-    } else {
-        "services:\n"
-    });
-    yaml.extend(services);
-    yaml
-}
-
-/// `ports`: and whatever stands behind them.
-fn service_entry(name: &str, hostname: &str, address: Ipv4Addr, ports: &str) -> String {
-    format!(
-        "- {{name: {name}, namespace: default, hostname: {hostname}, vips: [\"/{address}\"], \
-         ports: {ports}}}\n"
-    )
-}
-
-/// The endpoints of a service that is known, on a node that is no other's.
-fn known_workloads(service: &KnownService, protocol: &str, ports: &str) -> String {
-    let mut yaml = String::new();
-    for (number, address) in service.endpoints.iter().enumerate() {
-        let name = format!("{}-{}", service.name, number + 1);
-        let pod = Pod {
-            address: *address,
-            service_account: service.name.clone(),
-            directory: String::new(),
-            name,
-        };
-        let mut fields = entry(&pod, "another-node", protocol).to_string();
-        fields.truncate(fields.trim_end_matches('}').len());
-        let host = service.dns_name();
-        yaml.push_str(&format!(
-            "- {fields}, \"services\": {{\"default/{host}\": {ports}}}}}\n"
-        ));
-    }
-    yaml
-}
-
-fn waypoint_workload(site: &Site, waypoint: Waypoint) -> String {
-    let mut fields = entry(&site.waypoint, &Node::Server(0).name(), "HBONE");
-    fields["services"] = json!({});
-    if let Waypoint::Sandwiched { port } = waypoint {
-        fields["applicationTunnel"] = json!({"protocol": "PROXY", "port": port});
-    }
-    format!("- {fields}\n")
-}
-
-/// What every pod has in the local configuration.
-fn entry(pod: &Pod, node: &str, protocol: &str) -> Value {
-    json!({
-        "uid": uid(pod),
-        "name": pod.name,
-        "namespace": "default",
-        "trustDomain": TRUST_DOMAIN,
-        "serviceAccount": pod.service_account,
-        "workloadIps": [pod.address],
-        "protocol": protocol,
-        "node": node,
-        "network": "",
-        "clusterId": "Kubernetes",
-    })
+/// Of the pod of this name.
+pub(crate) fn uid(name: &str) -> String {
+    format!("Kubernetes//Pod/default/{name}")
 }

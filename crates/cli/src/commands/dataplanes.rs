@@ -3,7 +3,7 @@
 use std::net::Ipv4Addr;
 use std::path::Path;
 
-use meshtax_dataplane::{APP_PORT, DATA_PLANES, DataPlane, Pod, Program, Site};
+use meshtax_dataplane::{APP_PORT, DATA_PLANES, DataPlane, Pod, PodNode, Program, Site};
 use meshtax_local::{Binary, find_program, get_envoy, keep_program, missing_program};
 use meshtax_model::experiment::Options;
 use serde_json::json;
@@ -184,18 +184,18 @@ fn find(name: &str) -> Result<&'static DataPlane, Failure> {
 /// The blueprints of a data plane, for pods with made-up addresses.
 fn show(name: &str) -> Outcome {
     let plane = find(name)?;
-    let pod = |third, service_account: &str| Pod {
+    let pod = |third, service_account: &str, node| Pod {
         name: service_account.into(),
         address: Ipv4Addr::new(10, 77, third, 10),
         service_account: service_account.into(),
         directory: format!("/{service_account}"),
+        node,
     };
     let site = Site {
-        client: pod(1, "client"),
-        server: pod(2, "server"),
+        client: pod(1, "client", PodNode::Client),
+        server: pod(2, "server", PodNode::Server(0)),
         more_servers: Vec::new(),
-        server_nodes: 1,
-        waypoint: pod(3, "waypoint"),
+        waypoint: pod(3, "waypoint", PodNode::Server(0)),
         gateway: None,
         called: Ipv4Addr::new(10, 77, 2, 10),
         app_port: APP_PORT,

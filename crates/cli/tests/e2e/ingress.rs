@@ -6,7 +6,10 @@ use std::path::Path;
 use serde_json::Value;
 
 use crate::specs::{run_arguments, spec, variant};
-use crate::support::{Scratch, alone, envoy, finish, is_measured, meshtax, records, skipped};
+use crate::support::{
+    LINKERD_PROXY, Scratch, ZTUNNEL, alone, envoy, finish, given, is_measured, meshtax, records,
+    skipped,
+};
 
 const DESIGN: &str = "rounds: 1, blocks: 1, trial: 150ms, warmup: 50ms, time: 6s";
 
@@ -192,6 +195,88 @@ fn a_gateway_is_the_only_way_into_a_call_graph() {
     }
 }
 
+/// A mesh whose program is the user's own: the gateway is the plain one, in a pod of the mesh. By ingress and from a
+/// pod, and by ingress only before services that call each other; broken variants are caught.
+fn enters_a_real_mesh(program: &str, data_plane: &str, level: &str, ports: [u16; 2]) {
+    let what = format!("gateways of {data_plane}");
+    let Some(path) = given(program, &what).filter(|_| !without_envoy(&what)) else {
+        return;
+    };
+    let scratch = Scratch::new();
+    let variants = ["whole", "around", "beside"].map(|id| variant(data_plane, level, id));
+    let [gateway_port, server_port] = ports;
+    for (name, load, more) in [
+        (
+            "both",
+            "  - saturated: {}\n  - saturated: {ingress: tls}\n",
+            ["--json"].as_slice(),
+        ),
+        (
+            "only",
+            "  - saturated: {ingress: plaintext}\n",
+            &["--json", "--topology", "bookinfo"],
+        ),
+    ] {
+        let text = spec(
+            name,
+            &variants,
+            load,
+            "rounds: 1, blocks: 1, trial: 150ms, warmup: 50ms, time: 40s",
+        );
+        let spec = scratch.write(&format!("{name}.yaml"), &text);
+        let out = scratch.path(name);
+        let mut arguments = run_arguments(&spec, &out);
+        arguments.extend(more);
+        arguments.extend(["--sabotage", "around=around-the-gateway"]);
+        arguments.extend(["--sabotage", "beside=no-client-redirect"]);
+        let mut command = meshtax(&scratch, &arguments);
+        command.env(program, &path);
+        let finished = finish(command);
+        assert!([0, 13].contains(&finished.code), "{finished:?}");
+        let analysis = finished.json();
+        for variant in analysis["variants"].as_array().expect("variants") {
+            let id = variant["variant"].as_str().expect("an id");
+            let left_out = variant["left_out"].as_str().unwrap_or_default();
+            match id {
+                "around" => assert!(left_out.contains("by the gateway: no 200: "), "{left_out}"),
+                // Whoever comes to the server without the mesh is refused there.
+                "beside" => assert!(left_out.contains("permitted request: "), "{left_out}"),
+                _ => {
+                    assert_eq!(left_out, "", "{name} {id}");
+                    for point in variant["points"].as_array().expect("points") {
+                        is_measured(point, 1, &format!("{name} {id} {}", point["load_point"]));
+                    }
+                }
+            }
+        }
+        let evidence = records(&out.join("evidence.jsonl"));
+        let by = seen(&out, "whole", "by the gateway", &evidence);
+        for port in [8080, gateway_port, server_port] {
+            assert!(by.contains(&format!("(port {port})")), "{name}: {by}");
+        }
+        let identity = seen(&out, "whole", "client identity", &evidence);
+        let who = match name {
+            "both" => "client",
+            _ => "ingress-gateway",
+        };
+        let is_it = identity.ends_with(&format!("/sa/{who}"))
+            || identity.starts_with(&format!("{who}.default.serviceaccount."));
+        assert!(is_it, "{name}: {identity}");
+    }
+}
+
+#[test]
+fn a_gateway_stands_in_a_pod_that_ztunnel_serves() {
+    let _alone = alone();
+    enters_a_real_mesh(ZTUNNEL, "ztunnel", "l4", [15001, 15008]);
+}
+
+#[test]
+fn a_gateway_stands_beside_a_linkerd_proxy() {
+    let _alone = alone();
+    enters_a_real_mesh(LINKERD_PROXY, "linkerd", "l7", [4140, 4143]);
+}
+
 #[test]
 fn a_data_plane_without_a_gateway_and_a_gateway_without_a_program_are_named() {
     let _alone = alone();
@@ -206,7 +291,8 @@ fn a_data_plane_without_a_gateway_and_a_gateway_without_a_program_are_named() {
             .join(" ");
         assert!(words.contains(said), "{arguments:?}: {words}");
     };
-    let able = "gateways stand on none, limit-l4, limit-mtls, envoy-sidecar so far";
+    let able =
+        "gateways stand on none, limit-l4, limit-mtls, ztunnel, linkerd, envoy-sidecar so far";
     refused(
         &["run", "--preset", "data-planes", "--ingress", "tls"],
         2,

@@ -5,7 +5,10 @@ use std::process::Command;
 use serde_json::Value;
 
 use crate::specs::{SATURATED, candidates, run_arguments, spec, variant};
-use crate::support::{Finished, Scratch, alone, finish, is_measured, meshtax, records, skipped};
+use crate::support::{
+    Finished, LINKERD_PROXY, Scratch, ZTUNNEL, alone, finish, given, is_measured, meshtax, records,
+    skipped,
+};
 
 const DESIGN: &str = "design: {rounds: 1, blocks: 1, trial: 200ms, warmup: 50ms, time: 25s}\n";
 
@@ -190,12 +193,6 @@ fn services_that_call_each_other_are_proven_call_by_call() {
     let finished = finish(meshtax(&scratch, &arguments));
     assert!([0, 13].contains(&finished.code), "{finished:?}");
     let analysis = finished.json();
-    let seen = |variant: &Value, probe: &str| {
-        let probes = variant["evidence"]["probes"].as_array().cloned();
-        let probes = probes.unwrap_or_default();
-        let found = probes.into_iter().find(|p| p["probe"] == probe);
-        found.map(|p| p["seen"].as_str().unwrap_or_default().to_owned())
-    };
     for variant in self::variants(&analysis) {
         let id = variant["variant"].as_str().expect("an id");
         let left_out = variant["left_out"].as_str().unwrap_or_default();
@@ -209,20 +206,8 @@ fn services_that_call_each_other_are_proven_call_by_call() {
             ),
             "around-mtls" => assert!(left_out.contains("permitted request: "), "{left_out}"),
             _ => {
-                assert_eq!(left_out, "", "{id}");
-                let wire = seen(variant, "calls on the wire").expect("calls on the wire");
-                let how = match id {
-                    "none" | "none-again" | "plain" => "readable: ",
-                    _ => "TLS 1.3, the canary not readable: ",
-                };
-                assert!(wire.starts_with(how), "{id}: {wire}");
-                assert!(
-                    wire.contains("server to details, server to reviews, "),
-                    "{id}: {wire}"
-                );
-                let path = seen(variant, "calls in the path").expect("calls in the path");
-                assert!(path.contains("3 services"), "{id}: {path}");
-                is_measured(&variant["points"][0], 1, id);
+                let is_clear = ["none", "none-again", "plain"].contains(&id);
+                assert_calls_are_proven(variant, is_clear);
             }
         }
     }
@@ -243,6 +228,101 @@ fn services_that_call_each_other_are_proven_call_by_call() {
     let words = told.stdout.split_whitespace().collect::<Vec<_>>().join(" ");
     let topology = "topology bookinfo: 4 services, 2.67 calls between them for a request";
     assert!(words.contains(topology), "{words}");
+}
+
+/// Of `bookinfo`: the page calls the details and the reviews, on the other node, and those the ratings.
+fn assert_calls_are_proven(variant: &Value, is_clear: bool) {
+    let id = variant["variant"].as_str().expect("an id");
+    assert_eq!(variant["left_out"], Value::Null, "{id}");
+    let seen = |probe: &str| {
+        let probes = variant["evidence"]["probes"].as_array().expect("probes");
+        let found = probes.iter().find(|p| p["probe"] == probe);
+        let seen = found.and_then(|p| p["seen"].as_str());
+        seen.unwrap_or_else(|| panic!("{id}: no {probe}"))
+    };
+    let wire = seen("calls on the wire");
+    let how = match is_clear {
+        true => "readable: ",
+        false => "TLS 1.3, the canary not readable: ",
+    };
+    assert!(wire.starts_with(how), "{id}: {wire}");
+    assert!(
+        wire.contains("server to details, server to reviews, "),
+        "{id}: {wire}"
+    );
+    let path = seen("calls in the path");
+    assert!(path.contains("3 services"), "{id}: {path}");
+    is_measured(&variant["points"][0], 1, id);
+}
+
+/// The same on a mesh whose program is the user's own, whole at each of these levels, and broken.
+fn calls_on_a_real_mesh(program: &str, data_plane: &str, levels: &[&str], broken: &[[&str; 2]]) {
+    let Some(path) = given(program, &format!("call graphs on {data_plane}")) else {
+        return;
+    };
+    let scratch = Scratch::new();
+    let whole = levels
+        .iter()
+        .map(|level| variant(data_plane, level, &format!("whole-{level}")));
+    let mut variants: Vec<String> = whole.collect();
+    let ids = broken.iter().map(|[kind, _]| format!("with-{kind}"));
+    variants.extend(ids.map(|id| variant(data_plane, "l4", &id)));
+    let design = "rounds: 1, blocks: 1, trial: 200ms, warmup: 50ms, time: 60s";
+    let text = spec("real", &variants, SATURATED, design);
+    let (spec, out) = (scratch.write("real.yaml", &text), scratch.path("real"));
+    let mut arguments = run_arguments(&spec, &out);
+    arguments.extend(["--topology", "bookinfo", "--json"]);
+    let flags: Vec<String> = broken
+        .iter()
+        .map(|[kind, _]| format!("--sabotage=with-{kind}={kind}"))
+        .collect();
+    arguments.extend(flags.iter().map(String::as_str));
+    let mut command = meshtax(&scratch, &arguments);
+    command.env(program, path);
+    let finished = finish(command);
+    assert!([0, 13].contains(&finished.code), "{finished:?}");
+    let analysis = finished.json();
+    assert_eq!(
+        self::variants(&analysis).len(),
+        2 + levels.len() + broken.len()
+    );
+    for variant in self::variants(&analysis) {
+        let id = variant["variant"].as_str().expect("an id");
+        let left_out = variant["left_out"].as_str().unwrap_or_default();
+        let kind = id.strip_prefix("with-");
+        match broken.iter().find(|[broken, _]| Some(*broken) == kind) {
+            Some([_, said]) => assert!(left_out.contains(said), "{id}: {left_out}"),
+            None => assert_calls_are_proven(variant, id.starts_with("none")),
+        }
+    }
+}
+
+#[test]
+fn services_that_call_each_other_stand_on_ztunnel() {
+    let _alone = alone();
+    let broken = [
+        [
+            "no-redirect-behind",
+            "calls in the path: plain HTTP to details was let through: HTTP 200",
+        ],
+        ["no-client-redirect", "traffic goes around its proxy"],
+        [
+            "wrong-server-identity",
+            "server identity: the server is spiffe://cluster.local/ns/default/sa/impostor",
+        ],
+    ];
+    calls_on_a_real_mesh(ZTUNNEL, "ztunnel", &["mtls", "l4"], &broken);
+    calls_on_a_real_mesh(ZTUNNEL, "ztunnel-dedicated", &["l4"], &[]);
+}
+
+#[test]
+fn services_that_call_each_other_stand_on_linkerd() {
+    let _alone = alone();
+    let broken = [
+        ["no-redirect-behind", "permitted request: "],
+        ["no-client-redirect", "permitted request: "],
+    ];
+    calls_on_a_real_mesh(LINKERD_PROXY, "linkerd", &["mtls", "l4", "l7"], &broken);
 }
 
 /// A service that fails makes the one in front fail, and the load says so.

@@ -86,7 +86,7 @@ fn forwarded_identity(subject: &Subject<'_>) -> Result<String, String> {
 /// Where in a proxy's metrics a client's identity stands.
 struct Series<'a> {
     series: &'a str,
-    with: &'a str,
+    with: &'a [String],
     label: &'a str,
 }
 
@@ -96,7 +96,8 @@ impl Series<'_> {
         let opening = format!("{}=\"", self.label);
         metrics
             .lines()
-            .filter(|line| line.starts_with(self.series) && line.contains(self.with))
+            .filter(|line| line.starts_with(self.series))
+            .filter(|line| self.with.iter().all(|part| line.contains(part)))
             .filter_map(|line| line.split_once(&opening)?.1.split('"').next())
             .map(str::to_owned)
             .collect()

@@ -1,5 +1,6 @@
 //! The control planes that a variant's proxies need, on sockets of the pods and nodes.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::Path;
@@ -39,15 +40,14 @@ impl Control {
     }
 }
 
-/// Serves to the proxies of one pod: those in it, and those of its node. `pods`: this one, and those
-/// that its node's proxy serves besides.
+/// Serves to the proxies of one pod: those in it, and those of its node. `pods`: all of the variant by their names, of
+/// which its node's proxy may serve others.
 pub(crate) fn serve(
     service: &ControlService,
-    pods: &[&NetNs],
-    node: &NetNs,
+    (pod, node): (&NetNs, &NetNs),
+    pods: &BTreeMap<&str, &NetNs>,
     authority: &SharedAuthority,
 ) -> io::Result<Control> {
-    let pod = pods[0];
     // A socket belongs to the namespace in which it was made, wherever it is used.
     let listen = |at: &NetNs, port: u16| at.run(|| TcpListener::bind((Ipv4Addr::LOCALHOST, port)));
     Ok(match service {
@@ -65,9 +65,14 @@ pub(crate) fn serve(
             }
         }
         ControlService::WorkloadSocket { path, workloads } => {
-            let known = workloads.iter().cloned().zip(pods);
-            let known: io::Result<Vec<_>> = known
-                .map(|(workload, pod)| Ok((workload, pod.descriptor()?)))
+            let known: io::Result<Vec<_>> = workloads
+                .iter()
+                .map(|workload| {
+                    let name = workload.name.as_str();
+                    let unknown = || io::Error::other(format!("no pod is called {name}"));
+                    let pod = pods.get(name).ok_or_else(unknown)?;
+                    Ok((workload.clone(), pod.descriptor()?))
+                })
                 .collect();
             Control::Socket {
                 _socket: WorkloadSocket::serve(Path::new(path), known?)?,

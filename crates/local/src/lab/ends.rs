@@ -1,26 +1,25 @@
 //! Where the pods of a variant stand, and what each is given.
 
+use std::collections::BTreeMap;
 use std::io;
 
-use meshtax_dataplane::{Blueprint, Gateway, Pod, PodBlueprint, Site, SiteService};
-use meshtax_model::experiment::Variant;
-use meshtax_model::graph::{Call, GraphService};
+use meshtax_dataplane::{Blueprint, Gateway, Pod, PodBlueprint, PodNode, Site, SiteService};
+use meshtax_model::experiment::{Variant, node_of};
+use meshtax_model::graph::{Call, GraphNode, GraphService};
 
 use super::apps;
 use super::component::Way;
 use super::netns::NetNs;
-use super::network::{NodeName, PodNet};
+use super::network::PodNet;
 use super::setup::{Lab, Pods};
 
 /// A pod with what it is given, and where.
 pub(super) struct End<'a> {
     pub(super) pod: &'a Pod,
     pub(super) blueprint: &'a PodBlueprint,
-    /// Its own, and those of the pods that its node's proxy serves besides.
-    pub(super) namespaces: Vec<&'a NetNs>,
+    pub(super) namespace: &'a NetNs,
+    /// Of what serves its node.
     pub(super) node: &'a NetNs,
-    /// On which of the servers' nodes it stands, counted from 0; 0 as well if on none of them.
-    pub(super) server_node: usize,
     pub(super) cores: &'a [u32],
     /// By which way requests come through it; `None`: by each.
     pub(super) way: Option<Way>,
@@ -37,20 +36,17 @@ pub(super) fn ends<'a>(
     let mut ends = vec![End {
         pod: &site.client,
         blueprint: &blueprint.client,
-        namespaces: vec![&pods.client.namespace],
+        namespace: &pods.client.namespace,
         node: &pods.client_node,
-        server_node: 0,
         cores: &layout.client_node,
         way: Some(Way::Pod),
     }];
-    for (number, (pod, blueprint)) in blueprint.servers(site).into_iter().enumerate() {
-        let server_node = site.node_of(number);
+    for ((pod, blueprint), net) in blueprint.servers(site).into_iter().zip(pods.servers()) {
         ends.push(End {
             pod,
             blueprint,
-            namespaces: beside(pods, site, number),
-            node: &pods.server_nodes[server_node],
-            server_node,
+            namespace: &net.namespace,
+            node: pods.node(pod.node),
             cores: &layout.server_node,
             way: None,
         });
@@ -60,9 +56,8 @@ pub(super) fn ends<'a>(
         ends.push(End {
             pod: &site.waypoint,
             blueprint,
-            namespaces: vec![&pods.waypoint.namespace],
-            node: &pods.server_nodes[0],
-            server_node: 0,
+            namespace: &pods.waypoint.namespace,
+            node: pods.node(site.waypoint.node),
             cores: &layout.server_node,
             way: None,
         });
@@ -71,14 +66,22 @@ pub(super) fn ends<'a>(
     ends
 }
 
-/// The namespaces of a replica and of those after it on its node, then the waypoint's if it stands there.
-fn beside<'a>(pods: &'a Pods, site: &Site, replica: usize) -> Vec<&'a NetNs> {
-    let node = site.node_of(replica);
-    let after = pods.servers().enumerate().skip(replica);
-    let here = after.filter(|(other, _)| site.node_of(*other) == node);
-    let waypoint = (node == 0).then_some(&pods.waypoint.namespace);
-    here.map(|(_, pod)| &pod.namespace)
-        .chain(waypoint)
+/// The namespaces of all pods of a variant, by their names.
+pub(super) fn namespaces<'a>(pods: &'a Pods, site: &'a Site) -> BTreeMap<&'a str, &'a NetNs> {
+    let mut all: Vec<(&Pod, &PodNet)> = vec![
+        (&site.client, &pods.client),
+        (&site.waypoint, &pods.waypoint),
+    ];
+    all.extend(site.servers().zip(pods.servers()));
+    for (service, nets) in site.behind.iter().zip(&pods.behind) {
+        all.extend(service.pods.iter().zip(&nets.pods));
+    }
+    if let (Some(gateway), Some(net)) = (&site.gateway, &pods.gateway) {
+        all.push((&gateway.pod, net));
+    }
+    let named = all.into_iter();
+    named
+        .map(|(pod, net)| (pod.name.as_str(), &net.namespace))
         .collect()
 }
 
@@ -91,9 +94,8 @@ fn gateway_end<'a>(
     Some(End {
         pod: &site.gateway.as_ref()?.pod,
         blueprint: blueprint.gateway.as_ref()?,
-        namespaces: vec![&pods.gateway.as_ref()?.namespace],
+        namespace: &pods.gateway.as_ref()?.namespace,
         node: &pods.client_node,
-        server_node: 0,
         cores: &lab.setup.layout.client_node,
         way: Some(Way::Ingress),
     })
@@ -114,13 +116,8 @@ fn ends_behind<'a>(
     given.zip(nets).map(|((pod, blueprint), (net, node))| End {
         pod,
         blueprint,
-        namespaces: vec![&net.namespace],
-        node: match node {
-            NodeName::A => &pods.client_node,
-            NodeName::B(number) => &pods.server_nodes[usize::from(number)],
-        },
-        // They stand on the first of the servers' nodes, or on the clients'.
-        server_node: 0,
+        namespace: &net.namespace,
+        node: pods.node(pod.node),
         cores: lab.cores_of(node),
         way: None,
     })
@@ -128,27 +125,32 @@ fn ends_behind<'a>(
 
 pub(super) fn site(lab: &Lab, variant: &Variant) -> io::Result<Site> {
     let pods = &lab.pods[&variant.id];
-    let pod = |net: &PodNet, service_account: &str, name: &str| {
+    let pod = |net: &PodNet, service_account: &str, name: &str, node| {
         Ok::<_, io::Error>(Pod {
             name: name.into(),
             address: net.address,
             service_account: service_account.into(),
             directory: Lab::pod_directory(&variant.id, name)?,
+            node,
         })
     };
-    let more_servers = pods.more_servers.iter().zip(2..);
+    let more_servers = pods.more_servers.iter().zip(1_u32..);
+    let nodes = lab.setup.service.nodes;
     let graph = lab.setup.service.graph.as_ref();
     Ok(Site {
-        client: pod(&pods.client, "client", "client")?,
-        server: pod(&pods.server, "server", "server")?,
-        server_nodes: lab.setup.service.nodes,
+        client: pod(&pods.client, "client", "client", PodNode::Client)?,
+        server: pod(&pods.server, "server", "server", PodNode::Server(0))?,
         more_servers: more_servers
-            .map(|(net, number)| pod(net, "server", &format!("server-{number}")))
+            .map(|(net, replica)| {
+                let name = format!("server-{}", replica + 1);
+                let node = PodNode::Server(node_of(replica, nodes));
+                pod(net, "server", &name, node)
+            })
             .collect::<io::Result<_>>()?,
-        waypoint: pod(&pods.waypoint, "waypoint", "waypoint")?,
+        waypoint: pod(&pods.waypoint, "waypoint", "waypoint", PodNode::Server(0))?,
         gateway: match &pods.gateway {
             Some(net) => Some(Gateway {
-                pod: pod(net, "ingress-gateway", "ingress-gateway")?,
+                pod: pod(net, "ingress-gateway", "ingress-gateway", PodNode::Client)?,
                 is_only_way: lab.setup.has_ingress_only(),
             }),
             None => None,
@@ -179,6 +181,7 @@ fn behind(lab: &Lab, variant: &Variant) -> io::Result<Vec<SiteService>> {
             name,
             address: net.address,
             service_account: service.name.clone(),
+            node: stands_on(service.node),
         })
     };
     let services = graph.others.iter().zip(nets);
@@ -195,6 +198,14 @@ fn behind(lab: &Lab, variant: &Variant) -> io::Result<Vec<SiteService>> {
             })
         })
         .collect()
+}
+
+/// Of the servers' nodes, services behind the one that clients call have the first.
+fn stands_on(node: GraphNode) -> PodNode {
+    match node {
+        GraphNode::Client => PodNode::Client,
+        GraphNode::Server => PodNode::Server(0),
+    }
 }
 
 /// Names of the services that are called, each once.

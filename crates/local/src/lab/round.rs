@@ -27,7 +27,7 @@ use super::calls::Behind;
 use super::capture::{Capture, Captured, OfPods};
 use super::component::{Component, Way};
 use super::control::{self, Control};
-use super::ends::{End, ends, site};
+use super::ends::{End, ends, namespaces, site};
 use super::http::Ask;
 use super::netns::NetNs;
 use super::network::{POD_LINK, PodNet};
@@ -338,15 +338,17 @@ impl Instance {
         let blueprint = plane.blueprint(&site, variant.level, sabotage);
         let pods = &lab.pods[&variant.id];
         let ends = ends(lab, pods, &site, &blueprint);
+        let named = namespaces(pods, &site);
         let mut control = Vec::new();
         for end in &ends {
             write_files(lab, end.pod, end.blueprint)?;
-            end.namespaces[0]
+            end.namespace
                 .run(|| nft::apply(&end.blueprint.redirect))
                 .map_err(|e| format!("cannot redirect into the proxy: {e}"))?;
             for service in &end.blueprint.control {
-                let serving = control::serve(service, &end.namespaces, end.node, &lab.authority)
-                    .map_err(|e| format!("cannot serve the proxy's control plane: {e}"))?;
+                let serving =
+                    control::serve(service, (end.namespace, end.node), &named, &lab.authority)
+                        .map_err(|e| format!("cannot serve the proxy's control plane: {e}"))?;
                 control.push(serving);
             }
         }
@@ -364,13 +366,13 @@ impl Instance {
         for end in &ends {
             for process in &end.blueprint.processes {
                 let place = match process.place {
-                    Place::Pod => end.namespaces[0],
+                    Place::Pod => end.namespace,
                     Place::Node => end.node,
                 };
                 components.push(start_process(lab, variant, plane, process, place, end)?);
             }
         }
-        drop(ends);
+        drop((ends, named));
         let canary = canary(&variant.id, round);
         Ok(Self {
             variant: variant.clone(),
@@ -469,10 +471,12 @@ fn start_process(
     for (name, content) in &process.environment {
         command.env(name, OsString::from_vec(resolve(lab, content)?));
     }
+    // What serves a node is passed by each way.
+    let way = end.way.filter(|_| process.place == Place::Pod);
     let is_behind = lab.is_behind(&end.pod.service_account);
     let proxy = match process.role {
         ComponentRole::Gateway => "gateway".into(),
-        _ if is_behind || end.way == Some(Way::Ingress) => {
+        _ if is_behind || way == Some(Way::Ingress) => {
             format!("{}-proxy", end.pod.service_account)
         }
         ComponentRole::ClientProxy => "client-proxy".into(),
@@ -488,8 +492,8 @@ fn start_process(
     let name = format!("{}/{proxy}{number}{out}", variant.id);
     let mut component = Component::start(name.clone(), process.role, command, place, end.cores)
         .map_err(|e| format!("cannot start {name} ({}): {e}", plane.name))?;
-    component.way = end.way;
-    component.server_node = end.server_node as u32;
+    component.way = way;
+    component.server_node = end.pod.node.of_servers() as u32;
     Ok(component)
 }
 

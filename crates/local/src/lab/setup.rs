@@ -8,6 +8,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use meshtax_control_plane::{Authority, SharedAuthority};
+use meshtax_dataplane::PodNode;
 use meshtax_model::experiment::{ServiceAddress, VariantId, node_of};
 use meshtax_model::graph::{GraphNode, GraphService};
 use nix::mount::{MsFlags, mount};
@@ -119,6 +120,14 @@ impl Pods {
                 .map(|_| loopback_only())
                 .collect::<io::Result<_>>()?,
         })
+    }
+
+    /// The namespace of what serves a node.
+    pub(crate) fn node(&self, node: PodNode) -> &NetNs {
+        match node {
+            PodNode::Client => &self.client_node,
+            PodNode::Server(number) => &self.server_nodes[number as usize],
+        }
     }
 
     /// All replicas of the service.
