@@ -32,7 +32,7 @@ fn ids(experiment: &Experiment) -> Vec<&str> {
         .collect()
 }
 
-const REFUSED: [(&str, &str); 59] = [
+const REFUSED: [(&str, &str); 64] = [
     (
         "a share of nothing",
         "variants: [{data-plane: envoy-sidecar, level: mtls, tracing: 0%}]\n",
