@@ -386,7 +386,9 @@ fn answers(experiment: &Experiment) -> String {
     }
     if experiment.service.nodes > 1 {
         let nodes = experiment.service.nodes;
-        text.push_str(&format!(", dealt out to {nodes} nodes of the servers'"));
+        text.push_str(&format!(
+            ", dealt out to {nodes} nodes of the servers', which share cores here"
+        ));
     }
     text
 }
