@@ -36,11 +36,11 @@ pub use gateway::{GATEWAY_PORT, GATEWAY_PROGRAM, GATEWAY_TLS_PORT};
 pub use limit::{LimitProxyConfig, LimitSide, LimitTls};
 pub use probe::{ClientIdentityFrom, Counter, Probe};
 pub use sabotage::Sabotage;
-pub use site::{AppPort, Gateway, HttpRule, Pod, PodNode, Site, SiteService, Speaks};
+pub use site::{AppPort, Called, Gateway, HttpRule, Pod, PodNode, Site, SiteService, Speaks};
 
 pub(crate) use blueprint::{InPod, certificate_files};
 pub(crate) use probe::Looks;
-pub(crate) use site::{Called, Callee, Meshed};
+pub(crate) use site::{Callee, MeshService, Meshed};
 
 /// Where a pod's outgoing TCP is redirected to, as in Istio.
 pub const PORT_OUTBOUND: u16 = 15001;
@@ -326,16 +326,66 @@ pub(crate) mod tests {
                 called: Ipv4Addr::new(10, 0, 8, 1),
                 pods: vec![pod("reviews", 11), pod("reviews-2", 12)],
                 calls: vec!["ratings".into()],
+                clients: false,
             },
             SiteService {
                 name: "ratings".into(),
                 called: Ipv4Addr::new(10, 0, 1, 13),
                 pods: vec![pod("ratings", 13)],
                 calls: Vec::new(),
+                clients: false,
             },
         ];
         site.calls = vec!["reviews".into(), "ratings".into()];
         site
+    }
+
+    /// Two namespaces of three services, of which clients call the first each: one is the server.
+    fn tiers_site() -> Site {
+        let service = |name: &str, address: [u8; 4], calls: &[&str]| SiteService {
+            name: name.into(),
+            called: address.into(),
+            pods: vec![Pod {
+                name: name.into(),
+                address: address.into(),
+                service_account: name.into(),
+                directory: format!("/lab/{name}"),
+                node: match name.starts_with("app") {
+                    true => PodNode::Client,
+                    false => PodNode::Server(0),
+                },
+            }],
+            calls: calls.iter().copied().map(String::from).collect(),
+            clients: name.starts_with("web"),
+        };
+        let mut site = site();
+        site.calls = vec!["app-1".into()];
+        site.behind = vec![
+            service("app-1", [10, 0, 1, 11], &["db-1"]),
+            service("db-1", [10, 0, 2, 12], &[]),
+            service("web-2", [10, 0, 2, 13], &["app-2"]),
+            service("app-2", [10, 0, 1, 14], &["db-2"]),
+            service("db-2", [10, 0, 2, 15], &[]),
+        ];
+        // Another size of answers is asked of all that clients call, and of nobody else.
+        site.more_ports = vec![AppPort {
+            number: 8081,
+            speaks: Speaks::Http1,
+            response_bytes: 9,
+            path: None,
+        }];
+        site
+    }
+
+    #[test]
+    fn golden_blueprints_of_several_services_that_clients_call() {
+        let site = tiers_site();
+        let hosts: Vec<&str> = site.called_by_clients().map(|called| called.host).collect();
+        assert_eq!(hosts, ["server", "web-2"]);
+        for plane in DATA_PLANES.iter().filter(|plane| plane.carries_graphs()) {
+            let blueprint = plane.blueprint(&site, plane.levels.last().copied(), None);
+            insta::assert_json_snapshot!(format!("tiers-2-{}", plane.name), blueprint);
+        }
     }
 
     #[test]

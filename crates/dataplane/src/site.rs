@@ -21,7 +21,7 @@ pub struct Site {
     /// Where clients outside the mesh come in, on the clients' node; `None`: none do.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gateway: Option<Gateway>,
-    /// The address that clients call: the service's own, or the server's pod's.
+    /// The address at which clients call the first service: its own, or the server's pod's.
     pub called: Ipv4Addr,
     /// The application's port in the server's pod, where it speaks HTTP/1.1.
     pub app_port: u16,
@@ -29,7 +29,7 @@ pub struct Site {
     pub more_ports: Vec<AppPort>,
     /// Worker threads of each proxy.
     pub workers: u32,
-    /// The services that the server calls, and those that they call.
+    /// All services but the first: those that it calls, those that they call, and others that clients call.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub behind: Vec<SiteService>,
     /// Those of them that the server itself calls.
@@ -49,7 +49,8 @@ pub struct Gateway {
     pub is_only_way: bool,
 }
 
-/// A service behind the one that clients call. Its application speaks HTTP/1.1 at [`Site::app_port`].
+/// A service besides the first that clients call. Its application speaks HTTP/1.1 at [`Site::app_port`], and where clients
+/// call it, has all the ports of the first.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SiteService {
     /// Its name, and its pods' service account.
@@ -60,6 +61,18 @@ pub struct SiteService {
     pub pods: Vec<Pod>,
     /// The services that it calls.
     pub calls: Vec<String>,
+    /// Whether clients call it, too.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub clients: bool,
+}
+
+/// A service as clients call it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Called<'a> {
+    /// The name by which they ask for it, without the port.
+    pub host: &'a str,
+    /// Where.
+    pub address: Ipv4Addr,
 }
 
 impl SiteService {
@@ -111,7 +124,7 @@ impl Callee<'_> {
 
 /// A service of the variant, and who may call it.
 #[derive(Clone, Debug)]
-pub(crate) struct Called<'a> {
+pub(crate) struct MeshService<'a> {
     pub(crate) service: Callee<'a>,
     /// Their service accounts.
     pub(crate) callers: Vec<&'a str>,
@@ -136,30 +149,32 @@ impl Site {
         Some(self.calling(&gateway.pod))
     }
 
-    /// A pod that calls the service.
+    /// A pod that calls all services that clients call.
     fn calling<'a>(&'a self, pod: &'a Pod) -> Meshed<'a> {
+        let others = self.behind.iter().filter(|service| service.clients);
+        let others = others.map(|service| self.callee(service));
         Meshed {
             pod,
             ports: Vec::new(),
             callers: None,
-            callees: vec![self.front()],
+            callees: std::iter::once(self.front()).chain(others).collect(),
         }
     }
 
     /// All services, the one in front first, each as those see it who call it.
-    pub(crate) fn services(&self) -> Vec<Called<'_>> {
-        let front = Called {
+    pub(crate) fn services(&self) -> Vec<MeshService<'_>> {
+        let front = MeshService {
             service: self.front(),
             callers: self.callers_of_first(),
         };
-        let behind = self.behind.iter().map(|service| Called {
+        let behind = self.behind.iter().map(|service| MeshService {
             service: self.callee(service),
-            callers: self.callers(&service.name),
+            callers: self.callers(service),
         });
         std::iter::once(front).chain(behind).collect()
     }
 
-    /// The service that clients call, as they see it.
+    /// The first service that clients call, as they see it.
     fn front(&self) -> Callee<'_> {
         Callee {
             name: SERVICE_NAME.into(),
@@ -169,7 +184,7 @@ impl Site {
         }
     }
 
-    /// A pod of the service that clients call.
+    /// A pod of the first service that clients call.
     pub(crate) fn server_end<'a>(&'a self, pod: &'a Pod) -> Meshed<'a> {
         Meshed {
             pod,
@@ -179,14 +194,14 @@ impl Site {
         }
     }
 
-    /// The pods of the services behind it, by service.
+    /// The pods of all other services, by service.
     pub(crate) fn ends_behind(&self) -> Vec<Vec<Meshed<'_>>> {
         let mut all = Vec::new();
         for service in &self.behind {
             let end = |pod| Meshed {
                 pod,
-                ports: self.ports_behind(),
-                callers: Some(self.callers(&service.name)),
+                ports: self.ports_of(service),
+                callers: Some(self.callers(service)),
                 callees: self.callees(&service.calls),
             };
             all.push(service.pods.iter().map(end).collect());
@@ -199,22 +214,25 @@ impl Site {
         called.map(|service| self.callee(service)).collect()
     }
 
-    /// A service behind, as others see it.
+    /// A service besides the first, as others see it.
     fn callee<'a>(&self, service: &'a SiteService) -> Callee<'a> {
         Callee {
             name: service.dns_name(),
             called: service.called,
             pods: service.pods.iter().collect(),
-            ports: self.ports_behind(),
+            ports: self.ports_of(service),
         }
     }
 
-    /// The ports of every service behind.
-    fn ports_behind(&self) -> Vec<AppPort> {
-        vec![self.first_port()]
+    /// Clients ask at all ports, other services at the first.
+    fn ports_of(&self, service: &SiteService) -> Vec<AppPort> {
+        match service.clients {
+            true => self.ports(),
+            false => vec![self.first_port()],
+        }
     }
 
-    /// Service accounts of those who call the service in front.
+    /// Service accounts of those who call the service in front: the clients.
     pub(crate) fn callers_of_first(&self) -> Vec<&str> {
         let client = (!self.has_outside_clients_only()).then_some(&self.client);
         let gateway = self.gateway.as_ref().map(|gateway| &gateway.pod);
@@ -222,14 +240,19 @@ impl Site {
         pods.map(|pod| pod.service_account.as_str()).collect()
     }
 
-    /// Service accounts of those who call a service behind.
-    fn callers(&self, name: &str) -> Vec<&str> {
-        let calls = |calls: &[String]| calls.iter().any(|call| call == name);
+    /// Service accounts of those who call a service besides the first.
+    fn callers(&self, service: &SiteService) -> Vec<&str> {
+        let calls = |calls: &[String]| calls.contains(&service.name);
+        let clients = match service.clients {
+            true => self.callers_of_first(),
+            false => Vec::new(),
+        };
         let server = calls(&self.calls).then_some(self.server.service_account.as_str());
-        let others = self.behind.iter().filter(|service| calls(&service.calls));
-        server
+        let others = self.behind.iter().filter(|other| calls(&other.calls));
+        clients
             .into_iter()
-            .chain(others.map(|service| service.name.as_str()))
+            .chain(server)
+            .chain(others.map(|other| other.name.as_str()))
             .collect()
     }
 }
@@ -275,6 +298,29 @@ impl Site {
     pub fn servers_on(&self, node: usize) -> impl Iterator<Item = &Pod> {
         self.servers()
             .filter(move |pod| pod.node.of_servers() == node)
+    }
+
+    /// All services that clients call.
+    pub fn called_by_clients(&self) -> impl Iterator<Item = Called<'_>> {
+        std::iter::once(self.first_called()).chain(self.further_called())
+    }
+
+    /// The first service that clients call.
+    #[must_use]
+    pub fn first_called(&self) -> Called<'_> {
+        Called {
+            host: &self.server.service_account,
+            address: self.called,
+        }
+    }
+
+    /// The others that they call.
+    pub fn further_called(&self) -> impl Iterator<Item = Called<'_>> {
+        let others = self.behind.iter().filter(|service| service.clients);
+        others.map(|service| Called {
+            host: &service.name,
+            address: service.called,
+        })
     }
 
     /// All ports of the application.

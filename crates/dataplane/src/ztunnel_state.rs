@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::known::{KnownService, services};
 use crate::ztunnel::{Mesh, PORT_HBONE, Waypoint, node_name, uid};
-use crate::{AppPort, Called, Pod, Site, TRUST_DOMAIN};
+use crate::{AppPort, MeshService, Pod, Site, TRUST_DOMAIN};
 
 const STRICT: &str = "istio_converted_static_strict";
 
@@ -90,7 +90,7 @@ fn strict() -> Policy {
 }
 
 /// Who may call a service, where the level has such a policy.
-fn of_callers(site: &Site, called: &Called<'_>, mesh: &Mesh) -> Option<Policy> {
+fn of_callers(site: &Site, called: &MeshService<'_>, mesh: &Mesh) -> Option<Policy> {
     // Behind a waypoint nobody else is let through: what it judges must not be gone around.
     let allowed = match mesh.waypoint {
         Some(_) => vec![site.waypoint.identity()],
@@ -125,7 +125,7 @@ fn with_services(fields: &Value, services: Option<String>) -> String {
 }
 
 /// A pod of a service.
-fn called_workload(site: &Site, pod: &Pod, called: &Called<'_>, mesh: &Mesh) -> String {
+fn called_workload(site: &Site, pod: &Pod, called: &MeshService<'_>, mesh: &Mesh) -> String {
     let service = &called.service;
     let strict = (mesh.level >= PolicyLevel::Mtls).then(strict);
     let policies = strict.into_iter().chain(of_callers(site, called, mesh));
@@ -143,7 +143,7 @@ fn called_workload(site: &Site, pod: &Pod, called: &Called<'_>, mesh: &Mesh) -> 
 }
 
 /// A service that is called by an address of its own.
-fn own_address(site: &Site, called: &Called<'_>, mesh: &Mesh) -> Option<String> {
+fn own_address(site: &Site, called: &MeshService<'_>, mesh: &Mesh) -> Option<String> {
     let service = &called.service;
     let waypoint = match mesh.waypoint {
         Some(_) => format!(", waypoint: {}", gateway_to(&site.waypoint)),

@@ -1,8 +1,6 @@
 //! One connection: opening it, requests out, answers in.
 
 use std::io::{Read, Write};
-use std::net::SocketAddr;
-use std::sync::Arc;
 
 use rustix::event::epoll;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -10,11 +8,11 @@ use rustix::io::Errno;
 use rustix::net::{
     self, AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, ipproto, sockopt,
 };
-use rustls::pki_types::ServerName;
 use rustls::{AlertDescription, ClientConnection};
 
+use crate::dial::Dial;
 use crate::ring::Token;
-use crate::wire::{Encoded, Event, Failure, Wire};
+use crate::wire::{Event, Failure, Wire};
 
 /// Edge-triggered writability fires only after a write met a full buffer, so that asking for it
 /// always costs nothing.
@@ -128,29 +126,11 @@ impl OpenError {
     }
 }
 
-/// How connections are secured.
-#[derive(Clone, Debug)]
-pub(crate) struct Secure {
-    pub(crate) config: Arc<rustls::ClientConfig>,
-    pub(crate) name: ServerName<'static>,
-    /// Whether HTTP/2 must have been agreed on.
-    pub(crate) wants_http2: bool,
-}
-
-/// What all connections of a thread are opened with.
-#[derive(Debug)]
-pub(crate) struct Dial {
-    pub(crate) target: SocketAddr,
-    pub(crate) secure: Option<Secure>,
-    pub(crate) encoded: Arc<Encoded>,
-    pub(crate) streams: u32,
-    /// Requests before it is closed.
-    pub(crate) lifetime: Option<u32>,
-}
-
 /// A connection and its state. After a failure the same object is opened again.
 #[derive(Debug)]
 pub(crate) struct Connection {
+    /// Which of the destinations it is to, always.
+    pub(crate) destination: usize,
     socket: Option<OwnedFd>,
     tls: Option<Box<ClientConnection>>,
     wire: Wire,
@@ -189,11 +169,14 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    pub(crate) fn new(dial: &Dial) -> Self {
+    /// The connection of this number in its thread.
+    pub(crate) fn new(dial: &Dial, index: u32) -> Self {
+        let destination = dial.destination_of(index);
         Self {
+            destination,
             socket: None,
             tls: None,
-            wire: dial.encoded.wire(dial.streams),
+            wire: dial.destinations[destination].encoded.wire(dial.streams),
             out: Vec::new(),
             out_at: 0,
             slots: vec![None; dial.streams as usize],
@@ -222,7 +205,8 @@ impl Connection {
         index: u32,
         now_ns: u64,
     ) -> Result<(), Errno> {
-        let family = if dial.target.is_ipv4() {
+        let target = dial.destinations[self.destination].target;
+        let family = if target.is_ipv4() {
             AddressFamily::INET
         } else {
             AddressFamily::INET6
@@ -230,7 +214,7 @@ impl Connection {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         let socket = net::socket_with(family, SocketType::STREAM, flags, Some(ipproto::TCP))?;
         sockopt::set_tcp_nodelay(&socket, true)?;
-        match net::connect(&socket, &dial.target) {
+        match net::connect(&socket, &target) {
             Ok(()) | Err(Errno::INPROGRESS) => {}
             Err(errno) => return Err(errno),
         }
@@ -435,8 +419,8 @@ impl Connection {
     fn write_request(&mut self, dial: &Dial, slot: u32, request: u32) {
         self.carried += 1;
         let last = dial.lifetime.is_some_and(|most| self.carried >= most);
-        self.wire
-            .start(&dial.encoded, request, slot, last, &mut self.out);
+        let encoded = &dial.destinations[self.destination].encoded;
+        self.wire.start(encoded, request, slot, last, &mut self.out);
     }
 
     /// The request in a slot, which is not under way any more.
@@ -545,9 +529,10 @@ impl Connection {
         plain: &mut [u8],
         events: &mut Vec<Event>,
     ) -> Result<(), Failure> {
+        let encoded = &dial.destinations[self.destination].encoded;
         let Some(tls) = &mut self.tls else {
             self.wire
-                .feed(&dial.encoded, bytes, events, &mut self.out)
+                .feed(encoded, bytes, events, &mut self.out)
                 .map_err(|_| Failure::Protocol)?;
             if !self.is_flushed() {
                 self.wire.answered_early(events);
@@ -567,7 +552,7 @@ impl Connection {
                     Ok(0) => break,
                     Ok(count) => self
                         .wire
-                        .feed(&dial.encoded, &plain[..count], events, &mut self.out)
+                        .feed(encoded, &plain[..count], events, &mut self.out)
                         .map_err(|_| Failure::Protocol)?,
                     Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => break,
                     Err(_) => return Err(Failure::Reset),

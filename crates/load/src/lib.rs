@@ -20,6 +20,7 @@ mod audit;
 mod bytes64;
 mod clock;
 mod connection;
+mod dial;
 mod engine;
 mod error;
 mod fleet;
@@ -44,7 +45,7 @@ pub use error::LoadError;
 pub use fleet::{FleetError, Member, run_fleet};
 pub use run::{Hooks, Progress, Window, run, run_with};
 pub use schedule::Schedule;
-pub use spec::{LoadModel, LoadSpec, Protocol, Rate, Request, Slice, Tls};
+pub use spec::{LoadModel, LoadSpec, Protocol, Rate, Request, Slice, Target, Tls};
 pub use worker::{
     WORKER_PROTOCOL, WorkerError, WorkerMessage, WorkerOrder, WorkerProgress, WorkerRequest,
     worker_main,

@@ -7,7 +7,8 @@ use rustix::event::epoll;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 
-use crate::connection::{Connection, Dial, InFlight, OpenError, Phase};
+use crate::connection::{Connection, InFlight, OpenError, Phase};
+use crate::dial::Dial;
 use crate::error::LoadError;
 
 /// Handshakes under way at a time. A burst of them would measure the server's accept
@@ -40,9 +41,11 @@ pub(crate) struct Pool {
     epoll: OwnedFd,
     pub(crate) dial: Dial,
     pub(crate) connections: Vec<Connection>,
-    /// Those with room for a request, the longest free first. One that has none any more is
+    /// Those with room for a request by destination, the longest free first. One that has none any more is
     /// passed over when its turn comes.
-    free: VecDeque<u32>,
+    free: Vec<VecDeque<u32>>,
+    /// The destination whose turn it is.
+    turn: usize,
     /// Those without a socket that are to be opened, or may be used again, by that time.
     down: BinaryHeap<Reverse<(u64, u32)>>,
     /// Handshakes under way: (begin, connection, generation), oldest first.
@@ -59,8 +62,11 @@ impl Pool {
             .map_err(LoadError::system("epoll_create1"))?;
         Ok(Self {
             epoll,
-            connections: (0..count).map(|_| Connection::new(&dial)).collect(),
-            free: VecDeque::with_capacity(count as usize),
+            connections: (0..count)
+                .map(|index| Connection::new(&dial, index))
+                .collect(),
+            free: vec![VecDeque::new(); dial.destinations.len()],
+            turn: dial.destination_of(0),
             down: (0..count).map(|index| Reverse((0, index))).collect(),
             handshakes: VecDeque::with_capacity(MAX_HANDSHAKES),
             dial,
@@ -235,33 +241,44 @@ impl Pool {
         let connection = &mut self.connections[index as usize];
         if !connection.listed && connection.has_room(&self.dial) {
             connection.listed = true;
-            self.free.push_back(index);
+            self.free[connection.destination].push_back(index);
         }
     }
 
     /// The longest free connection, so that all of them carry traffic in turn. It stays free if
-    /// it has room for more.
+    /// it has room for more. Of several destinations it is that whose turn it is, or the next with a free one: slow
+    /// answers of one of them do not keep it from being asked as often as the others.
     pub(crate) fn pop_free(&mut self) -> Option<u32> {
-        self.skip_stale();
-        let index = self.free.pop_front()?;
+        let destination = self.next_with_free()?;
+        let index = self.free[destination].pop_front()?;
+        self.turn = (destination + 1) % self.free.len();
         self.connections[index as usize].listed = false;
         Some(index)
     }
 
     /// Whether a connection is free.
     pub(crate) fn has_free(&mut self) -> bool {
-        self.skip_stale();
-        !self.free.is_empty()
+        self.next_with_free().is_some()
     }
 
-    fn skip_stale(&mut self) {
-        while let Some(&index) = self.free.front() {
+    fn next_with_free(&mut self) -> Option<usize> {
+        let all = self.free.len();
+        let mut in_turn = (self.turn..all).chain(0..self.turn);
+        in_turn.find(|destination| {
+            self.skip_stale(*destination);
+            !self.free[*destination].is_empty()
+        })
+    }
+
+    fn skip_stale(&mut self, destination: usize) {
+        let free = &mut self.free[destination];
+        while let Some(&index) = free.front() {
             let connection = &mut self.connections[index as usize];
             if connection.has_room(&self.dial) {
                 return;
             }
             connection.listed = false;
-            self.free.pop_front();
+            free.pop_front();
         }
     }
 
@@ -280,18 +297,27 @@ impl Pool {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use super::*;
-    use crate::spec::LoadSpec;
-    use crate::wire::Encoded;
+    use crate::dial::Destination;
+    use crate::spec::{LoadSpec, Target};
 
     fn pool(count: u32, lifetime: Option<u32>) -> Pool {
-        let target = "127.0.0.1:9".parse().unwrap();
+        pool_to(1, count, lifetime)
+    }
+
+    fn pool_to(targets: usize, count: u32, lifetime: Option<u32>) -> Pool {
+        let mut spec = LoadSpec::new("127.0.0.1:9".parse().unwrap());
+        spec.more_targets = vec![
+            Target {
+                address: spec.target,
+                host: "another".into(),
+            };
+            targets - 1
+        ];
         let dial = Dial {
-            target,
+            destinations: spec.by_target().iter().map(Destination::new).collect(),
+            first: 0,
             secure: None,
-            encoded: Arc::new(Encoded::new(&LoadSpec::new(target))),
             streams: 1,
             lifetime,
         };
@@ -309,6 +335,30 @@ mod tests {
         pool.connections[0].phase = Phase::Down;
         let order: Vec<_> = std::iter::from_fn(|| pool.pop_free()).collect();
         assert_eq!(order, [1]);
+        assert!(!pool.has_free());
+    }
+
+    /// One of the first destination's connections is busy all the time, and one of the second's.
+    #[test]
+    fn destinations_are_asked_in_turn_whoever_is_free_the_longest() {
+        let mut pool = pool_to(3, 6, None);
+        let to: Vec<usize> = pool.connections.iter().map(|c| c.destination).collect();
+        assert_eq!(to, [0, 1, 2, 0, 1, 2]);
+        for index in [2, 5, 0, 1] {
+            pool.connections[index as usize].phase = Phase::Open;
+            pool.offer(index);
+        }
+        let mut order = Vec::new();
+        for _ in 0..6 {
+            let index = pool.pop_free().unwrap();
+            pool.offer(index);
+            order.push(index);
+        }
+        assert_eq!(order, [0, 1, 2, 0, 1, 5]);
+        // Where none is free, the turn passes on.
+        pool.connections[0].phase = Phase::Down;
+        let rest: Vec<_> = std::iter::from_fn(|| pool.pop_free()).collect();
+        assert_eq!(rest, [1, 2, 5]);
         assert!(!pool.has_free());
     }
 

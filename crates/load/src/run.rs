@@ -10,14 +10,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::audit::steal_ns;
 use crate::clock::now_ns;
-use crate::connection::{Dial, Secure};
+use crate::dial::{Destination, Dial, Secure};
 use crate::engine::{Engine, Part};
 use crate::error::LoadError;
 use crate::limits;
 use crate::spec::{LoadSpec, Protocol};
 use crate::sum::{Sum, Tick, collect};
 use crate::tally::Counter;
-use crate::wire::Encoded;
 
 /// Between the announcement of the window and the first send.
 const LEAD_NS: u64 = 2_000_000;
@@ -109,7 +108,7 @@ pub fn run_with(spec: &LoadSpec, hooks: Hooks<'_>) -> Result<LoadResult, LoadErr
                 news: news_sender.clone(),
                 start,
             };
-            let dial = dials.dial();
+            let dial = dials.dial(part);
             scope.spawn(move || line.work(part, dial, counter, abort));
         }
         Conductor {
@@ -127,9 +126,8 @@ pub fn run_with(spec: &LoadSpec, hooks: Hooks<'_>) -> Result<LoadResult, LoadErr
 
 /// What connections are opened with, made once for all threads.
 struct Dials {
-    spec: LoadSpec,
     secure: Option<Secure>,
-    encoded: Arc<Encoded>,
+    destinations: Arc<[Destination]>,
 }
 
 impl Dials {
@@ -152,18 +150,18 @@ impl Dials {
         });
         Ok(Self {
             secure: secure.transpose()?,
-            encoded: Arc::new(Encoded::new(spec)),
-            spec: spec.clone(),
+            destinations: spec.by_target().iter().map(Destination::new).collect(),
         })
     }
 
-    fn dial(&self) -> Dial {
+    /// For the thread that does this part.
+    fn dial(&self, part: &LoadSpec) -> Dial {
         Dial {
-            target: self.spec.target,
+            destinations: Arc::clone(&self.destinations),
+            first: part.first_connection as usize,
             secure: self.secure.clone(),
-            encoded: Arc::clone(&self.encoded),
-            streams: self.spec.protocol.streams(),
-            lifetime: self.spec.requests_per_connection,
+            streams: part.protocol.streams(),
+            lifetime: part.requests_per_connection,
         }
     }
 }

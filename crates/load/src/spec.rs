@@ -203,12 +203,29 @@ impl Slice {
     }
 }
 
+/// Another place where requests of a load go.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Target {
+    /// Where to connect.
+    pub address: SocketAddr,
+    /// The `host` header, or `:authority`, of requests that go there.
+    pub host: String,
+}
+
 /// One load of one process.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LoadSpec {
     /// Where to connect.
     pub target: SocketAddr,
+    /// Where else: each connection is to one of all targets, to one after the other in turn. What is asked there is the
+    /// same. In an open loop requests go to the targets in turn, as far as each has a free connection.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub more_targets: Vec<Target>,
+    /// The number among all of the load's connections that this process's first has: it says whose turn it is.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub first_connection: u32,
     /// What is spoken there.
     #[serde(default)]
     pub protocol: Protocol,
@@ -274,6 +291,10 @@ fn one() -> u32 {
     1
 }
 
+fn is_zero(number: &u32) -> bool {
+    *number == 0
+}
+
 fn whole() -> Slice {
     Slice::WHOLE
 }
@@ -298,6 +319,8 @@ impl LoadSpec {
     pub fn new(target: SocketAddr) -> Self {
         Self {
             target,
+            more_targets: Vec::new(),
+            first_connection: 0,
             protocol: Protocol::Http1,
             tls: None,
             requests: vec![Request::get(target.to_string())],
@@ -319,6 +342,30 @@ impl LoadSpec {
             spin: true,
             io_uring: true,
         }
+    }
+
+    /// How many targets there are.
+    #[must_use]
+    pub fn targets(&self) -> usize {
+        1 + self.more_targets.len()
+    }
+
+    /// The same with the requests as they are sent to the other targets, one load for each target.
+    pub(crate) fn by_target(&self) -> Vec<Self> {
+        let to = |target: &Target| Self {
+            target: target.address,
+            requests: self
+                .requests
+                .iter()
+                .map(|request| Request {
+                    host: target.host.clone(),
+                    ..request.clone()
+                })
+                .collect(),
+            ..self.clone()
+        };
+        let others = self.more_targets.iter().map(to);
+        std::iter::once(self.clone()).chain(others).collect()
     }
 
     /// Whether this can be offered at all.
@@ -347,8 +394,10 @@ impl LoadSpec {
             whole / of + u64::from(u64::from(index) < whole % of)
         };
         let connections = share(u64::from(self.connections)) as u32;
+        let before = self.connections / of * index + index.min(self.connections % of);
         Self {
             connections,
+            first_connection: self.first_connection + before,
             threads: self.threads.min(connections),
             max_requests: self.max_requests.map(share),
             slice: self.slice.part(index, of),
@@ -385,6 +434,7 @@ mod tests {
         let parts: Vec<_> = (0..3).map(|index| spec.of_thread(index)).collect();
         let of = |pick: fn(&LoadSpec) -> u64| parts.iter().map(pick).collect::<Vec<_>>();
         assert_eq!(of(|p| u64::from(p.connections)), [4, 3, 3]);
+        assert_eq!(of(|p| u64::from(p.first_connection)), [0, 4, 7]);
         assert_eq!(of(|p| p.max_requests.unwrap()), [34, 33, 33]);
         assert_eq!(of(|p| u64::from(p.cores[0])), [4, 5, 4]);
         assert_eq!(of(|p| u64::from(p.slice.index)), [3, 4, 5]);

@@ -25,6 +25,7 @@ pub(crate) fn validate(spec: &LoadSpec) -> Result<(), LoadError> {
         "give a port",
     )?;
     connections(spec)?;
+    targets(spec)?;
     times(spec)?;
     model(spec)?;
     check(
@@ -40,9 +41,29 @@ pub(crate) fn validate(spec: &LoadSpec) -> Result<(), LoadError> {
         "without weight",
         "give at least one a weight above 0",
     )?;
-    spec.requests
+    spec.by_target()
         .iter()
+        .flat_map(|spec| &spec.requests)
         .try_for_each(|r| request(r, spec.protocol))
+}
+
+fn targets(spec: &LoadSpec) -> Result<(), LoadError> {
+    for target in &spec.more_targets {
+        check(
+            target.address.port() != 0,
+            "more_targets",
+            target.address,
+            "give a port",
+        )?;
+    }
+    // A part of a load need not reach each: the whole does.
+    let reached = spec.slice.of > 1 || spec.connections as usize >= spec.targets();
+    check(
+        reached,
+        "connections",
+        spec.connections,
+        &format!("there are {} targets: use as many or more", spec.targets()),
+    )
 }
 
 fn connections(spec: &LoadSpec) -> Result<(), LoadError> {
@@ -343,6 +364,29 @@ mod tests {
         };
         assert!(refused(framing).contains("leave it out"));
         assert!(refused(|s| s.cores = vec![1_000_000]).starts_with("core is 1000000"));
+    }
+
+    #[test]
+    fn every_target_has_a_port_a_host_and_a_connection() {
+        let to = |s: &mut LoadSpec, address: &str, host: &str| {
+            s.connections = 2;
+            s.more_targets.push(crate::spec::Target {
+                address: address.parse().unwrap(),
+                host: host.into(),
+            });
+        };
+        let port = refused(|s| to(s, "127.0.0.1:0", "b"));
+        assert!(port.starts_with("more_targets is 127.0.0.1:0"), "{port}");
+        let host = refused(|s| to(s, "127.0.0.1:1", "a b"));
+        assert!(host.starts_with("host is"), "{host}");
+        let few = refused(|s| {
+            to(s, "127.0.0.1:1", "b");
+            s.connections = 1;
+        });
+        assert_eq!(
+            few,
+            "connections is 1: there are 2 targets: use as many or more"
+        );
     }
 
     #[test]

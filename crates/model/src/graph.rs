@@ -1,22 +1,23 @@
-//! Services that call each other: the call graph behind the service that clients call.
+//! Services that call each other: the call graph behind the services that clients call.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// A call graph. Without one, the service that clients call answers by itself.
+/// A call graph. Without one, the service that clients call answers by itself. Of several that clients call, the first
+/// has a place of its own here, and each is called as often as the others.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Graph {
     /// What it is called: `bookinfo`, `chain-3`.
     pub name: String,
-    /// The service that clients call, under this name; its replicas and the size of its answers are the
-    /// experiment's own.
+    /// The first service that clients call, under this name; its replicas and the size of its answers are the
+    /// experiment's own. No other service calls it.
     pub entry: String,
-    /// What the service that clients call does for each request.
+    /// What that service does for each request.
     #[serde(default)]
     pub work: Work,
     /// Where clients ask for different things: each of them, as often as the others, in place of `work`, which is what
-    /// the probes ask for.
+    /// the probes ask for. Only where clients call one service.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub pages: Vec<Page>,
     /// All others, in the order of the spec.
@@ -38,17 +39,21 @@ pub struct Page {
     pub steps: Vec<Step>,
 }
 
-/// A service that only other services call.
+/// A service besides the first that clients call.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct GraphService {
     /// Unique in its graph.
     pub name: String,
     /// Pods that it stands on, all equal.
     pub replicas: u32,
-    /// Size of the answer's body in bytes.
-    pub response_bytes: u32,
+    /// Size of the answer's body in bytes; `None`, where clients call it: the experiment's own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub response_bytes: Option<u32>,
     /// Where its pods stand.
     pub node: GraphNode,
+    /// Whether clients call it, as they do the first.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub clients: bool,
     /// What it does for each request.
     #[serde(default)]
     pub work: Work,
@@ -167,27 +172,47 @@ pub struct Call {
 }
 
 impl Graph {
-    /// The service of this name, if it is not the one that clients call.
+    /// The service of this name, if it is not the first that clients call.
     #[must_use]
     pub fn other(&self, name: &str) -> Option<&GraphService> {
         self.others.iter().find(|service| service.name == name)
     }
 
-    /// The services' names and what each does, the one that clients call first.
+    /// The services' names and what each does, the first that clients call in front.
     pub fn all(&self) -> impl Iterator<Item = (&str, &Work)> {
         let entry = (self.entry.as_str(), &self.work);
         let others = self.others.iter().map(|s| (s.name.as_str(), &s.work));
         std::iter::once(entry).chain(others)
     }
 
-    /// Pods besides those of the service that clients call.
+    /// How many services clients call.
+    #[must_use]
+    pub fn called(&self) -> u32 {
+        1 + self.others.iter().filter(|s| s.clients).count() as u32
+    }
+
+    /// Whether clients call the service of this name.
+    #[must_use]
+    pub fn is_called(&self, name: &str) -> bool {
+        name == self.entry || self.other(name).is_some_and(|service| service.clients)
+    }
+
+    /// How often a request of a client goes to this service itself, on average.
+    fn asked_by_clients(&self, name: &str) -> f64 {
+        match self.is_called(name) {
+            true => 1.0 / f64::from(self.called()),
+            false => 0.0,
+        }
+    }
+
+    /// Pods besides those of the first service that clients call.
     #[must_use]
     pub fn pods(&self) -> u32 {
         let replicas = self.others.iter().map(|service| service.replicas);
         replicas.fold(0, u32::saturating_add)
     }
 
-    /// What the service that clients call may call, for whatever is asked of it.
+    /// What the first service that clients call may call, for whatever is asked of it.
     pub fn entry_calls(&self) -> impl Iterator<Item = &Call> {
         let pages = self.pages.iter().flat_map(Page::calls);
         self.work.calls().chain(pages)
@@ -202,8 +227,8 @@ impl Graph {
         }
     }
 
-    /// What is done for the requests of clients, all as often.
-    fn entries(&self) -> Vec<&[Step]> {
+    /// What the first service does for the requests of clients, all as often.
+    fn of_first(&self) -> Vec<&[Step]> {
         match self.pages.is_empty() {
             true => vec![self.work.steps.as_slice()],
             false => self.pages.iter().map(|p| p.steps.as_slice()).collect(),
@@ -212,15 +237,15 @@ impl Graph {
 
     /// The services' names, with the calls that each makes for a request of its own and how often, on average.
     fn callers(&self) -> impl Iterator<Item = (&str, Vec<(&Call, f64)>)> {
-        let entries = self.entries();
-        let share = 1.0 / entries.len() as f64;
-        let entry = entries.into_iter().flat_map(calls_of);
-        let entry: Vec<(&Call, f64)> = entry.map(|call| (call, call.share * share)).collect();
+        let of_first = self.of_first();
+        let share = 1.0 / of_first.len() as f64;
+        let first = of_first.into_iter().flat_map(calls_of);
+        let first: Vec<(&Call, f64)> = first.map(|call| (call, call.share * share)).collect();
         let others = self.others.iter().map(|service| {
             let calls = service.work.calls().map(|call| (call, call.share));
             (service.name.as_str(), calls.collect::<Vec<_>>())
         });
-        std::iter::once((self.entry.as_str(), entry)).chain(others)
+        std::iter::once((self.entry.as_str(), first)).chain(others)
     }
 
     /// Calls between services for one request of a client, on average. Each is a hop more than a pair has.
@@ -240,32 +265,37 @@ impl Graph {
         self.requests_within(name, self.others.len() + 1)
     }
 
-    /// The same, by callers that stand on the other node alone.
+    /// The same, by callers that stand on the other node alone, clients among them.
     #[must_use]
     pub fn requests_across(&self, name: &str) -> f64 {
         let node = |name: &str| self.other(name).map_or(GraphNode::Server, |s| s.node);
+        let by_clients = match node(name) {
+            GraphNode::Client => 0.0,
+            GraphNode::Server => self.asked_by_clients(name),
+        };
         let across = self
             .callers()
             .filter(|(caller, _)| node(caller) != node(name));
-        across
+        let by_services: f64 = across
             .map(|(caller, calls)| share_of(&calls, name) * self.requests_per_request(caller))
-            .sum()
+            .sum();
+        by_clients + by_services
     }
 
     /// Graphs have no cycles; whatever is given here, no path is longer than there are services.
     fn requests_within(&self, name: &str, depth: usize) -> f64 {
-        if name == self.entry {
-            return 1.0;
-        }
+        let by_clients = self.asked_by_clients(name);
         if depth == 0 {
-            return 0.0;
+            return by_clients;
         }
-        self.callers()
+        let by_services: f64 = self
+            .callers()
             .map(|(caller, calls)| match share_of(&calls, name) {
                 share if share > 0.0 => share * self.requests_within(caller, depth - 1),
                 _ => 0.0,
             })
-            .sum()
+            .sum();
+        by_clients + by_services
     }
 
     /// Calls that lie one behind the other in time for one request, on average: of calls that are made at
@@ -273,13 +303,18 @@ impl Graph {
     /// are made at once do not wait for each other.
     #[must_use]
     pub fn calls_in_sequence(&self) -> f64 {
-        let entries = self.entries();
-        let count = entries.len() as f64;
         let depth = self.others.len() + 1;
-        let all = entries.into_iter();
-        all.map(|steps| self.sequence_within(steps, depth))
-            .sum::<f64>()
-            / count
+        let of_first = self.of_first();
+        let pages = of_first.len() as f64;
+        let first: f64 = of_first
+            .into_iter()
+            .map(|steps| self.sequence_within(steps, depth) / pages)
+            .sum();
+        let further = self.others.iter().filter(|service| service.clients);
+        let further: f64 = further
+            .map(|service| self.sequence_within(&service.work.steps, depth))
+            .sum();
+        (first + further) / f64::from(self.called())
     }
 
     fn sequence_within(&self, steps: &[Step], depth: usize) -> f64 {
@@ -324,8 +359,9 @@ mod tests {
         GraphService {
             name: name.into(),
             replicas: 1,
-            response_bytes: 1,
+            response_bytes: Some(1),
             node: GraphNode::Client,
+            clients: false,
             work,
         }
     }
@@ -398,6 +434,41 @@ mod tests {
         assert!((graph.calls_in_sequence() - 2.0).abs() < 1e-12);
         assert_eq!(graph.entry_calls().count(), 4);
         assert!((graph.without_pages().calls_per_request() - 2.0).abs() < 1e-12);
+    }
+
+    /// `web-2` is called by clients and by `web-1` as well, and stands beside `web-1`.
+    #[test]
+    fn of_several_that_clients_call_each_is_asked_as_often() {
+        let further = |name: &str, work| GraphService {
+            clients: true,
+            node: GraphNode::Server,
+            ..service(name, work)
+        };
+        let graph = Graph {
+            name: "tiers".into(),
+            entry: "web-1".into(),
+            pages: Vec::new(),
+            work: work(vec![vec![call("app", 1.0)], vec![call("web-2", 0.5)]]),
+            others: vec![
+                further("web-2", work(vec![vec![call("app", 1.0)]])),
+                further("web-3", Work::default()),
+                service("app", Work::default()),
+                further("web-4", Work::default()),
+            ],
+        };
+        let is = |value: f64, expected: f64| {
+            assert!((value - expected).abs() < 1e-12, "{value}, not {expected}");
+        };
+        assert_eq!(graph.called(), 4);
+        is(graph.requests_per_request("web-1"), 0.25);
+        is(graph.requests_per_request("web-2"), 0.375);
+        is(graph.requests_per_request("app"), 0.625);
+        // Clients stand on the other node than these, and `web-1` does not.
+        is(graph.requests_across("web-1"), 0.25);
+        is(graph.requests_across("web-2"), 0.25);
+        is(graph.requests_across("app"), 0.625);
+        is(graph.calls_per_request(), 0.25 * 1.5 + 0.375);
+        is(graph.calls_in_sequence(), (2.0 + 1.0) / 4.0);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Clients outside the mesh, who come in through its gateway.
 
 use meshtax_model::experiment::{Experiment, Ingress, Protocol, Variant};
+use meshtax_model::graph::Graph;
 
 use crate::KnownDataPlane;
 use crate::error::Problem;
@@ -94,7 +95,25 @@ pub(crate) fn fits(experiment: &Experiment, known: &[KnownDataPlane]) -> Result<
                 .to_owned(),
         });
     }
+    leads_to_one(experiment)?;
     crate::service::room_for_all(experiment)
+}
+
+/// Gateways lead to one service; which of several a client outside means, they do not look at.
+pub(crate) fn leads_to_one(experiment: &Experiment) -> Result<(), ValueError> {
+    let graph = experiment.service.graph.as_ref();
+    let called = graph.map_or(1, Graph::called);
+    if called == 1 || !experiment.has_ingress() {
+        return Ok(());
+    }
+    Err(ValueError {
+        problem: format!(
+            "gateways lead to one service here, and clients of this topology call {called}"
+        ),
+        fix:
+            "leave `ingress` out, or take a topology of which clients call one service, as chain-3"
+                .to_owned(),
+    })
 }
 
 #[cfg(test)]

@@ -161,10 +161,7 @@ fn experiment(
                 .as_ref()
                 .map_or_else(Service::default, Topology::service),
         },
-        workload: workload(
-            spec.get("workload"),
-            topology.as_ref().and_then(|t| t.response_bytes),
-        )?,
+        workload: workload(spec.get("workload"), topology.as_ref())?,
         equal_work: EqualWork {
             workers: spec.or("workers", 1, |t| {
                 value::count(t, "a number of worker threads", 1, 64)
@@ -263,11 +260,13 @@ pub(crate) fn safe_name(text: &str) -> Result<String, ValueError> {
     })
 }
 
-/// `response_bytes` is the topology's, which holds if nothing else is said.
-fn workload(node: Option<&Node>, response_bytes: Option<u32>) -> Result<Workload, Problem> {
+/// The topology's size of answers holds if nothing else is said, and so many connections that they can be spread evenly
+/// over the services that clients call.
+fn workload(node: Option<&Node>, topology: Option<&Topology>) -> Result<Workload, Problem> {
+    const CONNECTIONS_USED: u32 = 32;
     let usual = Workload {
-        response_bytes: response_bytes.unwrap_or(1024),
-        connections: 32,
+        response_bytes: topology.and_then(|t| t.response_bytes).unwrap_or(1024),
+        connections: topology.map_or(CONNECTIONS_USED, |t| t.evenly(CONNECTIONS_USED)),
     };
     let Some(node) = node else {
         return Ok(usual);

@@ -349,7 +349,8 @@ mod tests {
         let service = |name: &str, replicas, steps| GraphService {
             name: name.to_owned(),
             replicas,
-            response_bytes: 1,
+            response_bytes: Some(1),
+            clients: false,
             node: GraphNode::Client,
             work: Work {
                 steps,

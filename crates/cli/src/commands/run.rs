@@ -278,9 +278,12 @@ fn adapt(experiment: &mut Experiment, args: &RunArgs, of: u64) -> Result<(), Fai
     }
     if let Some(name) = &args.topology {
         let topology = topologies::find(name)?;
-        topology
+        let changed = topology
             .apply(experiment, &known())
             .map_err(|e| Failure::with_fix(USAGE, format!("--topology: {}", e.problem), &e.fix))?;
+        for what in changed {
+            terminal::say(&format!("--topology: {what}"));
+        }
     }
     if let Some(ingress) = args.ingress {
         meshtax_spec::enter_by_gateway(experiment, ingress, &known())

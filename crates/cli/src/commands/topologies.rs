@@ -88,10 +88,14 @@ fn told(topology: &Topology) -> String {
             false => format!("calls {}", calls.join(", then ")),
         };
         let asked = graph.requests_per_request(name);
+        let by_clients = match graph.is_called(name) {
+            true => " (by clients)",
+            false => "",
+        };
         let pods = replicas(pods);
         let _ = writeln!(
             text,
-            "  {name:<14} {pods}, {stands}, asked {asked:.2} times, {calls}"
+            "  {name:<14} {pods}, {stands}, asked {asked:.2} times{by_clients}, {calls}"
         );
     }
     for page in &graph.pages {

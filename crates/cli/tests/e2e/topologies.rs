@@ -325,6 +325,118 @@ fn services_that_call_each_other_stand_on_linkerd() {
     calls_on_a_real_mesh(LINKERD_PROXY, "linkerd", &["mtls", "l4", "l7"], &broken);
 }
 
+/// What a probe of a variant saw.
+fn seen(variant: &Value, probe: &str) -> Option<String> {
+    let probes = variant["evidence"]["probes"].as_array()?;
+    let found = probes.iter().find(|p| p["probe"] == probe)?;
+    found["seen"].as_str().map(str::to_owned)
+}
+
+/// Two namespaces, which clients load at the same time: each service is proven, and each did its work.
+#[test]
+fn clients_call_the_first_tier_of_every_namespace() {
+    let _alone = alone();
+    let scratch = Scratch::new();
+    let mut variants = candidates();
+    variants.push(variant("limit-mtls", "mtls", "around-mtls"));
+    let load = "  - steady: {rate: 400}\n  - saturated: {connections: 3}\n  - saturated: {protocol: http2}\n\
+                \x20 - saturated: {response: 20 KiB}\n";
+    let design = "rounds: 1, blocks: 1, trial: 300ms, warmup: 50ms, time: 40s";
+    let text = spec("tiers", &variants, load, design);
+    let path = scratch.write("tiers.yaml", &text);
+    let out = scratch.path("tiers");
+    let mut arguments = run_arguments(&path, &out);
+    arguments.extend(["--topology", "tiers-2", "--json"]);
+    arguments.extend(["--sabotage", "around-mtls=no-redirect-behind"]);
+    let finished = finish(meshtax(&scratch, &arguments));
+    assert!([0, 13].contains(&finished.code), "{finished:?}");
+    let told = "load point `saturated-c3`: 3 connections become 4";
+    assert!(finished.stderr.contains(told), "{}", finished.stderr);
+    let analysis = finished.json();
+    for variant in self::variants(&analysis) {
+        let id = variant["variant"].as_str().expect("an id");
+        let left_out = variant["left_out"].as_str().unwrap_or_default();
+        if id == "around-mtls" {
+            assert!(left_out.contains("web-2: "), "{left_out}");
+            continue;
+        }
+        assert_eq!(left_out, "", "{id}");
+        let told = |probe: &str| seen(variant, probe).unwrap_or_default();
+        assert!(
+            told("permitted request").ends_with("by 2 services"),
+            "{variant:#}"
+        );
+        let wire = told("calls on the wire");
+        let calls =
+            "server to app-1, app-1 to db-1, client to web-2, web-2 to app-2, app-2 to db-2";
+        assert!(wire.ends_with(calls), "{id}: {wire}");
+        if id.starts_with("none") {
+            assert!(wire.starts_with("readable: "), "{id}: {wire}");
+        } else {
+            assert!(wire.starts_with("TLS 1.3, "), "{id}: {wire}");
+            let path = told("in the path");
+            assert!(path.contains("at web-2 (port 15006)"), "{id}: {path}");
+            assert!(told("calls in the path").contains("5 services"), "{id}");
+        }
+        if id.ends_with("-l7") {
+            for probe in ["forbidden method", "forbidden path"] {
+                assert!(
+                    told(probe).contains("at web-2: HTTP 403"),
+                    "{id}: {variant:#}"
+                );
+            }
+        }
+        for point in variant["points"].as_array().expect("points") {
+            is_measured(point, 1, &format!("{id} {}", point["load_point"]));
+        }
+    }
+    for sample in records(&out.join("samples.jsonl")) {
+        both_namespaces_worked(&sample);
+    }
+}
+
+/// By CPU: what each service of a namespace used is near to what its like of the other used.
+fn both_namespaces_worked(sample: &Value) {
+    let components = sample["components"].as_array().expect("components");
+    let worked = components.iter().filter(|c| c["role"] != "idle");
+    let used: Vec<(&str, f64)> = worked
+        .filter_map(|c| {
+            Some((
+                c["name"].as_str()?.split_once('/')?.1,
+                c["cpu_ns"].as_f64()?,
+            ))
+        })
+        .collect();
+    // A process for each size of answers, or for each direction.
+    let of = |what: &str| -> f64 {
+        let is_its = |name: &str| {
+            let rest = name.strip_prefix(what);
+            rest.is_some_and(|rest| ["", "-20480-bytes", "-out"].contains(&rest))
+        };
+        let found = used.iter().filter(|(name, _)| is_its(name));
+        found.map(|(_, cpu_ns)| cpu_ns).sum()
+    };
+    let has_proxies = used.iter().any(|(name, _)| name.contains("proxy"));
+    for (one, other) in [
+        ("app", "web-2-app"),
+        ("app-1-app", "app-2-app"),
+        ("db-1-app", "db-2-app"),
+        ("server-proxy", "web-2-proxy"),
+        ("app-1-proxy", "app-2-proxy"),
+        ("db-1-proxy", "db-2-proxy"),
+    ] {
+        if one.ends_with("proxy") && !has_proxies {
+            continue;
+        }
+        let (one_ns, other_ns) = (of(one), of(other));
+        let share = one_ns / (one_ns + other_ns);
+        assert!(
+            (0.3..0.7).contains(&share),
+            "{one} and {other}: {share} in {used:?}"
+        );
+    }
+}
+
 /// A service that fails makes the one in front fail, and the load says so.
 #[test]
 fn errors_behind_are_errors_in_front() {

@@ -13,7 +13,8 @@ use rustix::io::Errno;
 
 use crate::audit::{Audit, Turn};
 use crate::clock::{now_ns, timespec};
-use crate::connection::{Dial, InFlight, OpenError, Phase};
+use crate::connection::{InFlight, OpenError, Phase};
+use crate::dial::Dial;
 use crate::error::LoadError;
 use crate::pace::{Choice, Pace};
 use crate::pool::{Handshake, Pool};

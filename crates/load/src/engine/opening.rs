@@ -25,12 +25,14 @@ impl Engine<'_> {
         let (mut open, mut most_open) = (0, 0);
         let mut progress_ns = now_ns();
         let mut last_error = OpenError::Tcp(Errno::TIMEDOUT);
+        // Whose error it was.
+        let mut failed = 0;
         while !self.pool.all_open() && !self.aborted() {
             let now = now_ns();
             self.pool.open_due(now, &mut self.not_opened);
             while let Some((index, error)) = self.not_opened.pop() {
                 self.pool.reopen(index, now, false);
-                last_error = error;
+                (last_error, failed) = (error, index);
             }
             let patience_ns = if last_error.is_refusal() {
                 self.spec.connect_timeout_ns.min(REFUSED_PATIENCE_NS)
@@ -39,7 +41,7 @@ impl Engine<'_> {
             };
             let give_up_ns = progress_ns + patience_ns;
             if now >= give_up_ns || last_error.is_final() {
-                return Err(self.cannot_connect(&last_error));
+                return Err(self.cannot_connect(&last_error, failed));
             }
             let deadline_ns = self.pool.next_due_ns().min(give_up_ns).min(now + TICK_NS);
             look(&self.pool, &mut events, now, Some(deadline_ns))?;
@@ -48,7 +50,7 @@ impl Engine<'_> {
                 let (index, _) = token(event);
                 let was_open = self.is_open(index);
                 if let Err(error) = self.opening_event(event, now) {
-                    last_error = error;
+                    (last_error, failed) = (error, index);
                 }
                 open += i64::from(self.is_open(index)) - i64::from(was_open);
                 if open > most_open {
@@ -60,9 +62,10 @@ impl Engine<'_> {
         Ok(())
     }
 
-    fn cannot_connect(&self, error: &OpenError) -> LoadError {
+    fn cannot_connect(&self, error: &OpenError, failed: u32) -> LoadError {
+        let destination = self.pool.connections[failed as usize].destination;
         LoadError::Connect {
-            target: self.spec.target,
+            target: self.pool.dial.destinations[destination].target,
             cause: error.to_string(),
             opened: self.pool.open_count(),
             connections: self.spec.connections,

@@ -9,8 +9,8 @@ use std::process::Command;
 use meshtax_app::{
     AppConfig, AppStats, Call, Listener, Page, Protocol as Spoken, STATS_PATH, Step, Wait,
 };
-use meshtax_dataplane::{ALLOWED_CALL, ALLOWED_PATH, APP_PORT, AppPort, Site, Speaks};
-use meshtax_load::{LoadSpec, Protocol as Wire, Request, Tls};
+use meshtax_dataplane::{ALLOWED_CALL, ALLOWED_PATH, APP_PORT, AppPort, Called, Site, Speaks};
+use meshtax_load::{LoadSpec, Protocol as Wire, Request, Target, Tls};
 use meshtax_model::experiment::{Ingress, Inject, LoadPoint, PROXY_PORTS, Protocol, Variant};
 use meshtax_model::graph::{self, Graph, ServiceTime, Work};
 use meshtax_model::trial::ComponentRole;
@@ -113,14 +113,15 @@ pub(crate) fn target(setup: &Setup, point: &LoadPoint) -> (u16, Option<String>) 
 /// A request that every policy allows, by this protocol, one at a time on a connection. The
 /// `body` is a call's message, or what TCP sends back; HTTP has a GET without one.
 pub(crate) fn request(
-    to: (Ipv4Addr, u16),
+    called: Called<'_>,
+    port: u16,
     protocol: Protocol,
     path: Option<&str>,
     body: Vec<u8>,
 ) -> LoadSpec {
     let mut request = Request {
         path: path.unwrap_or(ALLOWED_PATH).to_owned(),
-        ..Request::get(format!("server:{}", to.1))
+        ..Request::get(host(called, port))
     };
     let spoken = match protocol {
         Protocol::Http1 => Wire::Http1,
@@ -139,13 +140,17 @@ pub(crate) fn request(
     LoadSpec {
         protocol: spoken,
         requests: vec![request],
-        ..LoadSpec::new(to.into())
+        ..LoadSpec::new((called.address, port).into())
     }
+}
+
+fn host(called: Called<'_>, port: u16) -> String {
+    format!("{}:{port}", called.host)
 }
 
 /// How clients outside the mesh speak TLS with its gateway. Whose certificate that is, a client of a test lab cannot
 /// know by the name that it calls: it takes any, as `oha --insecure` does.
-pub(crate) fn outside_tls() -> Tls {
+fn outside_tls() -> Tls {
     Tls {
         credentials: ClientTls {
             insecure: true,
@@ -156,24 +161,42 @@ pub(crate) fn outside_tls() -> Tls {
 }
 
 /// What is asked of the gateway at `entered_at` by clients outside the mesh.
-pub(crate) fn load_from_outside(entered_at: Ipv4Addr, ingress: Ingress) -> LoadSpec {
-    let to = (entered_at, gateway::port(ingress));
+pub(crate) fn load_from_outside(site: &Site, entered_at: Ipv4Addr, ingress: Ingress) -> LoadSpec {
+    let gateway = Called {
+        address: entered_at,
+        ..site.first_called()
+    };
+    let port = gateway::port(ingress);
     LoadSpec {
         tls: (ingress == Ingress::Tls).then(outside_tls),
-        ..request(to, Protocol::Http1, None, Vec::new())
+        ..request(gateway, port, Protocol::Http1, None, Vec::new())
     }
 }
 
-/// What is asked at a load point, from a pod of the mesh. Over TCP as much is sent as an answer would hold.
-pub(crate) fn load(setup: &Setup, called: Ipv4Addr, point: &LoadPoint) -> LoadSpec {
+/// What is asked at a load point, from a pod of the mesh, of every service that clients call. Over TCP as much is sent
+/// as an answer would hold.
+pub(crate) fn load(setup: &Setup, site: &Site, point: &LoadPoint) -> LoadSpec {
     let (port, path) = target(setup, point);
     let body = match point.protocol {
         Protocol::Tcp => vec![b'x'; response_bytes(setup, point).max(1) as usize],
         Protocol::Http1 | Protocol::Http2 | Protocol::Grpc => Vec::new(),
     };
-    let spec = request((called, port), point.protocol, path.as_deref(), body);
+    let spec = request(
+        site.first_called(),
+        port,
+        point.protocol,
+        path.as_deref(),
+        body,
+    );
     LoadSpec {
         requests: requests(setup, spec.requests),
+        more_targets: site
+            .further_called()
+            .map(|called| Target {
+                address: (called.address, port).into(),
+                host: host(called, port),
+            })
+            .collect(),
         ..spec
     }
 }
@@ -223,7 +246,14 @@ pub(crate) fn own_program(name: &str, arguments: &[String]) -> Command {
     command
 }
 
-/// Starts all that one replica runs. `number` counts from 0.
+/// Size of the usual answers of this service of the graph: the workload's, if it says no other.
+pub(crate) fn response_bytes_of(setup: &Setup, service: &str) -> u32 {
+    let graph = setup.service.graph.as_ref();
+    let own = graph.and_then(|graph| graph.other(service)?.response_bytes);
+    own.unwrap_or(setup.workload.response_bytes)
+}
+
+/// Starts all that one replica of the first service runs. `number` counts from 0.
 pub(crate) fn start(
     lab: &Lab,
     variant: &Variant,
@@ -234,37 +264,7 @@ pub(crate) fn start(
         0 => String::new(),
         _ => format!("-{}", number + 1),
     };
-    // One process for each size of answers: what serves a load is told apart from what idles.
-    let mut by_size: BTreeMap<u32, Vec<Listener>> = BTreeMap::new();
-    let usual = lab.setup.workload.response_bytes;
-    for port in own_ports(&lab.setup) {
-        let listener = Listener {
-            address: (Ipv4Addr::UNSPECIFIED, port.number).into(),
-            protocol: match port.speaks {
-                Speaks::Tcp => Spoken::TcpEcho,
-                Speaks::Http1 | Speaks::Http2 => Spoken::Http,
-            },
-        };
-        by_size
-            .entry(port.response_bytes)
-            .or_default()
-            .push(listener);
-    }
-    let mut components = Vec::new();
-    for (bytes, listeners) in by_size {
-        let size = if bytes == usual {
-            String::new()
-        } else {
-            format!("-{bytes}-bytes")
-        };
-        let name = format!("{}/app{suffix}{size}", variant.id);
-        components.push(start_app(lab, variant, pod, name, bytes, listeners)?);
-    }
-    // The one that is asked for its figures, first.
-    components.sort_by_key(|c| c.name != format!("{}/app{suffix}", variant.id));
-    if let Some(first) = components.first_mut() {
-        first.is_first_app = true;
-    }
+    let mut components = Front::first(lab, variant)?.start(lab, pod, &suffix)?;
     if let Some(program) = &lab.setup.service.program {
         let name = format!("{}/own-program{suffix}", variant.id);
         components.push(start_program(lab, pod, name, &program.command)?);
@@ -272,32 +272,77 @@ pub(crate) fn start(
     Ok(components)
 }
 
-fn start_app(
-    lab: &Lab,
-    variant: &Variant,
-    pod: &NetNs,
+/// The application of a service that clients call.
+struct Front<'a> {
+    /// How its processes are called.
     name: String,
+    /// Size of its usual answers.
     response_bytes: u32,
-    listeners: Vec<Listener>,
-) -> Result<Component, String> {
-    let cores = &lab.setup.layout.server_node;
-    let mut config = AppConfig {
-        listeners,
-        response_bytes,
-        threads: app_threads(cores),
-        ..with_cost(variant.inject)?
-    };
-    if let Some(graph) = &lab.setup.service.graph {
-        let callees = callees(lab, variant, graph);
-        work(&mut config, &graph.work, &callees);
-        let page = |page: &graph::Page| Page {
-            response_bytes: page.response_bytes,
-            burn: page.burn_steps,
-            steps: steps(&page.steps, &callees),
-        };
-        config.pages = graph.pages.iter().map(page).collect();
+    cores: &'a [u32],
+    /// What it does, on whatever port.
+    config: AppConfig,
+}
+
+impl<'a> Front<'a> {
+    fn first(lab: &'a Lab, variant: &Variant) -> Result<Self, String> {
+        let mut config = with_cost(variant.inject)?;
+        if let Some(graph) = &lab.setup.service.graph {
+            let callees = callees(lab, variant, graph);
+            work(&mut config, &graph.work, &callees);
+            let page = |page: &graph::Page| Page {
+                response_bytes: page.response_bytes,
+                burn: page.burn_steps,
+                steps: steps(&page.steps, &callees),
+            };
+            config.pages = graph.pages.iter().map(page).collect();
+        }
+        Ok(Self {
+            name: format!("{}/app", variant.id),
+            response_bytes: lab.setup.workload.response_bytes,
+            cores: &lab.setup.layout.server_node,
+            config,
+        })
     }
-    start_process(config, name, pod, cores)
+
+    /// One process for each size of answers: what serves a load is told apart from what idles.
+    fn start(&self, lab: &Lab, pod: &NetNs, suffix: &str) -> Result<Vec<Component>, String> {
+        let mut by_size: BTreeMap<u32, Vec<Listener>> = BTreeMap::new();
+        let usual = lab.setup.workload.response_bytes;
+        for port in own_ports(&lab.setup) {
+            let listener = Listener {
+                address: (Ipv4Addr::UNSPECIFIED, port.number).into(),
+                protocol: match port.speaks {
+                    Speaks::Tcp => Spoken::TcpEcho,
+                    Speaks::Http1 | Speaks::Http2 => Spoken::Http,
+                },
+            };
+            by_size
+                .entry(port.response_bytes)
+                .or_default()
+                .push(listener);
+        }
+        let mut components = Vec::new();
+        for (bytes, listeners) in by_size {
+            let (size, response_bytes) = match bytes == usual {
+                true => (String::new(), self.response_bytes),
+                false => (format!("-{bytes}-bytes"), bytes),
+            };
+            let config = AppConfig {
+                listeners,
+                response_bytes,
+                threads: app_threads(self.cores),
+                ..self.config.clone()
+            };
+            let name = format!("{}{suffix}{size}", self.name);
+            components.push(start_process(config, name, pod, self.cores)?);
+        }
+        // The one that is asked for its figures, first.
+        components.sort_by_key(|c| c.name != format!("{}{suffix}", self.name));
+        if let Some(first) = components.first_mut() {
+            first.is_first_app = true;
+        }
+        Ok(components)
+    }
 }
 
 fn start_process(
@@ -312,7 +357,7 @@ fn start_process(
         .map_err(|e| format!("cannot start the test application: {e}"))
 }
 
-/// Starts the applications of all services behind the one that clients call.
+/// Starts the applications of all services but the first that clients call.
 pub(crate) fn start_behind(
     lab: &Lab,
     variant: &Variant,
@@ -326,14 +371,31 @@ pub(crate) fn start_behind(
     let mut components = Vec::new();
     for ((service, nets), site) in graph.others.iter().zip(nets).zip(&site.behind) {
         let cores = lab.cores_of(nets.node);
-        let mut config = AppConfig::new((Ipv4Addr::UNSPECIFIED, first_port(&lab.setup)).into());
-        config.response_bytes = service.response_bytes;
-        config.threads = app_threads(cores);
+        // A cost that is injected is one of every request, whichever service clients ask.
+        let mut config = with_cost(variant.inject.filter(|_| service.clients))?;
         work(&mut config, &service.work, &callees);
+        config.listeners = vec![Listener {
+            address: (Ipv4Addr::UNSPECIFIED, first_port(&lab.setup)).into(),
+            protocol: Spoken::Http,
+        }];
+        config.response_bytes = response_bytes_of(&lab.setup, &service.name);
+        config.threads = app_threads(cores);
+        let name = format!("{}/{}-app", variant.id, service.name);
         for (pod, net) in site.pods.iter().zip(&nets.pods) {
             let number = pod.name.trim_start_matches(&service.name);
-            let name = format!("{}/{}-app{number}", variant.id, service.name);
-            components.push(start_process(config.clone(), name, &net.namespace, cores)?);
+            let (name, config, pod) = (name.clone(), config.clone(), &net.namespace);
+            if !service.clients {
+                let name = format!("{name}{number}");
+                components.push(start_process(config, name, pod, cores)?);
+                continue;
+            }
+            let front = Front {
+                name,
+                response_bytes: config.response_bytes,
+                cores,
+                config,
+            };
+            components.extend(front.start(lab, pod, number)?);
         }
     }
     Ok(components)

@@ -9,19 +9,22 @@ use meshtax_model::evidence::{ProbeResult, WireEvidence, probe as names};
 use super::capture::Captured;
 use super::http::Ask;
 use super::netns::NetNs;
-use super::probes::{Subject, connections_at, one_request, refused, result, through_the_path};
+use super::path::{connections_at, each_answers};
+use super::probes::{Subject, one_request, refused, result};
 
 /// A service that is asked less often, on average, need not have been asked by any of the probes.
 const ASKED: f64 = 0.5;
 
-/// So many requests are made until every service was asked.
+/// So many requests are made to each service that clients call, until every other was asked.
 const MOST_REQUESTS: u32 = 50;
 
-/// A service behind, with its pods' namespaces.
+/// A service besides the first that clients call, with its pods' namespaces.
 pub(crate) struct Behind<'a> {
     pub(crate) service: &'a SiteService,
     pub(crate) pods: Vec<&'a NetNs>,
-    /// How often it is asked for one request of a client, on average.
+    /// Size of its answers.
+    pub(crate) response_bytes: u32,
+    /// How often it is asked for one request to each service that clients call, on average.
     pub(crate) asked: f64,
     /// Likewise by pods of the other node: these calls cross the link between the nodes.
     pub(crate) asked_across: f64,
@@ -37,9 +40,14 @@ pub(crate) fn in_the_path(
         return result(name, false, open);
     }
     let Some(port) = port else {
+        let further = subject.behind.iter().filter(|b| b.service.clients).count();
+        let front = match further {
+            0 => "one".to_owned(),
+            further => (further + 1).to_string(),
+        };
         let seen = format!(
-            "{} services answer for the one in front",
-            subject.behind.len()
+            "{} services answer for the {front} in front",
+            subject.behind.len() - further
         );
         return result(name, true, seen);
     };
@@ -99,7 +107,8 @@ fn around_their_proxies(subject: &Subject<'_>, port: u16) -> std::io::Result<Vec
         if missing.is_empty() {
             break;
         }
-        let _ = through_the_path(subject, &Ask::get(ALLOWED_PATH));
+        // Who is not answered shows elsewhere: here it is to be asked.
+        let _ = each_answers(subject);
     }
     Ok(missing
         .into_iter()
@@ -119,7 +128,7 @@ pub(crate) fn on_the_wire(
         let before = seen.len();
         let pods: Vec<Ipv4Addr> = behind.service.pods.iter().map(|pod| pod.address).collect();
         let service = &behind.service.name;
-        for caller in callers(subject, service) {
+        for caller in callers(subject, behind.service) {
             let wire = captured.between(caller.address, &pods, subject.canary.as_bytes());
             let call = format!("{} to {service}", caller.name);
             match judged(&wire, expected_readable) {
@@ -180,13 +189,16 @@ fn judged(wire: &WireEvidence, expected_readable: bool) -> Option<Result<(), Str
     })
 }
 
-/// The pods of those that call a service.
-fn callers<'a>(subject: &Subject<'a>, name: &str) -> Vec<&'a Pod> {
+/// The pods of those that call a service, clients among them.
+fn callers<'a>(subject: &Subject<'a>, service: &SiteService) -> Vec<&'a Pod> {
     let site = subject.site;
-    let calls = |calls: &[String]| calls.iter().any(|call| call == name);
+    let calls = |calls: &[String]| calls.contains(&service.name);
+    let client = service.clients.then(|| site.caller());
     let servers = site.servers().filter(|_| calls(&site.calls));
     let others = site.behind.iter().filter(|service| calls(&service.calls));
-    servers
+    client
+        .into_iter()
+        .chain(servers)
         .chain(others.flat_map(|service| &service.pods))
         .collect()
 }

@@ -4,7 +4,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use meshtax_app::CANARY_HEADER;
-use meshtax_dataplane::{AppPort, Speaks};
+use meshtax_dataplane::{AppPort, Called, Speaks};
 use meshtax_load::LoadSpec;
 use meshtax_model::evidence::{ProbeResult, probe as names};
 use meshtax_model::experiment::Protocol;
@@ -38,14 +38,20 @@ fn try_carries(subject: &Subject<'_>, port: &AppPort) -> ProbeResult {
         Speaks::Http2 => &[Protocol::Http2, Protocol::Grpc],
         Speaks::Tcp => &[Protocol::Tcp],
     };
+    let called: Vec<Called<'_>> = subject.site.called_by_clients().collect();
     for protocol in protocols {
-        let to = (subject.site.called, port.number);
-        let canary = subject.canary;
-        let body = canary.as_bytes().to_vec();
-        let spec = apps::request(to, *protocol, port.path.as_deref(), body);
-        let count = canaries(port.response_bytes);
-        if let Err(why) = exchange(subject.client, spec, canary, count) {
-            failures.push(format!("{protocol}: {why}"));
+        for service in &called {
+            let canary = subject.canary;
+            let body = canary.as_bytes().to_vec();
+            let spec = apps::request(*service, port.number, *protocol, port.path.as_deref(), body);
+            let count = canaries(port.response_bytes);
+            if let Err(why) = exchange(subject.client, spec, canary, count) {
+                let whose = match called.len() {
+                    1 => String::new(),
+                    _ => format!(" of {}", service.host),
+                };
+                failures.push(format!("{protocol}{whose}: {why}"));
+            }
         }
     }
     let spoken: Vec<String> = protocols.iter().map(ToString::to_string).collect();

@@ -101,7 +101,7 @@ fn gateway_end<'a>(
     })
 }
 
-/// The pods of the services behind the one that clients call.
+/// The pods of all services but the first that clients call.
 fn ends_behind<'a>(
     lab: &'a Lab,
     pods: &'a Pods,
@@ -165,7 +165,7 @@ pub(super) fn site(lab: &Lab, variant: &Variant) -> io::Result<Site> {
     })
 }
 
-/// The services behind the one that clients call, where they stand.
+/// All services but the first that clients call, where they stand.
 fn behind(lab: &Lab, variant: &Variant) -> io::Result<Vec<SiteService>> {
     let Some(graph) = &lab.setup.service.graph else {
         return Ok(Vec::new());
@@ -195,6 +195,7 @@ fn behind(lab: &Lab, variant: &Variant) -> io::Result<Vec<SiteService>> {
                     .map(|(number, net)| pod(service, number, net))
                     .collect::<io::Result<_>>()?,
                 calls: called_by(service.work.calls()),
+                clients: service.clients,
             })
         })
         .collect()

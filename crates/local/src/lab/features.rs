@@ -9,7 +9,8 @@ use meshtax_model::trial::ComponentRole;
 
 use super::apps;
 use super::http::{Ask, Heard, ask, connect};
-use super::probes::{Subject, echo, one_request, through_the_path};
+use super::path::through_the_path;
+use super::probes::{Subject, echo, one_request};
 
 /// Requests on one connection that show what is balanced. With them all on one of two replicas by
 /// chance, which happens once in 2^23, requests would be taken for connections.

@@ -5,13 +5,14 @@ use std::net::Ipv4Addr;
 
 use meshtax_dataplane::{GATEWAY_PORT, GATEWAY_TLS_PORT};
 use meshtax_model::evidence::{ProbeResult, probe as names};
-use meshtax_model::experiment::{Ingress, Protocol};
+use meshtax_model::experiment::Ingress;
 
 use super::apps;
 use super::capture::Captured;
 use super::carries;
 use super::netns::NetNs;
-use super::probes::{Subject, canaries, held_by, holds, ready, result, send_canaries, through_all};
+use super::path::{Asked, held_by, holds, ready, send_canaries, through_all};
+use super::probes::{Subject, canaries, result};
 use super::wire_probes::{canary, on_the_wire, tls_on_the_wire};
 
 /// The gateway's port for what clients speak with it.
@@ -48,11 +49,15 @@ fn looked_at(
         .blueprint
         .entered_at
         .ok_or("nobody knows where to call the gateway")?;
-    let in_clear = (entered_at, port(Ingress::Plaintext));
+    let in_clear = Asked {
+        host: &subject.site.server.service_account,
+        to: (entered_at, port(Ingress::Plaintext)),
+        response_bytes: subject.response_bytes,
+    };
     // It starts beside the proxies, by which others may have come in already.
-    ready(subject, outside, in_clear)?;
-    send_canaries(subject, outside, in_clear)?;
-    let held = held_by(outside, in_clear)?;
+    ready(subject, outside, &in_clear)?;
+    send_canaries(subject, outside, &in_clear)?;
+    let held = held_by(outside, &in_clear)?;
     let mut ends = vec![("the gateway", vec![gateway], GATEWAY_PORT)];
     ends.extend(proxy_port.map(|port| ("the gateway's proxy", vec![gateway], port)));
     ends.extend(server_port.map(|port| ("the server's proxy", subject.servers.clone(), port)));
@@ -65,9 +70,7 @@ fn looked_at(
 
 /// A few requests over TLS, the canary in each.
 fn over_tls(subject: &Subject<'_>, entered_at: Ipv4Addr) -> Result<(), String> {
-    let to = (entered_at, port(Ingress::Tls));
-    let mut spec = apps::request(to, Protocol::Http1, None, Vec::new());
-    spec.tls = Some(apps::outside_tls());
+    let spec = apps::load_from_outside(subject.site, entered_at, Ingress::Tls);
     carries::exchange(
         subject.outsider,
         spec,

@@ -49,6 +49,8 @@ impl Heard {
 /// A request of a probe.
 #[derive(Clone, Debug)]
 pub(crate) struct Ask<'a> {
+    /// The service that it is for.
+    pub(crate) host: &'a str,
     pub(crate) method: &'a str,
     pub(crate) path: &'a str,
     pub(crate) canary: Option<&'a str>,
@@ -57,9 +59,10 @@ pub(crate) struct Ask<'a> {
 }
 
 impl<'a> Ask<'a> {
-    /// A GET without more.
+    /// A GET without more, for the first service that clients call.
     pub(crate) fn get(path: &'a str) -> Self {
         Self {
+            host: "server",
             method: "GET",
             path,
             canary: None,
@@ -78,9 +81,9 @@ impl Ask<'_> {
             true => format!("{FAIL_HEADER}: 1\r\n"),
             false => String::new(),
         };
-        let (method, path) = (self.method, self.path);
+        let (host, method, path) = (self.host, self.method, self.path);
         format!(
-            "{method} {path} HTTP/1.1\r\nhost: server:8080\r\ncontent-length: 0\r\n{canary}{fails}\r\n"
+            "{method} {path} HTTP/1.1\r\nhost: {host}:8080\r\ncontent-length: 0\r\n{canary}{fails}\r\n"
         )
         .into_bytes()
     }

@@ -21,6 +21,7 @@ mod nft;
 mod options;
 mod packet_socket;
 mod past_the_proxy;
+mod path;
 mod probes;
 mod round;
 mod setup;

@@ -11,7 +11,8 @@ use meshtax_model::evidence::{ProbeResult, probe as names};
 use super::control::Control;
 use super::http::{Ask, Heard};
 use super::netns::NetNs;
-use super::probes::{Subject, one_request, result, through_the_path};
+use super::path::through_the_path;
+use super::probes::{Subject, one_request, result};
 
 /// Until when the proxies must hold what they are told, from when a first request was answered.
 const HELD_WITHIN: Duration = Duration::from_secs(10);

@@ -1,10 +1,8 @@
 //! The evidence: is a variant what its name says? Every probe is run against real sockets, and what
 //! was seen is kept in words.
 
-use std::io;
-use std::net::{Ipv4Addr, TcpStream};
+use std::net::Ipv4Addr;
 use std::sync::PoisonError;
-use std::thread;
 use std::time::{Duration, Instant};
 
 use meshtax_app::Echo;
@@ -29,6 +27,7 @@ use super::http::{Ask, Heard, ask, connect};
 use super::netns::NetNs;
 use super::options;
 use super::past_the_proxy::{around_the_waypoint, direct, server_identity};
+use super::path::{Asked, in_the_path, permitted, refused_by_each, through_the_path};
 use super::wire_probes::{Hops, wire_probe};
 
 /// Until when a variant must answer its first permitted request.
@@ -56,7 +55,7 @@ pub(crate) struct Subject<'a> {
     pub(crate) gateway: Option<&'a NetNs>,
     /// All replicas of the service.
     pub(crate) servers: Vec<&'a NetNs>,
-    /// The services behind it.
+    /// All other services.
     pub(crate) behind: Vec<Behind<'a>>,
     /// What serves each of the servers' nodes.
     pub(crate) server_nodes: Vec<&'a NetNs>,
@@ -293,20 +292,14 @@ fn active_probe(
             )
         }
         Probe::ForbiddenMethod { method } => {
-            let heard = through_the_path(
-                subject,
-                &Ask {
-                    method,
-                    path: ALLOWED_PATH,
-                    canary: None,
-                    fails: false,
-                },
-            );
-            refused(names::FORBIDDEN_METHOD, method, &heard)
+            let request = Ask {
+                method,
+                ..Ask::get(ALLOWED_PATH)
+            };
+            refused_by_each(subject, names::FORBIDDEN_METHOD, method, &request)
         }
         Probe::ForbiddenPath { path } => {
-            let heard = through_the_path(subject, &Ask::get(path));
-            refused(names::FORBIDDEN_PATH, path, &heard)
+            refused_by_each(subject, names::FORBIDDEN_PATH, path, &Ask::get(path))
         }
         Probe::PlaintextOutsider => {
             let plain = Ask::get(ALLOWED_PATH);
@@ -347,7 +340,31 @@ fn active_probe(
     })
 }
 
-impl Subject<'_> {
+impl<'a> Subject<'a> {
+    /// All services that clients call, the first in front: or the gateway, if that is the only way in.
+    pub(crate) fn services(&self) -> Vec<Asked<'a>> {
+        let (site, response_bytes) = (self.site, self.response_bytes);
+        let first = Asked {
+            host: &site.server.service_account,
+            to: self.service(),
+            response_bytes,
+        };
+        let others = self.behind.iter().filter(|behind| behind.service.clients);
+        let others = others.map(|behind| Asked {
+            host: &behind.service.name,
+            to: (behind.service.called, site.app_port),
+            response_bytes: behind.response_bytes,
+        });
+        std::iter::once(first).chain(others).collect()
+    }
+
+    /// The service of this name, if it is not the first that clients call.
+    pub(crate) fn further(&self, name: &str) -> Option<&Behind<'a>> {
+        self.behind
+            .iter()
+            .find(|behind| behind.service.name == name)
+    }
+
     /// The longest that a proxy took to hold what it is told of services; `None` if none is, or one does not hold it.
     fn pushed_ns(&self) -> Option<u64> {
         let told = self.control.iter().filter_map(Control::discovery);
@@ -358,7 +375,7 @@ impl Subject<'_> {
         took.collect::<Option<Vec<u64>>>()?.into_iter().max()
     }
 
-    /// What clients call: the service, or the gateway if that is the only way in.
+    /// What clients call first: the service, or the gateway if that is the only way in.
     pub(crate) fn service(&self) -> (Ipv4Addr, u16) {
         match self.blueprint.entered_at {
             Some(entered_at) if self.site.has_outside_clients_only() => (entered_at, GATEWAY_PORT),
@@ -407,133 +424,6 @@ pub(crate) fn one_request(from: &NetNs, to: (Ipv4Addr, u16), request: &Ask<'_>) 
     }
 }
 
-pub(crate) fn through_the_path(subject: &Subject<'_>, request: &Ask<'_>) -> Heard {
-    one_request(subject.client, subject.service(), request)
-}
-
-fn permitted(subject: &mut Subject<'_>) -> ProbeResult {
-    let (client, service) = (subject.client, subject.service());
-    let answered =
-        ready(subject, client, service).and_then(|()| send_canaries(subject, client, service));
-    match answered {
-        Ok(count) => result(
-            names::PERMITTED,
-            true,
-            format!("HTTP 200, {count} of {count}"),
-        ),
-        Err(seen) => result(names::PERMITTED, false, seen),
-    }
-}
-
-/// Readiness is the first permitted 200 through the whole path, not an open port.
-///
-/// # Errors
-/// In words: what there was in its place until patience ended, or which component died.
-pub(crate) fn ready(
-    subject: &mut Subject<'_>,
-    from: &NetNs,
-    to: (Ipv4Addr, u16),
-) -> Result<(), String> {
-    let deadline = subject.ready_until;
-    let request = Ask::get(ALLOWED_PATH);
-    loop {
-        let heard = one_request(from, to, &request);
-        if heard.is_ok() {
-            return Ok(());
-        }
-        if let Some(dead) = subject.components.iter_mut().find_map(Component::failure) {
-            return Err(dead);
-        }
-        if Instant::now() > deadline {
-            let words: String = subject
-                .components
-                .iter()
-                .map(Component::last_words)
-                .collect();
-            return Err(format!("no 200: {}{words}", heard.describe()));
-        }
-        thread::sleep(Duration::from_millis(5));
-    }
-}
-
-/// Redirected, a connection ends at the proxy's port in the pod's own namespace: there it must be seen
-/// while it is open.
-fn in_the_path(subject: &Subject<'_>, client_port: u16, server_port: u16) -> ProbeResult {
-    let near = match subject.site.has_outside_clients_only() {
-        true => "the gateway's proxy",
-        false => "the client's proxy",
-    };
-    // Which of the replicas has the connection is the mesh's choice.
-    let ends = vec![
-        (near, vec![subject.caller], client_port),
-        ("the server's proxy", subject.servers.clone(), server_port),
-    ];
-    let seen = held_by(subject.client, subject.service()).and_then(|held| {
-        let counted = holds(ends);
-        drop(held);
-        through_all(&counted?)
-    });
-    match seen {
-        Ok(seen) => result(names::IN_THE_PATH, true, seen),
-        Err(seen) => result(names::IN_THE_PATH, false, seen),
-    }
-}
-
-/// A connection on which a permitted request was answered, still open.
-pub(crate) fn held_by(from: &NetNs, to: (Ipv4Addr, u16)) -> Result<TcpStream, String> {
-    let mut stream = connect(from, to).map_err(|heard| heard.describe())?;
-    let heard = ask(&mut stream, &Ask::get(ALLOWED_PATH));
-    match heard.is_ok() {
-        true => Ok(stream),
-        false => Err(heard.describe()),
-    }
-}
-
-/// Something that should hold connections at a port, in one of some pods, and how many it does.
-pub(crate) type Holds<'a> = (&'a str, u16, u32);
-
-/// Counts the connections that each of these holds at its port.
-pub(crate) fn holds<'a>(ends: Vec<(&'a str, Vec<&NetNs>, u16)>) -> Result<Vec<Holds<'a>>, String> {
-    let counted: io::Result<Vec<_>> = ends
-        .into_iter()
-        .map(|(who, pods, port)| {
-            let counts: io::Result<Vec<u32>> = pods
-                .into_iter()
-                .map(|pod| connections_at(pod, port))
-                .collect();
-            Ok((who, port, counts?.into_iter().sum()))
-        })
-        .collect();
-    counted.map_err(|e| format!("the pods' sockets cannot be read: {e}"))
-}
-
-/// Connections whose own end in this pod has this port.
-pub(crate) fn connections_at(pod: &NetNs, port: u16) -> io::Result<u32> {
-    pod.run(|| meshtax_observe::established_connections_here(port).map_err(io::Error::other))
-}
-
-/// That each holds one at least.
-///
-/// # Errors
-/// In words: which do not.
-pub(crate) fn through_all(counted: &[Holds<'_>]) -> Result<String, String> {
-    let around: Vec<String> = counted
-        .iter()
-        .filter(|(_, _, count)| *count == 0)
-        .map(|(who, port, _)| {
-            format!("{who} holds no connection at port {port}: traffic goes around it")
-        })
-        .collect();
-    if !around.is_empty() {
-        return Err(around.join("; "));
-    }
-    let seen: Vec<String> = counted
-        .iter()
-        .map(|(who, port, count)| format!("{count} at {who} (port {port})"))
-        .collect();
-    Ok(format!("connections: {}", seen.join(", ")))
-}
-
 /// A data plane without a process cannot answer, whatever else the probes met: the thing to name.
 pub(crate) fn absent_proxy(subject: &Subject<'_>) -> Option<&'static str> {
     let runs = |role| subject.components.iter().any(|c| c.role == role);
@@ -548,43 +438,4 @@ pub(crate) fn absent_proxy(subject: &Subject<'_>) -> Option<&'static str> {
         (true, false) => Some("no proxy was started in the server's pod"),
     };
     absent.filter(|_| needed)
-}
-
-/// Requests that carry the canary, for the capture. Returns how many were answered: all of them.
-///
-/// # Errors
-/// In words: how one was answered that was not as the application answers.
-pub(crate) fn send_canaries(
-    subject: &Subject<'_>,
-    from: &NetNs,
-    to: (Ipv4Addr, u16),
-) -> Result<u64, String> {
-    let request = Ask {
-        method: "GET",
-        path: ALLOWED_PATH,
-        canary: Some(subject.canary),
-        fails: false,
-    };
-    let mut stream = connect(from, to).map_err(|heard| heard.describe())?;
-    let count = canaries(subject.response_bytes);
-    for _ in 0..count {
-        let heard = ask(&mut stream, &request);
-        let Heard::Answer {
-            status: 200,
-            body,
-            echoed_canary,
-        } = &heard
-        else {
-            return Err(heard.describe());
-        };
-        if body.len() != subject.response_bytes as usize
-            || echoed_canary.as_deref() != Some(subject.canary)
-        {
-            return Err(format!(
-                "the answer is not the application's: {} bytes",
-                body.len()
-            ));
-        }
-    }
-    Ok(count)
 }

@@ -14,12 +14,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use meshtax_dataplane::{
-    ALLOWED_PATH, Blueprint, Content, DataPlane, Place, Pod, PodBlueprint, Process, Program, Site,
-    find,
+    Blueprint, Content, DataPlane, Place, Pod, PodBlueprint, Process, Program, Site, find,
 };
 use meshtax_model::evidence::{Evidence, probe};
 use meshtax_model::experiment::{Variant, VariantId};
-use meshtax_model::graph::Graph;
 use meshtax_model::trial::ComponentRole;
 
 use super::apps;
@@ -28,10 +26,10 @@ use super::capture::{Capture, Captured, OfPods};
 use super::component::{Component, Way};
 use super::control::{self, Control};
 use super::ends::{End, ends, namespaces, site};
-use super::http::Ask;
 use super::netns::NetNs;
 use super::network::{POD_LINK, PodNet};
 use super::packet_socket::PacketSocket;
+use super::path;
 use super::probes::{self, Identities, READY_WITHIN, Subject};
 use super::setup::{Lab, Pods};
 use super::{netlink, nft};
@@ -239,20 +237,20 @@ fn subject<'a>(lab: &'a Lab, instance: &'a mut Instance) -> (Subject<'a>, Identi
 }
 
 fn subjects_behind<'a>(lab: &'a Lab, pods: &'a Pods, site: &'a Site) -> Vec<Behind<'a>> {
-    // The probes ask for no page.
-    let graph = lab.setup.service.graph.as_ref();
-    let graph = graph.map(Graph::without_pages);
+    let Some(graph) = &lab.setup.service.graph else {
+        return Vec::new();
+    };
+    // The probes ask for no page, and every service that clients call.
+    let graph = graph.without_pages();
+    let called = f64::from(graph.called());
     let services = site.behind.iter().zip(&pods.behind);
     services
         .map(|(service, nets)| Behind {
             service,
             pods: nets.pods.iter().map(|pod| &pod.namespace).collect(),
-            asked: graph
-                .as_ref()
-                .map_or(0.0, |graph| graph.requests_per_request(&service.name)),
-            asked_across: graph
-                .as_ref()
-                .map_or(0.0, |graph| graph.requests_across(&service.name)),
+            response_bytes: apps::response_bytes_of(&lab.setup, &service.name),
+            asked: called * graph.requests_per_request(&service.name),
+            asked_across: called * graph.requests_across(&service.name),
         })
         .collect()
 }
@@ -398,14 +396,13 @@ fn start_alone(lab: &Lab, variant: &Variant, round: u32) -> Result<Instance, Str
     Ok(instance)
 }
 
-/// Asks until it is answered. That a variant is never ready is for its probes to tell.
+/// Asks until every service that clients call answers. That a variant is never ready is for its probes to tell.
 fn first_served(lab: &Lab, instance: &mut Instance) -> Option<u64> {
     const PAUSE: Duration = Duration::from_millis(2);
     let (began, until) = (instance.began, instance.ready_until);
     let (subject, _) = subject(lab, instance);
     loop {
-        let heard = probes::through_the_path(&subject, &Ask::get(ALLOWED_PATH));
-        if heard.is_ok() {
+        if path::each_answers(&subject) {
             return u64::try_from(began.elapsed().as_nanos()).ok();
         }
         let has_died = |component: &mut Component| component.failure().is_some();

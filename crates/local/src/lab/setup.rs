@@ -43,13 +43,13 @@ pub(crate) struct Pods {
     pub(crate) server: PodNet,
     /// The service's other replicas.
     pub(crate) more_servers: Vec<PodNet>,
-    /// The services behind it, in the order of the graph.
+    /// All other services, in the order of the graph.
     pub(crate) behind: Vec<ServicePods>,
     /// For a mesh's proxy of the whole service.
     pub(crate) waypoint: PodNet,
     /// Where clients outside the mesh come in, if they do.
     pub(crate) gateway: Option<PodNet>,
-    /// What clients call.
+    /// Where clients call the first service.
     pub(crate) called: Ipv4Addr,
     /// What serves the client's node has a namespace of its own there.
     pub(crate) client_node: NetNs,
@@ -57,13 +57,15 @@ pub(crate) struct Pods {
     pub(crate) server_nodes: Vec<NetNs>,
 }
 
-/// The pods of a service that only other services call.
+/// The pods of a service besides the first that clients call.
 #[derive(Debug)]
 pub(crate) struct ServicePods {
     pub(crate) pods: Vec<PodNet>,
     /// What its callers call: the only pod, or an address of the service's own.
     pub(crate) called: Ipv4Addr,
     pub(crate) node: NodeName,
+    /// Whether clients call it, too.
+    pub(crate) clients: bool,
 }
 
 impl ServicePods {
@@ -79,7 +81,12 @@ impl ServicePods {
             [only] => only.address,
             _ => network.add_service()?,
         };
-        Ok(Self { pods, called, node })
+        Ok(Self {
+            pods,
+            called,
+            node,
+            clients: service.clients,
+        })
     }
 
     fn balanced(&self) -> Option<(Ipv4Addr, Vec<Ipv4Addr>)> {
@@ -130,7 +137,14 @@ impl Pods {
         }
     }
 
-    /// All replicas of the service.
+    /// The pods of all services that clients call.
+    pub(crate) fn called_pods(&self) -> impl Iterator<Item = &PodNet> {
+        let further = self.behind.iter().filter(|service| service.clients);
+        self.servers()
+            .chain(further.flat_map(|service| &service.pods))
+    }
+
+    /// All replicas of the first service.
     pub(crate) fn servers(&self) -> impl Iterator<Item = &PodNet> {
         std::iter::once(&self.server).chain(&self.more_servers)
     }
@@ -213,7 +227,7 @@ impl Lab {
         }
     }
 
-    /// Whether a service of this name stands behind the one that clients call.
+    /// Whether a service of this name is another than the first that clients call.
     pub(crate) fn is_behind(&self, name: &str) -> bool {
         let graph = self.setup.service.graph.as_ref();
         graph.is_some_and(|graph| graph.other(name).is_some())

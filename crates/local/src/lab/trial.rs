@@ -426,8 +426,10 @@ fn load_spec(
     point: &LoadPoint,
 ) -> Result<LoadSpec, String> {
     let asked = match (point.ingress, instance.blueprint.entered_at) {
-        (None, _) => apps::load(&lab.setup, instance.site.called, point),
-        (Some(ingress), Some(entered_at)) => apps::load_from_outside(entered_at, ingress),
+        (None, _) => apps::load(&lab.setup, &instance.site, point),
+        (Some(ingress), Some(entered_at)) => {
+            apps::load_from_outside(&instance.site, entered_at, ingress)
+        }
         (Some(_), None) => {
             return Err(format!(
                 "{} has no gateway for clients outside",
@@ -496,8 +498,8 @@ fn since(before: Option<Vec<u64>>, after: Option<Vec<u64>>) -> Vec<u64> {
         .collect()
 }
 
-/// The application's own account of the time that it was told to take, over all replicas, asked from
-/// inside their pods, past any proxy; `None` if there is none to speak of.
+/// The application's own account of the time that it was told to take, over all pods that clients call, asked from
+/// inside them, past any proxy; `None` if there is none to speak of.
 fn cost_stats(
     lab: &Lab,
     variant: &Variant,
@@ -516,7 +518,7 @@ fn cost_stats(
     }
     let (port, _) = apps::target(&lab.setup, point);
     let mut sum = AppStats::default();
-    for pod in pods.servers() {
+    for pod in pods.called_pods() {
         let stats = apps::stats(&pod.namespace, port)?;
         sum.delay_asked_ns = stats.delay_asked_ns;
         sum.delayed += stats.delayed;

@@ -372,8 +372,12 @@ fn answers(experiment: &Experiment) -> String {
         None => format!("answers of {} to {}", size(low), size(high)),
     };
     if let Some(graph) = &experiment.service.graph {
+        let clients = match graph.called() {
+            1 => String::new(),
+            called => format!(" (clients call {called} of them)"),
+        };
         text.push_str(&format!(
-            ", topology {}: {} services, {} calls between them for a request",
+            ", topology {}: {} services{clients}, {} calls between them for a request",
             printable(&graph.name),
             graph.others.len() + 1,
             grouped(graph.calls_per_request(), 2)

@@ -263,17 +263,31 @@ fn a_topology_is_told_and_is_of_the_schema() {
                 }]),
             ],
         }],
-        others: vec![GraphService {
-            name: "back".into(),
-            replicas: 2,
-            response_bytes: 10,
-            node: GraphNode::Client,
-            work: Work::default(),
-        }],
+        others: vec![
+            GraphService {
+                name: "back".into(),
+                replicas: 2,
+                response_bytes: Some(10),
+                node: GraphNode::Client,
+                clients: false,
+                work: Work::default(),
+            },
+            GraphService {
+                name: "side".into(),
+                replicas: 1,
+                response_bytes: None,
+                node: GraphNode::Server,
+                clients: true,
+                work: Work::default(),
+            },
+        ],
     });
     let text = meshtax_report::terminal(&analysis, WIDE);
     let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    assert!(words.contains("topology shop: 2 services, 0.5"), "{text}");
+    assert!(
+        words.contains("topology shop: 3 services (clients call 2 of them), 0.25"),
+        "{text}"
+    );
     assert_is_of_the_schema(&analysis);
 }
 

@@ -82,37 +82,33 @@ pub(super) fn read(root: &Node) -> Result<Topology, Problem> {
     let nodes = items(fields.need("services", EXAMPLE)?, "services", MOST_SERVICES)?;
     let mut services = Vec::new();
     for node in nodes {
-        services.push((service(node, &defaults, &mut left_out)?, node.clone()));
+        services.push((service(node, &defaults, &mut left_out)?, node));
     }
-    // Clients call the entry point: it comes first.
-    let entries = services
-        .iter()
-        .filter(|((_, is_entry), _)| *is_entry)
-        .count();
-    let is_called = |name: &str| {
-        let all = services.iter().flat_map(|((draft, _), _)| draft.calls());
-        all.into_iter().any(|call| call.service == name)
-    };
-    let first = match entries {
-        0 => services
-            .iter()
-            .position(|((draft, _), _)| !is_called(&draft.name)),
-        _ => services.iter().position(|((_, is_entry), _)| *is_entry),
-    };
-    if entries > 1 {
-        left_out.note("all entry points but the first");
-    }
-    let first = services.remove(first.unwrap_or(0));
+    let first = services.remove(first_called(&services));
     services.insert(0, first);
     let name = fields.or("name", "isotope".to_owned(), safe_name)?;
-    let (drafts, nodes): (Vec<_>, Vec<_>) = services
-        .into_iter()
-        .map(|((draft, _), node)| (draft, node))
-        .unzip();
+    let (drafts, nodes): (Vec<_>, Vec<_>) = services.into_iter().unzip();
     let placed = placed::place(&name, drafts);
-    let mut topology = placed.map_err(|wrong| own::at_its_place(wrong, &nodes, root))?;
+    let mut topology = placed.map_err(|wrong| own::at_its_place(wrong, nodes.into_iter(), root))?;
     topology.left_out = left_out.0;
     Ok(topology)
+}
+
+/// The place of the one that is to come first: an entry point that no other service calls, or, where none is marked,
+/// whatever is not called.
+fn first_called(services: &[(Draft, &Node)]) -> usize {
+    let drafts = || services.iter().map(|(draft, _)| draft);
+    let is_called = |name: &str| {
+        drafts()
+            .flat_map(Draft::calls)
+            .any(|call| call.service == name)
+    };
+    let any_is_marked = drafts().any(|draft| draft.clients);
+    let may_be = |draft: &Draft| draft.clients || !any_is_marked;
+    let alone = drafts().position(|draft| may_be(draft) && !is_called(&draft.name));
+    alone
+        .or_else(|| drafts().position(|draft| draft.clients))
+        .unwrap_or(0)
 }
 
 /// What has no counterpart, each once.
@@ -168,21 +164,17 @@ fn shared(fields: &Fields<'_>, left_out: &mut LeftOut) -> Result<Defaults, Probl
     })
 }
 
-fn service(
-    node: &Node,
-    defaults: &Defaults,
-    left_out: &mut LeftOut,
-) -> Result<(Draft, bool), Problem> {
+fn service(node: &Node, defaults: &Defaults, left_out: &mut LeftOut) -> Result<Draft, Problem> {
     let fields = Fields::of(node, "a service", &KEYS, EXAMPLE)?;
     left_out.of(&fields)?;
     let name = text_of(fields.need("name", EXAMPLE)?, "name")?;
     let own = shared(&fields, left_out)?;
-    let is_entry = match fields.get("isEntrypoint") {
-        Some(node) => text_of(node, "isEntrypoint")? == "true",
-        None => false,
-    };
     let steps = own.steps.or_else(|| defaults.steps.clone());
-    let draft = Draft {
+    Ok(Draft {
+        clients: match fields.get("isEntrypoint") {
+            Some(node) => text_of(node, "isEntrypoint")? == "true",
+            None => false,
+        },
         replicas: own.replicas.or(defaults.replicas).unwrap_or(1),
         // Its own default: no bytes.
         response_bytes: Some(own.response_bytes.or(defaults.response_bytes).unwrap_or(0)),
@@ -192,8 +184,7 @@ fn service(
             ..Work::default()
         },
         ..Draft::new(name)
-    };
-    Ok((draft, is_entry))
+    })
 }
 
 /// Its sizes are binary whatever they are called: `16 KB` and `16K` are 16 KiB.

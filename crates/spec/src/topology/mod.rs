@@ -17,18 +17,18 @@ use crate::error::{Problem, SpecError};
 use crate::tree::{self, Node, Value};
 use crate::value::ValueError;
 
-/// Services, of which clients call the first.
+/// Services, of which clients call the first, and maybe others.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Topology {
     /// `pair`, `chain-3`, `bookinfo`.
     pub name: String,
-    /// Pods of the service that clients call.
+    /// Pods of the first service that clients call.
     pub replicas: u32,
     /// Nodes over which they are dealt out.
     pub nodes: u32,
     /// Size of its answers in bytes; `None`: the workload's.
     pub response_bytes: Option<u32>,
-    /// The services behind it; `None`: it answers by itself.
+    /// All other services; `None`: the one that clients call answers by itself.
     pub graph: Option<Graph>,
     /// What of its source has no counterpart here, in words.
     pub left_out: Vec<String>,
@@ -42,6 +42,8 @@ struct Draft {
     nodes: u32,
     response_bytes: Option<u32>,
     node: Option<GraphNode>,
+    /// Whether clients call it, too, if it is not the first.
+    clients: bool,
     work: Work,
     pages: Vec<Page>,
 }
@@ -54,6 +56,7 @@ impl Draft {
             nodes: 1,
             response_bytes: None,
             node: None,
+            clients: false,
             work: Work::default(),
             pages: Vec::new(),
         }
@@ -110,7 +113,8 @@ impl Topology {
         }
     }
 
-    /// Puts it in the place of what the experiment has, as `--topology` does.
+    /// Puts it in the place of what the experiment has, as `--topology` does. Returns what was changed besides, in
+    /// words: numbers of connections that cannot be spread evenly over the services that clients call.
     ///
     /// # Errors
     /// If something in the experiment does not go with it, or there is no room for all pods.
@@ -118,7 +122,7 @@ impl Topology {
         &self,
         experiment: &mut Experiment,
         known: &[KnownDataPlane],
-    ) -> Result<(), ValueError> {
+    ) -> Result<Vec<String>, ValueError> {
         if experiment.service.program.is_some() {
             return Err(ValueError {
                 problem: "the experiment has a program of the user's own as its service".to_owned(),
@@ -129,37 +133,51 @@ impl Topology {
         if let Some(bytes) = self.response_bytes {
             experiment.workload.response_bytes = bytes;
         }
-        fits(experiment, known)
+        let changed = self.spread_connections(experiment);
+        fits(experiment, known)?;
+        Ok(changed)
+    }
+
+    /// So many connections, or a few more: each service that clients call gets as many.
+    pub(crate) fn evenly(&self, connections: u32) -> u32 {
+        let called = self.graph.as_ref().map_or(1, Graph::called);
+        connections.next_multiple_of(called)
+    }
+
+    /// Raises the experiment's numbers of connections to such that can be spread evenly. Returns which, in words.
+    fn spread_connections(&self, experiment: &mut Experiment) -> Vec<String> {
+        let mut changed = Vec::new();
+        let mut raise = |what: &str, connections: &mut u32| {
+            let even = self.evenly(*connections);
+            if even != *connections {
+                changed.push(format!(
+                    "{what}: {connections} connections become {even}, as many to each service that clients call"
+                ));
+                *connections = even;
+            }
+        };
+        raise("workload", &mut experiment.workload.connections);
+        for point in &mut experiment.load_points {
+            let id = point.id.to_string();
+            if let Some(connections) = &mut point.connections {
+                raise(&format!("load point `{id}`"), connections);
+            }
+        }
+        changed
     }
 }
 
 /// Whether the rest of an experiment goes with its services.
 pub(crate) fn fits(experiment: &Experiment, known: &[KnownDataPlane]) -> Result<(), ValueError> {
     crate::service::room_for_all(experiment)?;
-    if experiment.service.graph.is_none() {
+    let Some(graph) = &experiment.service.graph else {
         return Ok(());
-    }
-    let cannot = |variant: &&Variant| {
-        let plane = known.iter().find(|k| k.name == variant.data_plane);
-        plane.is_some_and(|plane| !plane.carries_graphs)
     };
-    if let Some(variant) = experiment.variants.iter().find(cannot) {
-        let able = known.iter().filter(|k| k.carries_graphs);
-        let able: Vec<&str> = able.map(|k| k.name.as_str()).collect();
-        return Err(ValueError {
-            problem: format!(
-                "the data plane `{}` cannot carry services that call each other here",
-                variant.data_plane
-            ),
-            fix: format!(
-                "these can: {}; the topologies `pair` and `replicas-N` go with all",
-                able.join(", ")
-            ),
-        });
-    }
+    carried_by_all(experiment, known)?;
+    crate::ingress::leads_to_one(experiment)?;
+    clients_reach_each(experiment, graph)?;
     let points = &experiment.load_points;
-    let graph = experiment.service.graph.as_ref();
-    let has_pages = graph.is_some_and(|graph| !graph.pages.is_empty());
+    let has_pages = !graph.pages.is_empty();
     let other = |point: &&LoadPoint| point.protocol != Protocol::Http1;
     if let Some(point) = points.iter().filter(|_| has_pages).find(other) {
         return Err(ValueError {
@@ -180,6 +198,54 @@ pub(crate) fn fits(experiment: &Experiment, known: &[KnownDataPlane]) -> Result<
         }),
         None => Ok(()),
     }
+}
+
+/// Whether all variants' data planes can carry services that call each other.
+fn carried_by_all(experiment: &Experiment, known: &[KnownDataPlane]) -> Result<(), ValueError> {
+    let cannot = |variant: &&Variant| {
+        let plane = known.iter().find(|k| k.name == variant.data_plane);
+        plane.is_some_and(|plane| !plane.carries_graphs)
+    };
+    let Some(variant) = experiment.variants.iter().find(cannot) else {
+        return Ok(());
+    };
+    let able = known.iter().filter(|k| k.carries_graphs);
+    let able: Vec<&str> = able.map(|k| k.name.as_str()).collect();
+    Err(ValueError {
+        problem: format!(
+            "the data plane `{}` cannot carry services that call each other here",
+            variant.data_plane
+        ),
+        fix: format!(
+            "these can: {}; the topologies `pair` and `replicas-N` go with all",
+            able.join(", ")
+        ),
+    })
+}
+
+/// Whether every service that clients call has as many connections as the others.
+fn clients_reach_each(experiment: &Experiment, graph: &Graph) -> Result<(), ValueError> {
+    let called = graph.called();
+    let uneven = |point: &&LoadPoint| !experiment.connections(point).is_multiple_of(called);
+    let Some(point) = experiment.load_points.iter().find(uneven) else {
+        return Ok(());
+    };
+    let connections = experiment.connections(point);
+    Err(ValueError {
+        problem: format!(
+            "the load point `{}` has {connections} connections, which cannot be spread evenly over the \
+             {called} services that clients call",
+            point.id
+        ),
+        fix: format!(
+            "write `{}: {}`, or another multiple of {called}",
+            match point.by_users {
+                true => "users",
+                false => "connections",
+            },
+            connections.next_multiple_of(called)
+        ),
+    })
 }
 
 #[cfg(test)]
@@ -274,11 +340,93 @@ services:
                 1,
                 "no distribution",
             ),
+            (
+                "services:\n  - {name: a}\n  - {name: b, clients: false}",
+                3,
+                "`clients`",
+            ),
+            (
+                "services:\n  - {name: a}\n  - {name: c}\n  - {name: b, clients: true, calls: [a]}",
+                4,
+                "`b` calls `a`, the first of the services that clients call",
+            ),
+            (
+                "services:\n  - {name: a, pages: [{name: home}]}\n  - {name: b, clients: true}",
+                3,
+                "clients call `b`, too, and ask the first service for pages",
+            ),
         ] {
             let refused = topology("own.yaml", text).unwrap_err();
             assert!(refused.message.contains(said), "{text}: {refused}");
             assert_eq!(refused.line, Some(line), "{text}: {refused}");
         }
+    }
+
+    #[test]
+    fn clients_may_call_several_services() {
+        let text = "services:\n  - {name: a, node: client, calls: [c]}\n  \
+                    - {name: b, clients: true, replicas: 2, calls: [c, d]}\n  - {name: c, clients: true, node: client}\n  \
+                    - {name: d, response: 7 B}";
+        let graph = topology("own.yaml", text).unwrap().graph.unwrap();
+        assert_eq!(graph.called(), 3);
+        let of = |name| {
+            graph
+                .other(name)
+                .map(|s| (s.clients, s.node, s.response_bytes))
+        };
+        // What clients call answers as the workload says, and stands on the other node than they.
+        assert_eq!(of("b"), Some((true, GraphNode::Server, None)));
+        assert_eq!(of("c"), Some((true, GraphNode::Client, None)));
+        assert_eq!(of("d"), Some((false, GraphNode::Client, Some(7))));
+        assert!((graph.requests_per_request("c") - 1.0).abs() < 1e-12);
+    }
+
+    #[test]
+    fn every_service_that_clients_call_has_as_many_connections() {
+        use crate::presets::tests::known;
+
+        let of = |more: &str| {
+            let text = format!("topology: tiers-3\nvariants: [{{data-plane: limit-l4}}]\n{more}");
+            crate::parse("spec.yaml", &text, &known())
+        };
+        assert_eq!(of("").unwrap().workload.connections, 33);
+        for (more, fix) in [
+            ("workload: {connections: 32}\n", "write `connections: 33`"),
+            (
+                "load: [{saturated: {connections: 2}}]\n",
+                "write `connections: 3`",
+            ),
+            (
+                "load: [{steady: {rate: 1000, users: 4}}]\n",
+                "write `users: 6`",
+            ),
+        ] {
+            let refused = of(more).unwrap_err();
+            assert_eq!(refused.line, Some(1), "{refused}");
+            assert!(refused.help.contains(fix), "{more}: {}", refused.help);
+        }
+        let by_gateway = of("workload: {ingress: tls}\n").unwrap_err();
+        assert!(
+            by_gateway.help.contains("leave `ingress` out"),
+            "{by_gateway}"
+        );
+        let text = "variants: [{data-plane: limit-l4}]\nload: [{saturated: {connections: 4}}, {saturated: {}}]\n";
+        let mut given = crate::parse("spec.yaml", text, &known()).unwrap();
+        let changed = named("tiers-3")
+            .unwrap()
+            .apply(&mut given, &known())
+            .unwrap();
+        assert_eq!(changed.len(), 2, "{changed:?}");
+        assert!(
+            changed[0].contains("32 connections become 33"),
+            "{changed:?}"
+        );
+        assert!(
+            changed[1].contains("`saturated-c4`: 4 connections become 6"),
+            "{changed:?}"
+        );
+        let changed = named("pair").unwrap().apply(&mut given, &known()).unwrap();
+        assert_eq!(changed, Vec::<String>::new());
     }
 
     /// The words of isotope's own documentation.
@@ -315,6 +463,11 @@ services:
         let entry =
             "services: [{name: a, script: []}, {name: b, isEntrypoint: true, script: [{call: a}]}]";
         assert_eq!(topology("i", entry).unwrap().graph.unwrap().entry, "b");
+        // Of several, one that no other calls comes first.
+        let several = "services: [{name: a, isEntrypoint: true}, {name: b, isEntrypoint: true, script: [{call: a}]}]";
+        let graph = topology("i", several).unwrap().graph.unwrap();
+        assert_eq!((graph.entry.as_str(), graph.called()), ("b", 2));
+        assert_eq!(graph.other("a").unwrap().response_bytes, Some(0));
         let wrong = "services: [{name: a, script: [{call: nobody}]}]";
         assert!(
             topology("i", wrong)

@@ -10,6 +10,8 @@ use crate::value::{self, ValueError};
 /// More hops on one machine measure its scheduler.
 const LONGEST_CHAIN: u32 = 20;
 const WIDEST_FAN: u32 = 50;
+/// Three pods each: more than this are not one machine's.
+const MOST_NAMESPACES: u32 = 50;
 
 /// A topology that ships with meshtax.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,7 +30,7 @@ pub fn shipped() -> &'static [Shipped] {
     &SHIPPED
 }
 
-static SHIPPED: [Shipped; 7] = [
+static SHIPPED: [Shipped; 8] = [
     Shipped {
         name: "pair",
         summary: "one service of one pod, called by its clients: the default",
@@ -52,6 +54,11 @@ static SHIPPED: [Shipped; 7] = [
     Shipped {
         name: "fanout-N",
         summary: "a service that calls N others at once (1 to 50)",
+        yaml: None,
+    },
+    Shipped {
+        name: "tiers-N",
+        summary: "N namespaces of a web, an app and a db service; clients call every web (1 to 50)",
         yaml: None,
     },
     Shipped {
@@ -109,6 +116,10 @@ pub fn named(name: &str) -> Result<Topology, ValueError> {
         Some(("fanout", number)) => {
             let count = within(number, "a number of services", WIDEST_FAN)?;
             fanout(name, count)
+        }
+        Some(("tiers", number)) => {
+            let count = within(number, "a number of namespaces", MOST_NAMESPACES)?;
+            tiers(name, count)
         }
         _ => Err(unknown(name)),
     }
@@ -175,6 +186,25 @@ fn fanout(name: &str, count: u32) -> Result<Topology, ValueError> {
     placed::topology(name, std::iter::once(front).chain(leaves).collect())
 }
 
+fn tiers(name: &str, count: u32) -> Result<Topology, ValueError> {
+    let namespace = |number: u32| {
+        let [web, app, db] = ["web", "app", "db"].map(|tier| format!("{tier}-{number}"));
+        [
+            Draft {
+                clients: true,
+                work: calls(vec![app.clone()]),
+                ..Draft::new(&web)
+            },
+            Draft {
+                work: calls(vec![db.clone()]),
+                ..Draft::new(&app)
+            },
+            Draft::new(&db),
+        ]
+    };
+    placed::topology(name, (1..=count).flat_map(namespace).collect())
+}
+
 #[cfg(test)]
 mod tests {
     use meshtax_model::graph::{Graph, GraphNode};
@@ -190,6 +220,8 @@ mod tests {
             ("chain-1", 1, 0.0),
             ("chain-4", 4, 3.0),
             ("fanout-5", 6, 5.0),
+            ("tiers-1", 3, 2.0),
+            ("tiers-50", 150, 2.0),
             ("bookinfo", 6, 2.667),
             ("teastore", 7, 3.876_25),
         ] {
@@ -216,6 +248,31 @@ mod tests {
     }
 
     #[test]
+    fn of_tiers_clients_call_every_web_and_every_call_crosses_the_nodes() {
+        let graph = named("tiers-3").unwrap().graph.unwrap();
+        assert_eq!((graph.entry.as_str(), graph.called()), ("web-1", 3));
+        for number in 1..=3 {
+            for (tier, node) in [
+                ("web", GraphNode::Server),
+                ("app", GraphNode::Client),
+                ("db", GraphNode::Server),
+            ] {
+                let name = format!("{tier}-{number}");
+                let (asked, across) = (
+                    graph.requests_per_request(&name),
+                    graph.requests_across(&name),
+                );
+                assert!((asked - 1.0 / 3.0).abs() < 1e-12, "{name}: {asked}");
+                assert!((across - asked).abs() < 1e-12, "{name}: {across}");
+                if let Some(service) = graph.other(&name) {
+                    assert_eq!((service.node, service.clients), (node, tier == "web"));
+                }
+            }
+        }
+        assert!((graph.calls_in_sequence() - 2.0).abs() < 1e-12);
+    }
+
+    #[test]
     fn what_is_none_is_refused_with_what_there_is() {
         for (name, said) in [
             ("bookinf", "did you mean `bookinfo`?"),
@@ -230,6 +287,7 @@ mod tests {
             ("replicas-nodes-2", "known: pair"),
             ("chain-N", "whole numbers"),
             ("fanout-", "known: pair"),
+            ("tiers-51", "1 to 50"),
             ("", "known: pair"),
         ] {
             let refused = named(name).unwrap_err();

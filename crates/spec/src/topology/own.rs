@@ -26,29 +26,40 @@ const SERVICE_EXAMPLE: &str =
 const CALLS_EXAMPLE: &str =
     "`calls: [cart, {all: [stock, price]}, {call: ads, share: 20%}, {sleep: 5ms}]`";
 
-/// The first of the services is the one that clients call.
+/// Clients call the first of the services, and those that say so.
 pub(super) fn read(node: &Node) -> Result<Topology, Problem> {
     let fields = Fields::of(node, "a topology", &["name", "services"], EXAMPLE)?;
     let name = fields.or("name", "own".to_owned(), safe_name)?;
     let nodes = items(fields.need("services", EXAMPLE)?, "services", MOST_SERVICES)?;
     let drafts = nodes.iter().map(service).collect::<Result<Vec<_>, _>>()?;
-    placed::place(&name, drafts).map_err(|wrong| at_its_place(wrong, nodes, node))
+    placed::place(&name, drafts).map_err(|wrong| at_its_place(wrong, nodes.iter(), node))
 }
 
-pub(super) fn at_its_place(wrong: placed::Wrong, nodes: &[Node], all: &Node) -> Problem {
-    let at = nodes.get(wrong.service).map_or(all.at, |node| node.at);
+pub(super) fn at_its_place<'a>(
+    wrong: placed::Wrong,
+    mut nodes: impl Iterator<Item = &'a Node>,
+    all: &Node,
+) -> Problem {
+    let at = nodes.nth(wrong.service).map_or(all.at, |node| node.at);
     Problem::new(at, wrong.error.problem, wrong.error.fix)
 }
 
 fn service(node: &Node) -> Result<Draft, Problem> {
     let keys = [
-        "name", "replicas", "nodes", "response", "node", "burn", "time", "errors", "calls", "pages",
+        "name", "clients", "replicas", "nodes", "response", "node", "burn", "time", "errors",
+        "calls", "pages",
     ];
     let fields = Fields::of(node, "a service", &keys, SERVICE_EXAMPLE)?;
     let name = text_of(fields.need("name", SERVICE_EXAMPLE)?, "name")?;
     const NODES: [(&str, GraphNode); 2] =
         [("client", GraphNode::Client), ("server", GraphNode::Server)];
+    // Who does not call a service needs no word.
+    const CLIENTS: [(&str, bool); 1] = [("true", true)];
     Ok(Draft {
+        clients: match fields.get("clients") {
+            Some(node) => word(node, "clients", &CLIENTS)?,
+            None => false,
+        },
         replicas: fields.or("replicas", 1, |t| {
             value::count(t, "a number of pods", 1, MOST_REPLICAS)
         })?,

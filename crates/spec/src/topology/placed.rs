@@ -1,6 +1,6 @@
 //! From services as they are written to a graph: every name is known, there is no cycle, and each stands on a node.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 use meshtax_model::graph::{Graph, GraphNode, GraphService};
 
@@ -41,13 +41,17 @@ pub(super) fn topology(name: &str, drafts: Vec<Draft>) -> Result<Topology, Value
     place(name, drafts).map_err(|wrong| wrong.error)
 }
 
-/// The first of the services is the one that clients call.
-pub(super) fn place(name: &str, drafts: Vec<Draft>) -> Result<Topology, Wrong> {
+/// Clients call the first of the services, and those that say so.
+pub(super) fn place(name: &str, mut drafts: Vec<Draft>) -> Result<Topology, Wrong> {
+    if let Some(first) = drafts.first_mut() {
+        first.clients = true;
+    }
     names_are_fit(&drafts)?;
     pages_are_of_the_first(&drafts)?;
     nodes_are_of_the_first(&drafts)?;
     calls_are_known(&drafts)?;
     no_cycle(&drafts)?;
+    nobody_calls_the_first_of_several(&drafts)?;
     let nodes = nodes(&drafts);
     let mut drafts = drafts.into_iter().zip(nodes);
     let Some((entry, _)) = drafts.next() else {
@@ -58,8 +62,12 @@ pub(super) fn place(name: &str, drafts: Vec<Draft>) -> Result<Topology, Wrong> {
         .map(|(draft, node)| GraphService {
             name: draft.name,
             replicas: draft.replicas,
-            response_bytes: draft.response_bytes.unwrap_or(1024),
+            response_bytes: match draft.clients {
+                true => draft.response_bytes,
+                false => Some(draft.response_bytes.unwrap_or(1024)),
+            },
             node,
+            clients: draft.clients,
             work: draft.work,
         })
         .collect();
@@ -116,17 +124,55 @@ fn names_are_fit(drafts: &[Draft]) -> Result<(), Wrong> {
     Ok(())
 }
 
-/// Nobody but clients asks for pages.
+/// Nobody but clients asks for pages, and only where they call one service: else each would have to have them.
 fn pages_are_of_the_first(drafts: &[Draft]) -> Result<(), Wrong> {
-    let further = drafts.iter().enumerate().skip(1);
-    for (number, draft) in further {
+    let further = || drafts.iter().enumerate().skip(1);
+    for (number, draft) in further() {
         if !draft.pages.is_empty() {
-            let problem = format!("`{}` has pages, and clients do not call it", draft.name);
+            let problem = format!("`{}` has pages, and is not the first service", draft.name);
             let fix = "give pages to the first service: other services call the rest of them alike";
             return Err(wrong(number, problem, fix));
         }
     }
-    Ok(())
+    let has_pages = drafts.first().is_some_and(|first| !first.pages.is_empty());
+    match further().find(|(_, draft)| has_pages && draft.clients) {
+        None => Ok(()),
+        Some((number, draft)) => {
+            let problem = format!(
+                "clients call `{}`, too, and ask the first service for pages",
+                draft.name
+            );
+            let fix = "leave out `clients: true`, or the pages";
+            Err(wrong(number, problem, fix))
+        }
+    }
+}
+
+/// The first has a place of its own in the lab, where only clients know it. One of those that clients call is called by
+/// no other: it can stand first.
+fn nobody_calls_the_first_of_several(drafts: &[Draft]) -> Result<(), Wrong> {
+    let Some((first, others)) = drafts.split_first() else {
+        return Ok(());
+    };
+    if !others.iter().any(|draft| draft.clients) {
+        return Ok(());
+    }
+    let calls_it = |draft: &Draft| draft.calls().any(|call| call.service == first.name);
+    match others.iter().position(calls_it) {
+        None => Ok(()),
+        Some(number) => {
+            let caller = &others[number].name;
+            let problem = format!(
+                "`{caller}` calls `{}`, the first of the services that clients call",
+                first.name
+            );
+            let fix = format!(
+                "begin with a service that no other calls, and give `{}` the key `clients: true`",
+                first.name
+            );
+            Err(wrong(number + 1, problem, fix))
+        }
+    }
 }
 
 /// The others stand on one node each, beside the clients or beside the first of the servers' nodes.
@@ -216,27 +262,28 @@ fn no_cycle(drafts: &[Draft]) -> Result<(), Wrong> {
     Ok(())
 }
 
-/// Where it is said, or else on the other node than the first that calls it, so that calls cross the link
-/// between the nodes as the clients' do.
+/// Where it is said, or else on the other node than the first that calls it (clients first of all), so that calls cross
+/// the link between the nodes.
 fn nodes(drafts: &[Draft]) -> Vec<GraphNode> {
     let mut nodes: Vec<Option<GraphNode>> = drafts.iter().map(|d| d.node).collect();
-    if let Some(entry) = nodes.first_mut() {
-        *entry = Some(GraphNode::Server);
+    let mut next: VecDeque<usize> = VecDeque::new();
+    for (number, _) in drafts.iter().enumerate().filter(|(_, d)| d.clients) {
+        nodes[number].get_or_insert(GraphNode::Server);
+        next.push_back(number);
     }
-    let mut next = vec![0];
+    if let Some(first) = nodes.first_mut() {
+        *first = Some(GraphNode::Server);
+    }
     let mut visited = vec![false; drafts.len()];
-    while let Some(number) = next.first().copied() {
-        next.remove(0);
-        let Some(draft) = drafts.get(number) else {
-            continue;
-        };
+    while let Some(number) = next.pop_front() {
         if std::mem::replace(&mut visited[number], true) {
             continue;
         }
         let here = nodes[number].unwrap_or(GraphNode::Server);
-        for callee in draft.calls().filter_map(|c| position(drafts, &c.service)) {
+        let calls = drafts[number].calls();
+        for callee in calls.filter_map(|c| position(drafts, &c.service)) {
             nodes[callee].get_or_insert(here.other());
-            next.push(callee);
+            next.push_back(callee);
         }
     }
     // Whom nobody calls stands where there is more room: beside the clients.

@@ -371,7 +371,8 @@ fn a_run_over_a_call_graph_is_taken_apart_by_hop_and_pod() {
     let service = |name: &str, steps| GraphService {
         name: name.to_owned(),
         replicas: 1,
-        response_bytes: 1024,
+        response_bytes: Some(1024),
+        clients: false,
         node: GraphNode::Client,
         work: Work {
             steps,
