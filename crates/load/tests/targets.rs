@@ -22,11 +22,8 @@ fn listening(number: usize, pause: Duration, heard: &Heard) -> SocketAddr {
     let heard = Arc::clone(heard);
     let serve = move |mut stream: TcpStream, heard: Heard| {
         let note = |what: &str| {
-            *heard
-                .lock()
-                .unwrap()
-                .entry((number, what.into()))
-                .or_default() += 1;
+            let mut heard = heard.lock().unwrap();
+            *heard.entry((number, what.into())).or_default() += 1;
         };
         stream.set_nodelay(true).unwrap();
         note("connection");

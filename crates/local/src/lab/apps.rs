@@ -495,8 +495,9 @@ fn start_program(
 
 #[cfg(test)]
 mod tests {
+    use meshtax_dataplane::{Pod, SiteService};
     use meshtax_model::environment::CpuLayout;
-    use meshtax_model::experiment::{EqualWork, OwnProgram, Regime, Service, Workload};
+    use meshtax_model::experiment::{EqualWork, Options, OwnProgram, Regime, Service, Workload};
 
     use super::*;
     use crate::protocol::PROTOCOL_VERSION;
@@ -539,6 +540,48 @@ mod tests {
             programs: Vec::new(),
             sabotage: BTreeMap::new(),
         }
+    }
+
+    #[test]
+    fn every_service_that_clients_call_is_asked_under_its_name() {
+        let pod = |name: &str, last| Pod {
+            name: name.into(),
+            address: Ipv4Addr::new(10, 0, 0, last),
+            service_account: name.into(),
+            directory: String::new(),
+        };
+        let service = |name: &str, last, clients| SiteService {
+            name: name.into(),
+            called: Ipv4Addr::new(10, 0, 0, last),
+            pods: vec![pod(name, last)],
+            calls: Vec::new(),
+            clients,
+        };
+        let site = Site {
+            client: pod("client", 1),
+            server: pod("server", 2),
+            more_servers: Vec::new(),
+            waypoint: pod("waypoint", 3),
+            gateway: None,
+            called: Ipv4Addr::new(10, 0, 0, 2),
+            app_port: APP_PORT,
+            more_ports: Vec::new(),
+            workers: 1,
+            behind: vec![service("db", 4, false), service("web-2", 5, true)],
+            calls: vec!["db".into()],
+            options: Options::default(),
+        };
+        let setup = setup(std::iter::once(9), None);
+        let spec = load(&setup, &site, &setup.load_points[0]);
+        // The port of this size of answers.
+        assert_eq!(spec.target.to_string(), "10.0.0.2:8081");
+        assert_eq!(spec.requests[0].host, "server:8081");
+        let others: Vec<(String, &str)> = spec
+            .more_targets
+            .iter()
+            .map(|target| (target.address.to_string(), target.host.as_str()))
+            .collect();
+        assert_eq!(others, [("10.0.0.5:8081".to_owned(), "web-2:8081")]);
     }
 
     /// As many sizes as an experiment may have load points: their ports run past 8086.

@@ -1,7 +1,7 @@
 //! The evidence of calls between services: they go through the proxies, and the wire shows what the level promises.
 
 use std::collections::BTreeSet;
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, TcpStream};
 
 use meshtax_dataplane::{ALLOWED_PATH, Pod, SiteService};
 use meshtax_model::evidence::{ProbeResult, WireEvidence, probe as names};
@@ -9,7 +9,7 @@ use meshtax_model::evidence::{ProbeResult, WireEvidence, probe as names};
 use super::capture::Captured;
 use super::http::Ask;
 use super::netns::NetNs;
-use super::path::{connections_at, each_answers};
+use super::path::{connections_at, each_answers, held_by};
 use super::probes::{Subject, one_request, refused, result};
 
 /// A service that is asked less often, on average, need not have been asked by any of the probes.
@@ -85,8 +85,13 @@ fn open_to_outsiders(subject: &Subject<'_>) -> Option<String> {
     })
 }
 
-/// Services that were asked, and whose pods hold no connection at this port. Their callers keep theirs.
+/// Services that were asked, and whose pods hold no connection at this port. Callers keep theirs; those of clients last
+/// as long as they are held here.
 fn around_their_proxies(subject: &Subject<'_>, port: u16) -> std::io::Result<Vec<String>> {
+    let services = subject.services();
+    let held = services.iter().map(|asked| held_by(subject.client, asked));
+    // One that is not answered fails another probe.
+    let _held: Vec<TcpStream> = held.filter_map(Result::ok).collect();
     let mut missing: Vec<&Behind<'_>> = subject
         .behind
         .iter()
