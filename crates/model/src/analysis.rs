@@ -495,6 +495,10 @@ pub struct CurvePoint {
     pub quantile: f64,
     /// Response latency in nanoseconds.
     pub value_ns: f64,
+    /// Of the percentiles that studies print, in nanoseconds, over the rounds of this run; `None`: a point of a curve,
+    /// or fewer than six blocks.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub interval: Option<Interval>,
 }
 
 /// One measured trial as a moment of the run.

@@ -7,6 +7,7 @@ use crate::view::{Table, Tone};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Chapter {
     Overheads,
+    Published,
     Latency,
     Cpu,
     Memory,
@@ -16,8 +17,9 @@ pub(crate) enum Chapter {
 
 impl Chapter {
     /// In the order of a report.
-    pub(crate) const ALL: [Self; 6] = [
+    pub(crate) const ALL: [Self; 7] = [
         Self::Overheads,
+        Self::Published,
         Self::Latency,
         Self::Cpu,
         Self::Memory,
@@ -28,6 +30,7 @@ impl Chapter {
     pub(crate) fn title(self) -> &'static str {
         match self {
             Self::Overheads => "Overheads",
+            Self::Published => "Beside what was published",
             Self::Latency => "Latency",
             Self::Cpu => "CPU",
             Self::Memory => "Memory",
@@ -40,6 +43,7 @@ impl Chapter {
     pub(crate) fn id(self) -> &'static str {
         match self {
             Self::Overheads => "overheads",
+            Self::Published => "beside-published",
             Self::Latency => "latency",
             Self::Cpu => "cpu",
             Self::Memory => "memory",
@@ -131,6 +135,8 @@ pub(crate) enum Chart {
     Stacks(Stacks),
     /// Steps that add up.
     Waterfall(Waterfall),
+    /// What was measured and what was published, apart.
+    Lanes(Lanes),
 }
 
 /// A row of a forest plot, in its panel's unit.
@@ -271,4 +277,59 @@ pub(crate) struct Waterfall {
     pub(crate) rises: Vec<Rise>,
     /// The sum, in words, if all steps are known.
     pub(crate) total: Option<String>,
+}
+
+/// Who says a figure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Origin {
+    Measured,
+    Published,
+}
+
+/// One figure along a scale, or why there is none.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Lane {
+    pub(crate) origin: Origin,
+    /// The variant, as whose figure it is calls it.
+    pub(crate) label: String,
+    /// The figure in words, or what stands in its place.
+    pub(crate) figure: String,
+    pub(crate) value: Option<f64>,
+    pub(crate) interval: Option<(f64, f64)>,
+}
+
+impl Lane {
+    /// Whose figure it is: `envoy-sidecar-mtls`, `published: Istio`.
+    pub(crate) fn name(&self) -> String {
+        match self.origin {
+            Origin::Measured => self.label.clone(),
+            Origin::Published => format!("published: {}", self.label),
+        }
+    }
+}
+
+/// What belongs to one variant at one load: its own figure, and those that were published of its like.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Pair {
+    /// Its variant's place in the experiment, if there is one.
+    pub(crate) variant: Option<usize>,
+    pub(crate) lanes: Vec<Lane>,
+}
+
+/// All at one load.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Load {
+    pub(crate) name: String,
+    pub(crate) pairs: Vec<Pair>,
+}
+
+/// Measured and published figures in lanes of their own, on a scale by powers of ten.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Lanes {
+    /// What the axis is: name and unit.
+    pub(crate) axis: String,
+    pub(crate) loads: Vec<Load>,
+    /// What a mark of each origin is.
+    pub(crate) measured: String,
+    pub(crate) published: String,
 }

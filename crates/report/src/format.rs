@@ -110,6 +110,25 @@ pub(crate) fn decimals_by_interval(value: f64, interval: Option<Interval>) -> us
     (-(half_width / 2.0).log10()).ceil().clamp(0.0, 3.0) as usize
 }
 
+/// Three digits that count, as many decimals as that takes.
+pub(crate) fn three_digits(value: f64) -> String {
+    grouped(value, decimals_of_three(value))
+}
+
+/// Decimals for three digits that count.
+pub(crate) fn decimals_of_three(value: f64) -> usize {
+    match value.abs() {
+        v if v >= 100.0 => 0,
+        v if v >= 10.0 => 1,
+        v if v >= 1.0 => 2,
+        v if v >= 0.1 => 3,
+        v if v >= 0.01 => 4,
+        v if v >= 0.001 => 5,
+        v if v > 0.0 => 6,
+        _ => 0,
+    }
+}
+
 /// Decimals for a whole column of levels: two significant digits for the smallest.
 pub(crate) fn decimals_of_column(values: impl Iterator<Item = f64>) -> usize {
     let smallest = values

@@ -44,7 +44,7 @@ pub(crate) fn variant(trials: &Trials<'_>, variant: &Variant) -> VariantAnalysis
         points: cells()
             .filter(|(at, _)| trials.data.experiment.gap(variant, at).is_none())
             .map(|(at, cell)| match &trials.data.experiment.study {
-                Some(_) => study::studied(point(at, cell, stopped), cell),
+                Some(_) => study::studied(point(at, cell, stopped), cell, stopped),
                 None => point(at, cell, stopped),
             })
             .collect(),
@@ -128,7 +128,11 @@ fn curve(point: &LoadPoint, cell: &Cell<'_>, merged: &Counts) -> Vec<CurvePoint>
         let Some(value_ns) = merged.quantile(quantile) else {
             break;
         };
-        curve.push(CurvePoint { quantile, value_ns });
+        curve.push(CurvePoint {
+            quantile,
+            value_ns,
+            interval: None,
+        });
     }
     curve
 }
@@ -229,6 +233,11 @@ fn interval(metric: Metric, cell: &Cell<'_>, stopped: bool) -> Option<Interval> 
         }
         None => return None,
     };
+    within(fit, stopped)
+}
+
+/// The interval of what cannot be below zero. `stopped`: because the run's intervals were narrow.
+pub(crate) fn within(fit: Inference, stopped: bool) -> Option<Interval> {
     let fit = if stopped { fit.after_stopping() } else { fit };
     let Interval { low, high } = fit.interval(CONFIDENCE)?;
     let is_finite = low.is_finite() && high.is_finite();

@@ -5,8 +5,9 @@ use meshtax_model::trial::{ComponentRole, ResourceSample, Series};
 
 use crate::account::IN_PATH;
 use crate::memory::resident;
-use crate::points::enough_above;
-use crate::tails::Counts;
+use crate::pairing::BlockKey;
+use crate::points::{enough_above, within};
+use crate::tails::{self, Counts};
 use crate::trials::{Cell, Trial};
 
 /// The percentiles of latency that studies print.
@@ -31,20 +32,23 @@ const GROUPS: [(UsageGroup, &[ComponentRole]); 3] = [
     (UsageGroup::Path, &IN_PATH),
 ];
 
+/// Latencies of a trial, or of a part of a long one, and in which block they were measured.
+type Part = (BlockKey, Counts);
+
 /// The point with what a study has of it, in a closed loop as well: what is compared with a study is what the study has.
-pub(crate) fn studied(point: Point, cell: &Cell<'_>) -> Point {
+/// `stopped`: because the run's intervals were narrow.
+pub(crate) fn studied(point: Point, cell: &Cell<'_>, stopped: bool) -> Point {
     let longest = cell.valid.iter().filter_map(|t| t.load.response.max_ns());
-    let responses: Vec<Counts> = cell.valid.iter().flat_map(responses).collect();
-    let first_bytes: Vec<Counts> = cell
-        .valid
-        .iter()
-        .map(|trial| Counts::from(&trial.load.first_byte))
+    let responses: Vec<Part> = cell.valid.iter().flat_map(responses).collect();
+    let first_bytes = cell.valid.iter();
+    let first_bytes: Vec<Part> = first_bytes
+        .map(|trial| (trial.key, Counts::from(&trial.load.first_byte)))
         .collect();
     let samples: Vec<&ResourceSample> = cell.valid.iter().filter_map(|t| t.sample).collect();
     let usage = GROUPS.iter();
     Point {
-        percentiles: percentiles(&responses),
-        first_byte: percentiles(&first_bytes),
+        percentiles: percentiles(&responses, stopped),
+        first_byte: percentiles(&first_bytes, stopped),
         longest_ns: longest.max(),
         usage: usage
             .filter_map(|(group, roles)| usage_of(*group, roles, &samples))
@@ -54,25 +58,29 @@ pub(crate) fn studied(point: Point, cell: &Cell<'_>) -> Point {
 }
 
 /// A trial's latencies: of a long one, those of its parts, so that one bad moment of it is no tail.
-fn responses(trial: &Trial<'_>) -> Vec<Counts> {
+fn responses(trial: &Trial<'_>) -> Vec<Part> {
     let parts = trial.load.intervals.iter();
-    let parts: Vec<Counts> = parts
-        .map(|part| Counts::from(&part.response.expand()))
+    let parts: Vec<Part> = parts
+        .map(|part| (trial.key, Counts::from(&part.response.expand())))
         .collect();
-    let whole: u64 = parts.iter().map(Counts::total).sum();
+    let whole: u64 = parts.iter().map(|(_, counts)| counts.total()).sum();
     match whole == trial.load.response.count() && whole > 0 {
         true => parts,
-        false => vec![trial.response.clone()],
+        false => vec![(trial.key, trial.response.clone())],
     }
 }
 
-fn percentiles(parts: &[Counts]) -> Vec<CurvePoint> {
-    let merged = Counts::merged(parts);
-    let resolved =
-        |quantile: &f64| *quantile < TAIL || enough_above(*quantile, parts.iter(), &merged);
+fn percentiles(parts: &[Part], stopped: bool) -> Vec<CurvePoint> {
+    let counts = || parts.iter().map(|(_, counts)| counts);
+    let merged = Counts::merged(counts());
+    let resolved = |quantile: &f64| *quantile < TAIL || enough_above(*quantile, counts(), &merged);
+    let arm: Vec<(BlockKey, &Counts)> = parts.iter().map(|(key, part)| (*key, part)).collect();
     let at = |quantile| {
-        let value_ns = merged.quantile(quantile)?;
-        Some(CurvePoint { quantile, value_ns })
+        Some(CurvePoint {
+            quantile,
+            value_ns: merged.quantile(quantile)?,
+            interval: tails::level(quantile, &arm).and_then(|fit| within(fit, stopped)),
+        })
     };
     STUDIED
         .into_iter()
@@ -235,16 +243,33 @@ mod tests {
     fn a_tail_of_one_bad_moment_is_not_given() {
         let usual: Vec<u64> = (1..=1000).collect();
         let bad: Vec<u64> = (0..200).map(|n| 1_000_000 + n).collect();
-        let mut parts: Vec<Counts> = (0..20).map(|_| counts(&usual)).collect();
-        parts[0] = counts(&bad);
-        let has = |parts: &[Counts], quantile| {
-            let found = percentiles(parts);
+        let in_round = |round, values: &[u64]| (BlockKey { round, block: 1 }, counts(values));
+        let mut parts: Vec<Part> = (1..=20).map(|round| in_round(round, &usual)).collect();
+        parts[0] = in_round(1, &bad);
+        let has = |parts: &[Part], quantile| {
+            let found = percentiles(parts, false);
             found.iter().any(|p: &CurvePoint| p.quantile == quantile)
         };
         assert!(has(&parts, 0.75) && !has(&parts, 0.99));
-        let alike: Vec<Counts> = (0..20).map(|_| counts(&usual)).collect();
+        let alike: Vec<Part> = (1..=20).map(|round| in_round(round, &usual)).collect();
         assert!(has(&alike, 0.99));
         assert!(!has(&alike[..9], 0.99), "nine parts are too few");
-        assert!(percentiles(&[]).is_empty());
+        assert!(percentiles(&[], false).is_empty());
+    }
+
+    #[test]
+    fn percentiles_have_an_interval_over_rounds_and_none_over_few() {
+        let of_round = |round: u32| {
+            let values: Vec<u64> = (1..=1000).map(|n| n * (100 + u64::from(round))).collect();
+            (BlockKey { round, block: 1 }, counts(&values))
+        };
+        let parts: Vec<Part> = (1..=8).map(of_round).collect();
+        let median = |parts: &[Part], stopped| percentiles(parts, stopped)[0];
+        let plain = median(&parts, false);
+        let interval = plain.interval.expect("eight rounds are enough");
+        assert!(interval.low < plain.value_ns && plain.value_ns < interval.high);
+        let stopped = median(&parts, true).interval.expect("likewise");
+        assert!(stopped.low < interval.low && interval.high < stopped.high);
+        assert_eq!(median(&parts[..5], false).interval, None);
     }
 }

@@ -3,6 +3,7 @@
 mod axis;
 mod bars;
 mod forest;
+mod lanes;
 mod lines;
 
 use crate::figure::Chart;
@@ -58,6 +59,7 @@ fn draw(chart: &Chart) -> Drawing {
         Chart::Lines(lines) => lines::draw(lines),
         Chart::Stacks(stacks) => bars::stacks(stacks),
         Chart::Waterfall(waterfall) => bars::waterfall(waterfall),
+        Chart::Lanes(lanes) => lanes::draw(lanes),
     }
 }
 

@@ -4,7 +4,7 @@ use meshtax_model::analysis::Analysis;
 use meshtax_model::experiment::Service;
 
 use super::{
-    EvidenceLine, Headline, Source, Table, View, evidence, figures, headline, notes, study,
+    EvidenceLine, Headline, Source, Table, View, charts, evidence, figures, headline, notes, study,
 };
 
 impl View {
@@ -21,6 +21,8 @@ impl View {
             ),
             headlines: sources.iter().flat_map(|s| headlines(*s)).collect(),
             meaning: last.map_or_else(Vec::new, |run| notes::meaning(&run.environment.layout)),
+            figures: charts::published::figure(&sources).into_iter().collect(),
+            drawn: sources.first().map_or_else(Vec::new, |s| charts::drawn(*s)),
             tables: tables(&sources),
             evidence_title: "Evidence, run by run".to_owned(),
             evidence: lines(&sources),

@@ -1,13 +1,16 @@
 //! The tables of a published study, with what was measured here beside what it published.
 
-use meshtax_model::analysis::{CurvePoint, Extent, Metric as Measured, Point, Usage, UsageGroup};
-use meshtax_model::experiment::{Experiment, LoadPoint, Regime, Role, Variant as Ours};
+pub(super) mod places;
+
+use meshtax_model::analysis::{Extent, Point, Usage, UsageGroup};
+use meshtax_model::experiment::{Experiment, Variant as Ours};
 use meshtax_published::{
     BaseUnit, Column as Published, Metric, ResultSet, Row, Unit, Variant, find,
 };
 
-use super::{Align, Cell, Column, Keep, Source, Table, Tone, point_of};
-use crate::format::{MISSING, duration, grouped, trimmed};
+use self::places::{Found, Place, found, further, ours, per_s, quantile, used, value};
+use super::{Align, Cell, Column, Keep, Source, Table, Tone};
+use crate::format::{duration, grouped, three_digits, trimmed};
 use crate::published;
 
 /// Requests above a percentile, and trials that they come from, without which it is not given, as for the curves.
@@ -16,12 +19,10 @@ const ABOVE: f64 = 10.0;
 /// The study's own table, and what groups of processes used, if the study tells it. Empty: the runs follow no study, or
 /// there is none of that name. The runs are those of one spec.
 pub(crate) fn tables(sources: &[Source<'_>]) -> Vec<Table> {
-    let first = sources.first();
-    let study = first.and_then(|source| find(source.analysis.experiment.study.as_deref()?));
-    let Some(study) = study else {
+    let Some(study) = places::of(sources) else {
         return Vec::new();
     };
-    let places = places(sources, study);
+    let places = places::places(sources, study);
     let own = Sheet::of(study, None);
     let mut tables = vec![Table {
         title: format!("The study's own table: {}", study.title),
@@ -55,57 +56,6 @@ fn usage(study: &ResultSet, places: &[Place<'_>]) -> Option<Table> {
         rows: sheet.rows(places),
         footnotes: vec![(String::new(), note.to_owned())],
     })
-}
-
-/// A load point of a run, as a place in the study's table.
-struct Place<'a> {
-    source: Source<'a>,
-    point: &'a LoadPoint,
-    /// A setting for each factor of the study.
-    at: Vec<f64>,
-    /// What was published there.
-    rows: Vec<&'a Row>,
-}
-
-fn places<'a>(sources: &[Source<'a>], study: &'a ResultSet) -> Vec<Place<'a>> {
-    let of_source = |source: &Source<'a>| {
-        let source = *source;
-        source.points().filter_map(move |point| {
-            let factors = study.factors.iter();
-            let at = factors.map(|factor| setting(source, &factor.name, point));
-            let at = at.collect::<Option<Vec<f64>>>()?;
-            // Both are numbers as somebody wrote them.
-            let same = |(text, here): (&String, &f64)| {
-                text.parse()
-                    .is_ok_and(|there: f64| there.total_cmp(here).is_eq())
-            };
-            let rows = study.rows.iter();
-            let rows = rows
-                .filter(|row| row.at.iter().zip(&at).all(same))
-                .collect();
-            Some(Place {
-                source,
-                point,
-                at,
-                rows,
-            })
-        })
-    };
-    sources.iter().flat_map(of_source).collect()
-}
-
-/// A load point's setting of a study's factor; `None`: it has none.
-fn setting(source: Source<'_>, factor: &str, point: &LoadPoint) -> Option<f64> {
-    let experiment = &source.analysis.experiment;
-    match (factor, point.load) {
-        ("connections", Regime::Saturated) => Some(f64::from(experiment.connections(point))),
-        ("rate", Regime::Steady { rate_per_s, .. }) => Some(rate_per_s),
-        ("users", Regime::Steady { .. }) if point.by_users => {
-            Some(f64::from(experiment.connections(point)))
-        }
-        ("pods", _) => Some(f64::from(experiment.service.replicas)),
-        _ => None,
-    }
 }
 
 /// Some of a study's columns as a table of their own: those of requests, or those of what processes used.
@@ -176,14 +126,12 @@ impl<'a> Sheet<'a> {
         let name = ours.map(|ours| ours.id.0.clone());
         let name = name.or(of_study.map(|variant| variant.name.clone()));
         cells.push(Cell::text(name.unwrap_or_default()).toned(Tone::Strong));
-        let reason = match (ours.map(|ours| found(place, ours)), of_study) {
-            (Some(Found::At(at)), _) => {
+        let reason = match found(place, ours, of_study) {
+            Found::At(at) => {
                 cells.extend(self.figures(place, at));
                 return cells;
             }
-            (Some(Found::Not(reason)), _) => reason,
-            (None, Some(variant)) if variant.data_plane.is_some() => "not in this run",
-            (None, _) => "cluster only",
+            Found::Not(reason) => reason,
         };
         cells.push(Cell::text(reason).toned(Tone::Muted));
         let rest = self.width().saturating_sub(1);
@@ -271,55 +219,15 @@ fn footnotes(sources: &[Source<'_>], study: &ResultSet) -> Vec<(String, String)>
         .collect()
 }
 
-/// Ours that stands for a variant of the study: of its data plane, and of its level where the study says one.
-fn ours<'a>(source: Source<'a>, variant: &Variant) -> Option<&'a Ours> {
-    let plane = variant.data_plane.as_deref()?;
-    let variants = source.analysis.experiment.variants.iter();
-    let mut same = variants.filter(|ours| ours.data_plane == plane && ours.is_plain());
-    match variant.level {
-        Some(level) => same.find(|ours| ours.level == Some(level)),
-        None => same.next(),
-    }
-}
-
-/// Ours that stand for nothing in the study, the control aside.
-fn further<'a>(source: Source<'a>, study: &ResultSet) -> impl Iterator<Item = &'a Ours> {
-    let stands_for = |one: &Ours| {
-        let mut variants = study.variants.iter();
-        variants.any(|variant| ours(source, variant).is_some_and(|ours| ours.id == one.id))
-    };
-    let all = source.analysis.experiment.variants.iter();
-    let shown = all.filter(|one| one.role != Role::Control && one.inject.is_none());
-    let further: Vec<&Ours> = shown.filter(|one| !stands_for(one)).collect();
-    further.into_iter()
-}
-
 fn part_s(place: &Place<'_>) -> f64 {
     let design = &place.source.analysis.experiment.design;
     design.part_ns().unwrap_or(design.trial_ns) as f64 / 1e9
 }
 
-/// What was measured of a variant at a place, or why nothing.
-enum Found<'a> {
-    At(&'a Point),
-    Not(&'static str),
-}
-
-fn found<'a>(place: &Place<'a>, ours: &Ours) -> Found<'a> {
-    let mut variants = place.source.analysis.variants.iter();
-    let found = variants.find(|found| found.variant == ours.id);
-    match (found, found.and_then(|f| point_of(f, &place.point.id))) {
-        (Some(found), _) if found.left_out.is_some() => Found::Not("left out"),
-        (Some(_), Some(at)) if at.valid == 0 => Found::Not("not valid"),
-        (Some(_), Some(at)) => Found::At(at),
-        _ => Found::Not(MISSING),
-    }
-}
-
 /// What a column of differences is a difference to, at the same place.
 fn base<'a>(study: &ResultSet, place: &Place<'a>, column: &Published) -> Option<&'a Point> {
     let variant = study.variant(column.over.as_deref()?)?;
-    match found(place, ours(place.source, variant)?) {
+    match found(place, Some(ours(place.source, variant)?), None) {
         Found::At(at) => Some(at),
         Found::Not(_) => None,
     }
@@ -354,19 +262,19 @@ impl Asked<'_> {
             return Cell::text("cluster only").toned(Tone::Muted);
         }
         if column.metric == Metric::Duration {
-            let per_s = self.per_s();
+            let per_s = per_s(self.at);
             let needed = self.requests.map(|requests| requests / per_s);
             return needed.map_or_else(Cell::missing, needs);
         }
-        match (value(self.at, column), &column.over) {
+        match (level(self.at, column), &column.over) {
             (Some(value), None) => Cell::text(match column.metric {
                 Metric::Throughput => grouped(value, 1),
-                _ => digits(column.unit.of_base(value)),
+                _ => three_digits(column.unit.of_base(value)),
             }),
             (Some(value), Some(_)) => self.over(value, column),
             (None, _) => match quantile(column.metric) {
                 Some(quantile) => {
-                    let seconds = ABOVE / (1.0 - quantile) / self.per_s();
+                    let seconds = ABOVE / (1.0 - quantile) / per_s(self.at);
                     needs(seconds.max(ABOVE * self.part_s))
                 }
                 None => Cell::missing(),
@@ -376,7 +284,7 @@ impl Asked<'_> {
 
     /// A difference, in percent of what it is a difference to or in the column's unit.
     fn over(&self, value_here: f64, column: &Published) -> Cell {
-        let base = self.base.and_then(|base| value(base, column));
+        let base = self.base.and_then(|base| level(base, column));
         let Some(base) = base.filter(|base| *base > 0.0) else {
             return Cell::missing();
         };
@@ -388,53 +296,12 @@ impl Asked<'_> {
             BaseUnit::Ratio => value_here / base - 1.0,
             _ => value_here - base,
         };
-        Cell::text(digits(column.unit.of_base(difference)))
-    }
-
-    /// Successful requests a second, or those that were answered at all.
-    fn per_s(&self) -> f64 {
-        level(self.at, Measured::Throughput).unwrap_or(self.at.achieved_per_s)
+        Cell::text(three_digits(column.unit.of_base(difference)))
     }
 }
 
-/// What a column tells of a point, in the base unit of its metric.
-fn value(at: &Point, column: &Published) -> Option<f64> {
-    let of_curve = |curve: &[CurvePoint]| {
-        let wanted = quantile(column.metric)?;
-        let mut found = curve.iter();
-        let found = found.find(|p| (p.quantile - wanted).abs() < 1e-9)?;
-        Some(found.value_ns)
-    };
-    match column.metric {
-        Metric::Throughput => Some(level(at, Measured::Throughput).unwrap_or(at.achieved_per_s)),
-        Metric::LatencyMean => level(at, Measured::ResponseMean),
-        Metric::LatencyMax => at.longest_ns.map(|ns| ns as f64),
-        Metric::FirstByteP75 => of_curve(&at.first_byte),
-        Metric::Cpu => Some(used(at, column.group?)?.cores.mean),
-        Metric::Memory => Some(used(at, column.group?)?.memory_bytes?.mean),
-        _ => of_curve(&at.percentiles),
-    }
-}
-
-fn quantile(metric: Metric) -> Option<f64> {
-    Some(match metric {
-        Metric::LatencyP50 => 0.5,
-        Metric::LatencyP75 | Metric::FirstByteP75 => 0.75,
-        Metric::LatencyP90 => 0.9,
-        Metric::LatencyP95 => 0.95,
-        Metric::LatencyP99 => 0.99,
-        Metric::LatencyP999 => 0.999,
-        _ => return None,
-    })
-}
-
-fn level(at: &Point, metric: Measured) -> Option<f64> {
-    let mut levels = at.levels.iter();
-    levels.find(|level| level.metric == metric)?.value
-}
-
-fn used(at: &Point, group: UsageGroup) -> Option<&Usage> {
-    at.usage.iter().find(|usage| usage.group == group)
+fn level(at: &Point, column: &Published) -> Option<f64> {
+    value(at, column).map(|estimate| estimate.value)
 }
 
 fn needs(seconds: f64) -> Cell {
@@ -452,22 +319,10 @@ fn head(column: &Published) -> String {
     }
 }
 
-/// Three digits that count.
-fn digits(value: f64) -> String {
-    let decimals = match value.abs() {
-        v if v >= 100.0 => 0,
-        v if v >= 10.0 => 1,
-        v if v >= 1.0 => 2,
-        v if v >= 0.1 => 3,
-        _ => 4,
-    };
-    grouped(value, decimals)
-}
-
 /// The least and the most of CPU and of memory, as [`EXTENTS`] has them.
 fn extents(usage: Option<&Usage>) -> Vec<Cell> {
     let figures = |unit: Unit, extent: Option<Extent>| match extent {
-        Some(e) => [e.min, e.max].map(|figure| Cell::text(digits(unit.of_base(figure)))),
+        Some(e) => [e.min, e.max].map(|figure| Cell::text(three_digits(unit.of_base(figure)))),
         None => [(); 2].map(|()| Cell::missing()),
     };
     let cores = figures(Unit::Millicores, usage.map(|usage| usage.cores));

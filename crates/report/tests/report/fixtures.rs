@@ -34,6 +34,7 @@ pub(crate) fn all() -> Vec<(&'static str, Analysis)> {
         ("calibrate", calibrate()),
         ("steady_only", steady_only()),
         ("rates", rates()),
+        ("studied", crate::studies::livewyer()),
     ]
 }
 
@@ -383,6 +384,7 @@ fn curve(f: &Figures) -> Vec<CurvePoint> {
             CurvePoint {
                 quantile: 1.0 - 0.1_f64.powf(nines),
                 value_ns: us * 1e3,
+                interval: None,
             }
         })
         .collect()

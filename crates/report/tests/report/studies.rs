@@ -16,8 +16,20 @@ const WIDE: TerminalOptions = TerminalOptions {
     color: false,
 };
 
+/// With an interval of 3 %.
+fn percentile(quantile: f64, value_ns: f64) -> CurvePoint {
+    CurvePoint {
+        quantile,
+        value_ns,
+        interval: Some(Interval {
+            low: value_ns * 0.97,
+            high: value_ns * 1.03,
+        }),
+    }
+}
+
 /// The fixture with its closed loop as the study has it; of the percentiles the first are resolved.
-fn livewyer() -> Analysis {
+pub(crate) fn livewyer() -> Analysis {
     let mut analysis = fixtures::quick();
     analysis.experiment.study = Some("livewyer-pod".to_owned());
     for point in &mut analysis.experiment.load_points {
@@ -29,9 +41,11 @@ fn livewyer() -> Analysis {
     let points = analysis.variants.iter_mut().flat_map(|v| &mut v.points);
     for (number, point) in points.enumerate() {
         point.percentiles = [0.5, 0.75, 0.9, 0.95]
-            .map(|quantile| CurvePoint {
-                quantile,
-                value_ns: 7.5e6 * (1.0 + quantile) * (1.0 + number as f64 / 10.0),
+            .map(|quantile| {
+                percentile(
+                    quantile,
+                    7.5e6 * (1.0 + quantile) * (1.0 + number as f64 / 10.0),
+                )
             })
             .to_vec();
     }
@@ -73,10 +87,7 @@ fn studied(study: &str, rate: f64, adapt: impl Fn(&mut LoadPoint)) -> Analysis {
 }
 
 fn figures(point: &mut Point, factor: f64) {
-    let at = |quantile, ns: f64| CurvePoint {
-        quantile,
-        value_ns: ns * factor,
-    };
+    let at = |quantile, ns: f64| percentile(quantile, ns * factor);
     let extent = |mean: f64| Extent {
         min: mean * factor * 0.5,
         mean: mean * factor,
@@ -301,4 +312,126 @@ fn assert_is_of_the_schema(analysis: &Analysis) {
         .map(|e| e.to_string())
         .collect();
     assert!(errors.is_empty(), "{errors:#?}");
+}
+
+/// A drawing of the picture, as a file of its own.
+fn drawn(analysis: &Analysis, name: &str) -> Option<String> {
+    let (_, pictures) = meshtax_report::illustrated_markdown(analysis, "pictures");
+    let found = pictures.into_iter().find(|file| file.name == name);
+    found.map(|file| file.text)
+}
+
+#[test]
+fn what_was_published_is_drawn_apart_from_what_was_measured() {
+    let picture = drawn(&livewyer(), "published.svg").expect("it is drawn");
+    insta::assert_snapshot!("picture_published.svg", picture);
+    // A lane for each, a shape for each, and nothing that joins lanes.
+    let lanes = |class: &str| picture.matches(&format!("<g class=\"{class}\"")).count();
+    assert_eq!((lanes("lane"), lanes("lane published")), (6, 4));
+    // One more of each stands in the legend.
+    let marks = |class: &str| picture.matches(&format!("class=\"{class}\"")).count();
+    assert_eq!((marks("measured"), marks("hollow")), (4 + 1, 4 + 1));
+    for lane in picture.split("<g class=\"lane published\"").skip(1) {
+        let (lane, _) = lane.split_once("</g>").expect("it ends");
+        assert!(!lane.contains("spread") && !lane.contains("measured"));
+    }
+    for none in ["class=\"line\"", "class=\"band\"", "<polyline"] {
+        assert!(!picture.contains(none), "{none}");
+    }
+    // Wrapped, and said whole to those who do not see it.
+    let said = "Istio 0.5286 s";
+    assert!(picture.contains(said) && picture.contains("not in this run"));
+    let words = "another machine, another application version: not comparable in level";
+    let (_, alt) = picture.split_once("aria-label=\"").expect("words");
+    let (alt, _) = alt.split_once('"').expect("they end");
+    assert!(alt.contains(words) && alt.contains(said), "{alt}");
+}
+
+#[test]
+fn the_page_says_what_has_no_published_mark_and_what_was_not_measured() {
+    let page = meshtax_report::html(&livewyer());
+    for said in [
+        "<section id=\"beside-published\">",
+        "the study has nothing like it: limit-mtls, envoy-sidecar-l7.",
+        "2 of the study&#39;s 3 loads were not measured here.",
+        "href=\"#beside-published\"",
+    ] {
+        assert!(page.contains(said), "{said}");
+    }
+    let sheets = meshtax_report::sheets(&livewyer());
+    let sheet = sheets.iter().find(|file| file.name == "published.csv");
+    insta::assert_snapshot!("sheet_published", &sheet.expect("what is drawn").text);
+}
+
+#[test]
+fn nothing_is_drawn_without_a_study_or_without_both_kinds() {
+    let mut analysis = fixtures::quick();
+    assert!(!meshtax_report::html(&analysis).contains("beside-published"));
+    analysis.experiment.study = Some("nobody's".to_owned());
+    assert!(drawn(&analysis, "published.svg").is_none());
+    // All loads of the study elsewhere: nothing stands beside anything.
+    let mut analysis = livewyer();
+    for point in &mut analysis.experiment.load_points {
+        point.connections = Some(7);
+    }
+    assert!(drawn(&analysis, "published.svg").is_none());
+    // Nothing measured of what was published.
+    let mut analysis = livewyer();
+    for variant in &mut analysis.variants {
+        variant.left_out = Some("no binary".to_owned());
+    }
+    assert!(drawn(&analysis, "published.svg").is_none());
+}
+
+#[test]
+fn figures_of_any_size_keep_their_places() {
+    for ns in [1.0, 1e3, 1e15, 0.0, -5.0, f64::NAN, f64::INFINITY] {
+        let mut analysis = livewyer();
+        let points = analysis.variants.iter_mut().flat_map(|v| &mut v.points);
+        for point in points.flat_map(|point| &mut point.percentiles).skip(2) {
+            point.value_ns = ns;
+            point.interval = Some(Interval { low: -ns, high: ns });
+        }
+        let picture = drawn(&analysis, "published.svg").expect("some are there");
+        let figures = picture.split_once("</style>").expect("a style").1;
+        for none in ["NaN", " inf", ">inf", "\"inf", "\"-"] {
+            assert!(!figures.contains(none), "{none} with {ns}: {figures}");
+        }
+        for place in picture.split("cx=\"").skip(1) {
+            let x = place.split('"').next().and_then(|x| x.parse::<f64>().ok());
+            assert!(x.is_some_and(|x| (0.0..=480.0).contains(&x)), "{ns}");
+        }
+    }
+}
+
+#[test]
+fn runs_of_one_spec_share_the_picture() {
+    let of_pods = |pods, rate| {
+        let mut run = studied("pods-vegeta", rate, |_| {});
+        run.experiment.series = Some("pods-vegeta".to_owned());
+        run.experiment.service.replicas = pods;
+        for variant in &mut run.experiment.variants {
+            if variant.id.0 == "envoy-sidecar-mtls" {
+                variant.data_plane = "linkerd".to_owned();
+            }
+        }
+        run
+    };
+    let page = meshtax_report::series_html(&[of_pods(1, 20.0), of_pods(90, 50.0)]);
+    let begin = page.find("<section id=\"beside-published\">").expect("it");
+    let end = begin + page[begin..].find("</section>").expect("its end");
+    let picture = &page[begin..end];
+    for said in [
+        "1 pod, 20 requests/s",
+        "90 pods, 50 requests/s",
+        "nginx CPU",
+        "from the least to the most of its trials",
+        "6 of the study&#39;s 8 loads were not measured here.",
+    ] {
+        assert!(picture.contains(said), "{said}: {picture}");
+    }
+    assert!(
+        page.contains("data-toggle=\"3\""),
+        "variants can be switched off"
+    );
 }

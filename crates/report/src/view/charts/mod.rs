@@ -2,6 +2,7 @@
 
 mod curves;
 mod overheads;
+pub(super) mod published;
 mod rates;
 mod stacks;
 mod timeline;
@@ -17,6 +18,7 @@ use crate::format::{self, CPU_MS_PER_1K, MIB, MICROSECONDS, MILLISECONDS, PERCEN
 /// All of them, in a report's order; those without anything to show are left out.
 pub(crate) fn figures(source: Source<'_>) -> Vec<Figure> {
     let mut figures = overheads::figures(source);
+    figures.extend(published::figure(&[source]));
     figures.extend(curves::percentiles(source));
     figures.extend(rates::over_rate(source));
     figures.extend(stacks::cpu(source));
@@ -80,6 +82,7 @@ fn in_words(chart: &Chart) -> String {
             rises.map(|r| format!("{} {}", r.label, r.figure)).collect()
         }
         Chart::Lines(lines) => lines.series.iter().map(line_in_words).collect(),
+        Chart::Lanes(lanes) => published::in_words(lanes),
     };
     let mut words = texts.join("; ");
     if words.chars().count() > LONGEST {
