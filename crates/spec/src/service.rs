@@ -30,7 +30,7 @@ pub(crate) fn read(node: &Node) -> Result<Service, Problem> {
     })?;
     let nodes = match fields.get("nodes") {
         Some(node) => {
-            let count = scalar(node, "nodes", |t| number_of_nodes(t))?;
+            let count = scalar(node, "nodes", number_of_nodes)?;
             enough_for(count, replicas).map_err(|e| Problem::new(node.at, e.problem, e.fix))?;
             count
         }
