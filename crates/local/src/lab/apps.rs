@@ -495,7 +495,7 @@ fn start_program(
 
 #[cfg(test)]
 mod tests {
-    use meshtax_dataplane::{Pod, SiteService};
+    use meshtax_dataplane::{Pod, PodNode, SiteService};
     use meshtax_model::environment::CpuLayout;
     use meshtax_model::experiment::{EqualWork, Options, OwnProgram, Regime, Service, Workload};
 
@@ -549,6 +549,7 @@ mod tests {
             address: Ipv4Addr::new(10, 0, 0, last),
             service_account: name.into(),
             directory: String::new(),
+            node: PodNode::Server(0),
         };
         let service = |name: &str, last, clients| SiteService {
             name: name.into(),
