@@ -158,6 +158,11 @@ fn flags_go_together(args: &ScaleArgs) -> Result<(), Failure> {
             "meshtax scale hops --for TOPOLOGY",
         ));
     }
+    if args.pods.is_some() && args.over != OverName::Nodes {
+        let problem = "--pods: only over nodes the number of pods stays the same";
+        let fix = "meshtax scale nodes --pods N; or, how many pods: scale pods --at N,N,N";
+        return Err(Failure::with_fix(USAGE, problem, fix));
+    }
     if args.rate.is_some() && args.over == OverName::Rates {
         let problem = "--rate: here the rates are what there is more of";
         return Err(Failure::with_fix(USAGE, problem, "say which with --at"));

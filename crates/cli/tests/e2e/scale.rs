@@ -218,6 +218,11 @@ fn what_makes_no_line_is_refused_with_the_fix() {
             "meshtax scale hops --for TOPOLOGY",
         ),
         (
+            vec!["scale", "hops", "--pods", "8"],
+            2,
+            "meshtax scale nodes --pods N",
+        ),
+        (
             vec!["scale", "hops", "--for", "bookinf"],
             2,
             "did you mean `bookinfo`?",
