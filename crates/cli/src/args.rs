@@ -182,6 +182,9 @@ pub(crate) struct ReportArgs {
     /// directory with everything
     #[arg(long, value_name = "PATH")]
     pub(crate) out: Option<PathBuf>,
+    /// Put a published result beside what was measured, as far as variants and loads are alike (see `meshtax published`)
+    #[arg(long, value_name = "NAME", conflicts_with = "watch")]
+    pub(crate) published: Option<String>,
     /// Report again whenever there is more, until the run is over
     #[arg(long, conflicts_with = "out")]
     pub(crate) watch: bool,

@@ -294,6 +294,8 @@ pub(crate) struct Lane {
     pub(crate) label: String,
     /// The figure in words, or what stands in its place.
     pub(crate) figure: String,
+    /// Its interval in words, or a remark: where there is room.
+    pub(crate) more: String,
     pub(crate) value: Option<f64>,
     pub(crate) interval: Option<(f64, f64)>,
 }
@@ -305,6 +307,12 @@ impl Lane {
             Origin::Measured => self.label.clone(),
             Origin::Published => format!("published: {}", self.label),
         }
+    }
+
+    /// `0.0132 s [0.0129, 0.0135]`.
+    pub(crate) fn said(&self) -> String {
+        let said = format!("{} {}", self.figure, self.more);
+        said.trim_end().to_owned()
     }
 }
 

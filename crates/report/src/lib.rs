@@ -262,6 +262,15 @@ pub fn how_long(experiments: &[Experiment]) -> String {
     view::how_long(experiments)
 }
 
+/// Says in the reports of these runs of one spec that the figures of their study stand there because somebody asked for
+/// them, and what of them has nothing measured beside it. Nothing, if they name no study.
+pub fn asked_for(runs: &mut [Analysis]) {
+    let said = view::asked_for(runs);
+    for run in runs {
+        run.caveats.extend(said.clone());
+    }
+}
+
 /// What is known so far of a run that goes on: a line per candidate.
 #[must_use]
 pub fn so_far(analysis: &Analysis) -> Vec<String> {

@@ -31,7 +31,7 @@ pub(crate) use advice::Document;
 pub(crate) use part::Part;
 pub(crate) use scaling::parts as of_scaling;
 pub(crate) use so_far::so_far;
-pub(crate) use study::how_long;
+pub(crate) use study::{asked_for, how_long};
 
 use crate::figure::Figure;
 use crate::format;

@@ -12,7 +12,16 @@ use crate::terminal::say;
 
 /// Reads and understands a run.
 pub(crate) fn of_directory(path: &Path) -> Result<Analysis, Failure> {
-    Ok(meshtax_stats::analyse(&data(&read(path)?)))
+    beside(path, None)
+}
+
+/// The same, with what a study prints of a run, as if the run's spec had named it.
+pub(crate) fn beside(path: &Path, study: Option<&str>) -> Result<Analysis, Failure> {
+    let mut run = read(path)?;
+    if let Some(study) = study {
+        run.manifest.experiment.study = Some(study.to_owned());
+    }
+    Ok(meshtax_stats::analyse(&data(&run)))
 }
 
 /// As far as a run can be read and understood now, without a word: it goes on, and is read again.

@@ -43,7 +43,8 @@ pub(crate) fn meshes(args: &MeshesArgs) -> Outcome {
     Ok(SUCCESS)
 }
 
-fn find(name: &str) -> Result<&'static ResultSet, Failure> {
+/// The published result of this name.
+pub(crate) fn find(name: &str) -> Result<&'static ResultSet, Failure> {
     meshtax_published::find(name).ok_or_else(|| {
         let known: Vec<&str> = results().iter().map(|set| set.name.as_str()).collect();
         unknown("published result", name, &known)

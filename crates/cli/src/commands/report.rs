@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 
 use meshtax_model::analysis::Analysis;
 
-use super::{analysis, page, series};
+use super::{analysis, page, published, series};
 use crate::args::{Format, ReportArgs};
-use crate::exit::{Failure, MISSING, Outcome, SUCCESS, UNREADABLE};
+use crate::exit::{Failure, MISSING, Outcome, SUCCESS, UNREADABLE, USAGE};
 use crate::terminal;
 
 /// How often a run that goes on is looked at.
@@ -22,10 +22,17 @@ pub(crate) fn report(args: &ReportArgs) -> Outcome {
     if args.watch {
         return watch(&path, args);
     }
-    if let Some(runs) = series::read(&path)? {
+    let study = asked_for(args)?;
+    if let Some(mut runs) = series::read(&path, study)? {
+        if study.is_some() {
+            meshtax_report::asked_for(&mut runs);
+        }
         return of_series(&runs, &path, args);
     }
-    let analysis = analysis::of_directory(&path)?;
+    let mut analysis = analysis::beside(&path, study)?;
+    if study.is_some() {
+        meshtax_report::asked_for(std::slice::from_mut(&mut analysis));
+    }
     match &args.out {
         Some(out) => write(&analysis, args.format, out)?,
         None if args.open => {}
@@ -36,6 +43,24 @@ pub(crate) fn report(args: &ReportArgs) -> Outcome {
         page::open(&path.join(page::REPORT));
     }
     Ok(SUCCESS)
+}
+
+/// The published result that is to stand beside what was measured.
+fn asked_for(args: &ReportArgs) -> Result<Option<&'static str>, Failure> {
+    let Some(name) = &args.published else {
+        return Ok(None);
+    };
+    let set = published::find(name)?;
+    let overheads_alone = args.format == Format::Csv && args.out.is_none();
+    if args.format == Format::Json || overheads_alone {
+        let message =
+            "--published: this form has what was measured, and nothing that others published";
+        let fix = format!(
+            "take terminal, html, markdown or `--format csv --out DIR`, or `meshtax published show {name} --json`"
+        );
+        return Err(Failure::with_fix(USAGE, message, &fix));
+    }
+    Ok(Some(&set.name))
 }
 
 /// Several runs of one spec.

@@ -54,8 +54,12 @@ fn code(codes: &[u8]) -> u8 {
     *broken.or(best).unwrap_or(&NOTHING_MEASURED)
 }
 
-/// The runs below a directory, in the order in which they were begun; `None`: it is one run's, or nobody's.
-pub(crate) fn read(directory: &Path) -> Result<Option<Vec<Analysis>>, Failure> {
+/// The runs below a directory, in the order in which they were begun, with what a study prints of them if one is named.
+/// `None`: it is one run's directory, or nobody's.
+pub(crate) fn read(
+    directory: &Path,
+    study: Option<&str>,
+) -> Result<Option<Vec<Analysis>>, Failure> {
     if is_run(directory) {
         return Ok(None);
     }
@@ -64,7 +68,7 @@ pub(crate) fn read(directory: &Path) -> Result<Option<Vec<Analysis>>, Failure> {
         .map(|entry| entry.path())
         .filter(|path| is_run(path));
     let mut analyses = runs
-        .map(|path| analysis::of_directory(&path))
+        .map(|path| analysis::beside(&path, study))
         .collect::<Result<Vec<Analysis>, Failure>>()?;
     // What lies beside each other by chance is no series.
     let series = |analysis: &Analysis| analysis.experiment.series.clone();

@@ -10,7 +10,7 @@ use std::process::Command;
 use serde_json::Value;
 
 use crate::stores::{STORED, copied};
-use crate::support::{Finished, Scratch, alone, finish, meshtax, skipped};
+use crate::support::{Finished, Scratch, alone, finish, manifest, meshtax, skipped};
 
 /// By which these tests are given the file `axe.min.js`; else npm brings it.
 const AXE: &str = "MESHTAX_AXE";
@@ -135,6 +135,57 @@ fn browse(browser: &str, scratch: &Scratch, page: &Path, dark: bool) -> (Value, 
     )
 }
 
+/// The stored run as one at a load that was published, and what others published beside it.
+fn beside_published(scratch: &Scratch, more: &[&str]) -> Finished {
+    let run = scratch.path("run");
+    if !run.is_dir() {
+        let path = copied(scratch).join("manifest.json");
+        let mut manifest = manifest(&run);
+        let load = &mut manifest["experiment"]["load_points"][0]["load"];
+        let rate = load.pointer_mut("/rate_per_s").expect("a steady rate");
+        *rate = Value::from(160.0);
+        fs::write(path, manifest.to_string()).expect("a manifest");
+    }
+    let mut arguments = vec!["report", run.to_str().expect("UTF-8")];
+    arguments.extend(["--published", "ambient-rates"]);
+    arguments.extend(more);
+    finish(meshtax(scratch, &arguments))
+}
+
+#[test]
+fn what_was_published_is_put_beside_a_run_when_asked_for() {
+    let _alone = alone();
+    let scratch = Scratch::new();
+    let page = beside_published(&scratch, &["--format", "html"]);
+    assert_eq!(page.code, 0, "{page:?}");
+    for said in [
+        "<section id=\"beside-published\">",
+        "160 requests/s",
+        "published: baseline: 0.455 ms",
+        "because it was asked for",
+        "Of its 3 loads 2 were not measured here.",
+        "Nothing here stands for: mTLS, mTLS + L4",
+    ] {
+        assert!(page.stdout.contains(said), "{said}");
+    }
+    let table = beside_published(&scratch, &[]);
+    assert!(table.stdout.contains("The study's own table"), "{table:?}");
+    // Without being asked for it is nowhere.
+    let plain = finish(meshtax(&scratch, &["report", STORED, "--format", "html"]));
+    assert!(!plain.stdout.contains("beside-published"));
+    for form in ["json", "csv"] {
+        let told = beside_published(&scratch, &["--format", form]);
+        assert_eq!(told.code, 2, "{told:?}");
+        assert!(told.stderr.contains("--published"), "{told:?}");
+    }
+    let told = finish(meshtax(
+        &scratch,
+        &["report", STORED, "--published", "ambient-rate"],
+    ));
+    assert_eq!(told.code, 2, "{told:?}");
+    assert!(told.stderr.contains("ambient-rates"), "{told:?}");
+}
+
 #[test]
 fn the_page_is_readable_by_everyone() {
     let _alone = alone();
@@ -143,8 +194,9 @@ fn the_page_is_readable_by_everyone() {
         return;
     };
     let axe = fs::read_to_string(axe).expect("axe-core's file");
-    let told = finish(meshtax(&scratch, &["report", STORED, "--format", "html"]));
+    let told = beside_published(&scratch, &["--format", "html"]);
     assert_eq!(told.code, 0, "{told:?}");
+    assert!(told.stdout.contains("beside-published"), "it has them all");
     for width in [1440, 390] {
         for dark in [false, true] {
             let page = framed(&scratch, &told.stdout, &axe, width);

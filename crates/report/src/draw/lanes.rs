@@ -15,9 +15,9 @@ const GAP: f64 = 5.0;
 const LEGEND_LINE: f64 = 16.0;
 /// As many of a small text as fit the width, on a phone too.
 const LEGEND_CHARS: usize = 62;
-const LABEL_CHARS: usize = 23;
-/// How wide a character of a small text is.
-const CHAR_WIDTH: f64 = 6.4;
+const LABEL_CHARS: usize = 22;
+/// How wide a character of a small text is, on a phone too.
+const CHAR_WIDTH: f64 = 7.4;
 
 pub(super) fn draw(lanes: &Lanes) -> Drawing {
     let ruler = Ruler::over(Scale::Log, reach(lanes).into_iter(), (LANE_LEFT, RIGHT));
@@ -96,7 +96,7 @@ fn lane_text(lane: &Lane, ruler: &Ruler, y: f64) -> String {
     };
     let base = y + 4.0;
     let name = lane.name();
-    let tip = format!("{name}: {}", lane.figure);
+    let tip = format!("{name}: {}", lane.said());
     let mut out = format!(
         "<g class=\"{class}\"{}><text class=\"small\" x=\"{LEFT}\" y=\"{base:.1}\">{}</text>",
         told(None, &tip),
@@ -117,7 +117,7 @@ fn lane_text(lane: &Lane, ruler: &Ruler, y: f64) -> String {
     if let Some(x) = place {
         out.push_str(&mark(lane.origin, x, y));
     }
-    out.push_str(&beside(&lane.figure, place, ends, base));
+    out.push_str(&beside(lane, place, ends, base));
     out.push_str("</g>\n");
     out
 }
@@ -135,28 +135,40 @@ fn mark(origin: Origin, x: f64, y: f64) -> String {
     }
 }
 
-/// The figure behind its mark, or before it where no room is behind.
-fn beside(figure: &str, place: Option<f64>, ends: Option<(f64, f64)>, base: f64) -> String {
-    /// Between a mark's middle and the text.
-    const AWAY: f64 = 9.0;
-    let text = shortened(figure, 42);
-    let width = text.chars().count() as f64 * CHAR_WIDTH;
+/// The figure behind its mark, or before it where no room is behind; the whole of it, if that finds room.
+fn beside(lane: &Lane, place: Option<f64>, ends: Option<(f64, f64)>, base: f64) -> String {
     let (from, to) = match (place, ends) {
         (Some(x), Some((from, to))) => (from.min(x), to.max(x)),
         (Some(x), None) => (x, x),
         (None, _) => (LANE_LEFT, LANE_LEFT),
     };
-    let fits_behind = to + AWAY + width <= RIGHT;
-    let fits_before = from - AWAY - width >= LANE_LEFT;
-    let (x, anchor) = match (fits_behind, fits_before) {
-        (true, _) => (to + AWAY, "start"),
-        (false, true) => (from - AWAY, "end"),
-        (false, false) => (RIGHT, "end"),
+    let whole = lane.said();
+    let (text, (x, anchor)) = match room(&whole, from, to) {
+        Some(room) => (whole, room),
+        None => {
+            let text = shortened(&lane.figure, 30);
+            let room = room(&text, from, to).unwrap_or((RIGHT, "end"));
+            (text, room)
+        }
     };
     format!(
         "<text class=\"small figure\" x=\"{x:.1}\" y=\"{base:.1}\" text-anchor=\"{anchor}\">{}</text>",
         escaped(&text)
     )
+}
+
+/// Where a text finds room beside what reaches from here to there, and which of its ends stands there.
+fn room(text: &str, from: f64, to: f64) -> Option<(f64, &'static str)> {
+    /// Between a mark's middle and the text.
+    const AWAY: f64 = 9.0;
+    let width = text.chars().count() as f64 * CHAR_WIDTH;
+    let behind = to + AWAY + width <= RIGHT;
+    let before = from - AWAY - width >= LANE_LEFT;
+    match (behind, before) {
+        (true, _) => Some((to + AWAY, "start")),
+        (false, true) => Some((from - AWAY, "end")),
+        (false, false) => None,
+    }
 }
 
 /// What the two kinds of marks are; the words of each wrapped.
@@ -220,11 +232,26 @@ mod tests {
     }
 
     #[test]
-    fn figures_stand_where_there_is_room() {
-        let at = |place, figure: &str| beside(figure, Some(place), None, 0.0);
-        assert!(at(LANE_LEFT, "1 s").contains("start"));
-        assert!(at(RIGHT, "1 s").contains("end"));
-        let long = "a figure that is far too long for its lane";
-        assert!(at(RIGHT - 20.0, long).contains(&format!("x=\"{RIGHT:.1}\"")));
+    fn figures_stand_where_there_is_room_and_shorter_where_there_is_little() {
+        let lane = Lane {
+            origin: Origin::Measured,
+            label: String::new(),
+            figure: "0.423 ms".to_owned(),
+            more: "[0.300, 0.546]".to_owned(),
+            value: None,
+            interval: None,
+        };
+        let at = |from, to| beside(&lane, Some(from), Some((from, to)), 0.0);
+        for (from, to, expected) in [
+            (LANE_LEFT, LANE_LEFT, ("start", true)),
+            (RIGHT, RIGHT, ("end", true)),
+            (300.0, 340.0, ("start", false)),
+            (300.0, RIGHT, ("end", false)),
+        ] {
+            let text = at(from, to);
+            let (anchor, whole) = expected;
+            assert!(text.contains(anchor), "{text}");
+            assert_eq!(text.contains("0.546"), whole, "{text}");
+        }
     }
 }

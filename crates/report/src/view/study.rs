@@ -2,7 +2,7 @@
 
 pub(super) mod places;
 
-use meshtax_model::analysis::{Extent, Point, Usage, UsageGroup};
+use meshtax_model::analysis::{Analysis, Extent, Point, Usage, UsageGroup};
 use meshtax_model::experiment::{Experiment, Variant as Ours};
 use meshtax_published::{
     BaseUnit, Column as Published, Metric, ResultSet, Row, Unit, Variant, find,
@@ -217,6 +217,37 @@ fn footnotes(sources: &[Source<'_>], study: &ResultSet) -> Vec<(String, String)>
         .into_iter()
         .map(|note| (String::new(), note))
         .collect()
+}
+
+/// That a study's figures were asked for, and what of it has nothing measured beside it.
+pub(crate) fn asked_for(runs: &[Analysis]) -> Option<String> {
+    let sources: Vec<Source<'_>> = runs.iter().map(|analysis| Source { analysis }).collect();
+    let study = places::of(&sources)?;
+    let mut said = vec![format!(
+        "What was published as {} stands beside what was measured because it was asked for: other machines, and another          load and application than in this set-up. `meshtax published show {}` has its own.",
+        study.name, study.name
+    )];
+    let (elsewhere, all) = places::elsewhere(&places::places(&sources, study), study);
+    if elsewhere == all {
+        let factors: Vec<&str> = study.factors.iter().map(|f| f.name.as_str()).collect();
+        said.push(format!(
+            "None of its loads was measured here (it goes by {}), so that none of its figures is shown.",
+            factors.join(" and ")
+        ));
+    } else if elsewhere > 0 {
+        said.push(format!(
+            "Of its {all} loads {elsewhere} were not measured here."
+        ));
+    }
+    let without = study.variants.iter().filter(|variant| {
+        let mut sources = sources.iter();
+        !sources.any(|source| ours(*source, variant).is_some())
+    });
+    let without: Vec<&str> = without.map(|variant| variant.name.as_str()).collect();
+    if !without.is_empty() {
+        said.push(format!("Nothing here stands for: {}.", without.join(", ")));
+    }
+    Some(said.join(" "))
 }
 
 fn part_s(place: &Place<'_>) -> f64 {

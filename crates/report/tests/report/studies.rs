@@ -435,3 +435,28 @@ fn runs_of_one_spec_share_the_picture() {
         "variants can be switched off"
     );
 }
+
+#[test]
+fn what_was_asked_for_is_said_with_what_has_no_place() {
+    let said = |mut analysis: Analysis| {
+        meshtax_report::asked_for(std::slice::from_mut(&mut analysis));
+        analysis.caveats.last().cloned().expect("something")
+    };
+    let some = said(livewyer());
+    for part in [
+        "because it was asked for",
+        "Of its 3 loads 2 were not measured here.",
+        "Nothing here stands for: Linkerd, Cilium.",
+    ] {
+        assert!(some.contains(part), "{part}: {some}");
+    }
+    let mut analysis = fixtures::quick();
+    analysis.experiment.study = Some("ztunnel-blog-2025".to_owned());
+    let none = said(analysis);
+    assert!(none.contains("it goes by release"), "{none}");
+    // Whoever names no study is told nothing.
+    let mut analysis = fixtures::quick();
+    meshtax_report::asked_for(std::slice::from_mut(&mut analysis));
+    assert_eq!(analysis.caveats, fixtures::quick().caveats);
+    meshtax_report::asked_for(&mut []);
+}

@@ -3,7 +3,7 @@
 //! Both are of the same load by name only: other machines, other applications, other years. So they have lanes and marks
 //! of their own, and nothing joins them.
 
-use meshtax_model::analysis::Point;
+use meshtax_model::analysis::{Interval, Point};
 use meshtax_model::experiment::Variant as Ours;
 use meshtax_published::{Column, Metric, ResultSet, Row, Unit, Variant};
 
@@ -11,7 +11,7 @@ use super::super::Source;
 use super::super::study::places::{self, Found, Place, ends, extent, found, further, ours, value};
 use super::{in_words as chart_in_words, name, raw};
 use crate::figure::{Chapter, Chart, Choice, Figure, Lane, Lanes, Load, Origin, Pair, Sheet};
-use crate::format::{decimals_of_three, grouped, plural, three_digits};
+use crate::format::{decimals_of_three, grouped, interval_text, plural, three_digits};
 use crate::published::head;
 
 /// `None`: the runs follow no study, or nothing of it was measured here. The runs are those of one spec.
@@ -163,6 +163,7 @@ impl Picture<'_> {
             origin: Origin::Measured,
             label: label.unwrap_or_default(),
             figure: String::new(),
+            more: String::new(),
             value: None,
             interval: None,
         };
@@ -191,26 +192,27 @@ impl Picture<'_> {
         };
         let spread = spread.map(|(low, high)| (unit.of_base(low), unit.of_base(high)));
         let spread = spread.filter(|(low, high)| low.is_finite() && high.is_finite());
+        let (figure, more) = self.in_words(value, spread);
         Lane {
-            figure: self.figure(value, spread),
+            figure,
+            more,
             value: Some(value),
             interval: spread,
             ..lane
         }
     }
 
-    /// `13.2 ms [12.9, 13.5]`.
-    fn figure(&self, value: f64, spread: Option<(f64, f64)>) -> String {
+    /// `13.2 ms` and `[12.9, 13.5]`.
+    fn in_words(&self, value: f64, spread: Option<(f64, f64)>) -> (String, String) {
         let unit = self.column.unit;
-        let Some((low, high)) = spread else {
-            return with_unit(&three_digits(value), unit);
+        let Some((low, high)) = spread.filter(|(low, high)| low < high) else {
+            return (with_unit(&three_digits(value), unit), String::new());
         };
         // So many that the ends are told apart, as far as six decimals go.
         let by_width = (-((high - low) / 2.0).log10()).ceil().clamp(0.0, 6.0) as usize;
         let decimals = decimals_of_three(value).max(by_width);
-        let text = |figure| grouped(figure, decimals);
-        let value = with_unit(&text(value), unit);
-        format!("{value} [{}, {}]", text(low), text(high))
+        let value = with_unit(&grouped(value, decimals), unit);
+        (value, interval_text(Interval { low, high }, decimals))
     }
 
     /// As it was published, to the digit.
@@ -218,11 +220,11 @@ impl Picture<'_> {
         let figure = row.figures.get(self.at)?.as_ref()?;
         let unit = self.column.unit;
         let remark = row.remark.as_ref();
-        let remark = remark.map_or(String::new(), |remark| format!(" ({remark})"));
         Some(Lane {
             origin: Origin::Published,
             label: variant.name.clone(),
-            figure: with_unit(&figure.published, unit) + &remark,
+            figure: with_unit(&figure.published, unit),
+            more: remark.map_or(String::new(), |remark| format!("({remark})")),
             value: Some(unit.of_base(figure.value)),
             interval: None,
         })
@@ -244,7 +246,7 @@ impl Picture<'_> {
                     raw(lane.value),
                     raw(lane.interval.map(|(low, _)| low)),
                     raw(lane.interval.map(|(_, high)| high)),
-                    lane.figure.clone(),
+                    lane.said(),
                 ]);
             }
         }
@@ -275,17 +277,11 @@ fn caption(sources: &[Source<'_>], study: &ResultSet, places: &[Place<'_>]) -> S
             without.join(", ")
         ));
     }
-    let mut elsewhere: Vec<&[String]> = study.rows.iter().map(|row| row.at.as_slice()).collect();
-    elsewhere.sort_unstable();
-    elsewhere.dedup();
-    let all = elsewhere.len();
-    let here = |at: &[String]| places.iter().any(|p| p.rows.iter().any(|row| row.at == at));
-    elsewhere.retain(|at| !here(at));
-    if !elsewhere.is_empty() {
+    let (elsewhere, all) = places::elsewhere(places, study);
+    if elsewhere > 0 {
         texts.push(format!(
-            "{} of the study's {all} {} not measured here.",
-            elsewhere.len(),
-            plural(elsewhere.len(), "loads was", "loads were")
+            "{elsewhere} of the study's {all} {} not measured here.",
+            plural(elsewhere, "loads was", "loads were")
         ));
     }
     let unpublished: Vec<String> = places
@@ -307,7 +303,7 @@ pub(super) fn in_words(lanes: &Lanes) -> Vec<String> {
     let of_load = |load: &Load| {
         let all = load.pairs.iter().flat_map(|pair| &pair.lanes);
         let said: Vec<String> = all
-            .map(|lane| format!("{} {}", lane.name(), lane.figure))
+            .map(|lane| format!("{} {}", lane.name(), lane.said()))
             .collect();
         format!("{}: {}", load.name, said.join("; "))
     };

@@ -52,6 +52,19 @@ pub(in crate::view) fn places<'a>(sources: &[Source<'a>], study: &'a ResultSet) 
     sources.iter().flat_map(of_source).collect()
 }
 
+/// How many of a study's loads are none of these places, and how many it has.
+pub(in crate::view) fn elsewhere(places: &[Place<'_>], study: &ResultSet) -> (usize, usize) {
+    let mut loads: Vec<&[String]> = study.rows.iter().map(|row| row.at.as_slice()).collect();
+    loads.sort_unstable();
+    loads.dedup();
+    let here = |at: &&&[String]| {
+        let mut rows = places.iter().flat_map(|place| &place.rows);
+        rows.any(|row| row.at == **at)
+    };
+    let measured = loads.iter().filter(here).count();
+    (loads.len() - measured, loads.len())
+}
+
 /// A load point's setting of a study's factor; `None`: it has none.
 fn setting(source: Source<'_>, factor: &str, point: &LoadPoint) -> Option<f64> {
     let experiment = &source.analysis.experiment;
