@@ -1,5 +1,7 @@
 //! One load on several targets: each is asked as often as the others, under a host of its own, whatever else differs.
 
+mod quiet;
+
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -11,6 +13,8 @@ use meshtax_app::{AppConfig, serve};
 use meshtax_load::{LoadError, LoadModel, LoadSpec, Protocol, Target, run};
 use meshtax_model::experiment::Arrivals;
 use meshtax_model::trial::LoadResult;
+
+use quiet::while_the_machine_is_ours;
 
 /// What servers heard: connections and requests, by server and host.
 type Heard = Arc<Mutex<BTreeMap<(usize, String), u64>>>;
@@ -85,13 +89,15 @@ fn counts(heard: &Heard, what: impl Fn(usize) -> String) -> Vec<u64> {
 
 #[test]
 fn in_an_open_loop_a_slow_target_is_asked_as_often() {
-    let heard = Heard::default();
-    let result = checked(&spec(LoadModel::open(120.0, Arrivals::Constant), &heard));
-    let asked = counts(&heard, |number| format!("host-{number}"));
-    assert_eq!(asked.iter().sum::<u64>(), result.offered);
-    // Whoever is in turn is passed over only if all of its connections are busy.
-    let (least, most) = (asked.iter().min(), asked.iter().max());
-    assert!(most.unwrap() - least.unwrap() <= 2, "{asked:?}");
+    while_the_machine_is_ours("how often a slow target is asked", || {
+        let heard = Heard::default();
+        let result = checked(&spec(LoadModel::open(120.0, Arrivals::Constant), &heard));
+        let asked = counts(&heard, |number| format!("host-{number}"));
+        assert_eq!(asked.iter().sum::<u64>(), result.offered);
+        // Whoever is in turn is passed over only if all of its connections are busy.
+        let (least, most) = (asked.iter().min(), asked.iter().max());
+        assert!(most.unwrap() - least.unwrap() <= 2, "{asked:?}");
+    });
 }
 
 #[test]
@@ -139,9 +145,11 @@ fn over_http2_each_target_has_its_own_requests() {
     spec.model = LoadModel::open(400.0, Arrivals::Constant);
     spec.connections = 2;
     spec.window_ns = 500_000_000;
-    let result = checked(&spec);
-    let each = result.bytes_received as f64 / result.completed as f64;
-    assert!((5_000.0..5_200.0).contains(&each), "half of each: {each}");
+    while_the_machine_is_ours("the share of each target over HTTP/2", || {
+        let result = checked(&spec);
+        let each = result.bytes_received as f64 / result.completed as f64;
+        assert!((5_000.0..5_200.0).contains(&each), "half of each: {each}");
+    });
 }
 
 #[test]
