@@ -1,9 +1,9 @@
 //! What variants take before their first request and between requests.
 
 use meshtax_model::analysis::Estimate;
-use meshtax_model::experiment::{PolicyLevel, VariantId};
+use meshtax_model::experiment::{PolicyLevel, VariantId, node_of};
 use meshtax_model::scaling::{Grows, Over};
-use meshtax_model::trial::IdleProxies;
+use meshtax_model::trial::{ComponentRole, ComponentUsage, IdleProxies};
 use meshtax_stats::scaling::{Asked, Growth, Scaled, scaling};
 
 use crate::common::{Cost, Run, run};
@@ -119,4 +119,51 @@ fn the_time_of_a_push_is_a_law_over_what_is_known() {
     let each = push.line.as_ref().expect("a line").each.value;
     assert!((each - 0.2e6).abs() < 1e3, "{each}");
     assert!(law(Grows::AddedStart).line.is_some());
+}
+
+/// Eight proxies of 4 MiB, wherever they stand, and on each node a copy of their program of 1 MiB.
+#[test]
+fn memory_over_nodes_has_a_copy_of_the_programs_on_each() {
+    const MIB: f64 = 1_048_576.0;
+    let on_nodes = |nodes: u32| {
+        let mut run = recorded(40);
+        for sample in &mut run.samples {
+            let proxy = |c: &&ComponentUsage| c.role == ComponentRole::ServerProxy;
+            let Some(first) = sample.components.iter().find(proxy).cloned() else {
+                continue;
+            };
+            let further = (1..8).map(|replica| ComponentUsage {
+                cpu_ns: 0,
+                server_node: node_of(replica, nodes),
+                ..first.clone()
+            });
+            sample.components.extend(further);
+        }
+        (nodes, run.analyse())
+    };
+    let runs = [1, 2, 4].map(on_nodes);
+    let scaled: Vec<Scaled<'_>> = runs
+        .iter()
+        .map(|(at, analysis)| Scaled { at: *at, analysis })
+        .collect();
+    let laws = scaling(Over::Nodes, &scaled, None, None).laws;
+    let line = |grows| {
+        let law = laws.iter().find(|law| law.grows == grows);
+        let line = law.and_then(|law| law.line.clone()).expect("a line");
+        (line.fixed.value / MIB, line.each.value / MIB)
+    };
+    let near = |(fixed, each): (f64, f64), expected: (f64, f64)| {
+        let off = (fixed - expected.0).abs() + (each - expected.1).abs();
+        assert!(off < 1e-6, "{fixed} and {each}, not {expected:?}");
+    };
+    near(line(Grows::ProxyMemory), (32.0, 0.0));
+    near(line(Grows::NodesMemory), (32.0, 1.0));
+    let found = runs[2].1.variants.iter().find(|v| v.variant.0 == CANDIDATE);
+    let nodes: Vec<u32> = found
+        .expect("the variant")
+        .nodes
+        .iter()
+        .map(|n| n.number)
+        .collect();
+    assert_eq!(nodes, [0, 1, 2, 3]);
 }
