@@ -268,7 +268,7 @@ fn calls_on_a_real_mesh(program: &str, data_plane: &str, levels: &[&str], broken
     let mut variants: Vec<String> = whole.collect();
     let ids = broken.iter().map(|[kind, _]| format!("with-{kind}"));
     variants.extend(ids.map(|id| variant(data_plane, "l4", &id)));
-    let design = "rounds: 1, blocks: 1, trial: 200ms, warmup: 50ms, time: 60s";
+    let design = "rounds: 1, blocks: 1, trial: 200ms, warmup: 50ms, time: 40s";
     let text = spec("real", &variants, SATURATED, design);
     let (spec, out) = (scratch.write("real.yaml", &text), scratch.path("real"));
     let mut arguments = run_arguments(&spec, &out);
