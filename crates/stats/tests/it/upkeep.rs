@@ -146,7 +146,13 @@ fn memory_over_nodes_has_a_copy_of_the_programs_on_each() {
         .iter()
         .map(|(at, analysis)| Scaled { at: *at, analysis })
         .collect();
-    let laws = scaling(Over::Nodes, &scaled, None, None).laws;
+    let growth = Growth {
+        over: Over::Nodes,
+        runs: &scaled,
+        asked: None,
+        check: None,
+    };
+    let laws = scaling(&growth).laws;
     let line = |grows| {
         let law = laws.iter().find(|law| law.grows == grows);
         let line = law.and_then(|law| law.line.clone()).expect("a line");
