@@ -263,8 +263,9 @@ fn cited(study: &ResultSet) -> String {
 fn caption(sources: &[Source<'_>], study: &ResultSet, places: &[Place<'_>]) -> String {
     let mut texts = vec![
         "Filled marks were measured here, hollow ones published by others; what is wrong with those stands below the \
-         study's table. Equal distances are equal factors. What a mesh adds can be read within one kind of mark, and \
-         never from one kind to the other."
+         study's table. A filled mark without ends has no interval: fewer than six blocks, a mean, or a single request. \
+         Equal distances are equal factors. What a mesh adds can be read within one kind of mark, and never from one \
+         kind to the other."
             .to_owned(),
     ];
     let first = sources.first();
