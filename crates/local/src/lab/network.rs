@@ -13,6 +13,9 @@ use std::fs;
 use std::io;
 use std::net::Ipv4Addr;
 
+use meshtax_dataplane::{GATEWAY_PORT, GATEWAY_TLS_PORT};
+use meshtax_model::experiment::PROXY_PORTS;
+
 use super::netlink;
 use super::netns::NetNs;
 use super::nft;
@@ -258,6 +261,11 @@ fn harden(forward: bool) -> io::Result<()> {
     }
     // Every trial opens its connections anew: ports that wait for their minute must not run out.
     sysctl("ipv4/ip_local_port_range", "1024 65535")?;
+    // But none that a proxy is yet to listen at: another's connection would keep it from starting.
+    let gateways = [GATEWAY_PORT, GATEWAY_TLS_PORT];
+    let taken = PROXY_PORTS.iter().chain(&gateways);
+    let taken: Vec<String> = taken.map(u16::to_string).collect();
+    sysctl("ipv4/ip_local_reserved_ports", &taken.join(","))?;
     sysctl("ipv4/tcp_tw_reuse", "1")?;
     if forward {
         // Pods are not to find a shorter way to each other than through their node.
