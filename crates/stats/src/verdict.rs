@@ -6,6 +6,10 @@ use meshtax_model::analysis::{Interval, Verdict};
 use crate::family::ALPHA;
 use crate::interval::{CONFIDENCE, CONFIDENCE_TOST, Inference, relative};
 
+/// A noise floor beyond this is no margin: where the baseline differs from itself by half, that something lies within
+/// does not say that it costs nothing.
+const WIDEST_MARGIN: f64 = 0.5;
+
 /// Whether a difference is declared: its (adjusted) p-value, and its size beyond the noise floor.
 pub(crate) fn is_different(fit: &Inference, p_value: f64, floor: f64) -> bool {
     p_value < ALPHA && fit.estimate.exp_m1().abs() > floor
@@ -18,7 +22,8 @@ pub(crate) fn of(fit: &Inference, p_value: f64, floor: f64) -> (Verdict, Option<
         return (Verdict::Different, None);
     }
     let inside = fit.interval(CONFIDENCE_TOST).map(relative);
-    if inside.is_some_and(|interval| interval.largest_absolute_end() < floor) {
+    let is_margin = floor <= WIDEST_MARGIN;
+    if is_margin && inside.is_some_and(|interval| interval.largest_absolute_end() < floor) {
         return (Verdict::Equivalent, None);
     }
     let interval = fit.interval(CONFIDENCE).map(relative);
@@ -40,6 +45,19 @@ fn longer_to_tell(effect: f64, interval: Option<Interval>, floor: f64) -> Option
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::interval::{Spread, Student};
+
+    #[test]
+    fn a_wide_noise_floor_is_no_margin() {
+        // A difference of a tenth, give or take some hundredths, of ten rounds.
+        let spread = Spread::Student(Student {
+            standard_error: 0.02,
+            degrees_of_freedom: 9.0,
+        });
+        let fit = Inference::new(0.1, Some(spread));
+        assert_eq!(of(&fit, 0.8, 0.4).0, Verdict::Equivalent);
+        assert_eq!(of(&fit, 0.8, 2.5).0, Verdict::NotDistinguishable);
+    }
 
     #[test]
     fn twice_the_precision_takes_four_times_as_long() {

@@ -28,10 +28,7 @@ pub(super) fn cost(analysis: &Analysis, asked: &Asked, variant: &Variant) -> Cos
     };
     let cpu = setting.cpu().map_err(|why| told("CPU", why)).ok();
     let memory = setting.memory().map_err(|why| told("memory", why)).ok();
-    told(
-        "idle CPU",
-        "this run has the idle processes of all variants as one".to_owned(),
-    );
+    told("idle CPU", setting.idle().to_owned());
     told(
         "program text",
         "file pages, of which a node has one copy of each program, are not in the memory"
@@ -115,6 +112,25 @@ impl<'a> Setting<'a> {
         1.0 + f64::from(service.replicas.max(1)) + f64::from(behind)
     }
 
+    /// How many there were in the run of what has a proxy.
+    fn places(&self) -> f64 {
+        match self.place {
+            ProxyPlace::Pod => self.pods(),
+            ProxyPlace::Node => self.nodes(),
+        }
+    }
+
+    /// Why it is no sum of its own.
+    fn idle(&self) -> &'static str {
+        let found = measured(self.analysis, &self.variant.id);
+        match found.and_then(|found| found.upkeep.idle_cores) {
+            Some(_) => {
+                "what proxies use without requests stands in the run's own report; what they use under load has it in it"
+            }
+            None => "this run does not say what its proxies use without requests",
+        }
+    }
+
     /// How often a request of the run's clients passed the mesh: their own call, and those between services.
     fn hops_measured(&self) -> f64 {
         let graph = self.analysis.experiment.service.graph.as_ref();
@@ -165,10 +181,7 @@ impl<'a> Setting<'a> {
         let found = measured(self.analysis, &self.variant.id)?;
         let point = found.points.iter().find(|p| p.load_point == point.id)?;
         let passes = PROXIES_A_HOP * self.hops_measured() * point.achieved_per_s;
-        let each = match self.place {
-            ProxyPlace::Pod => passes / self.pods(),
-            ProxyPlace::Node => passes / self.nodes(),
-        };
+        let each = passes / self.places();
         (each.is_finite() && each > 0.0).then_some(each)
     }
 
@@ -230,11 +243,7 @@ impl<'a> Setting<'a> {
             .part(ComponentRole::Waypoint)
             .map(|p| p.anonymous_bytes);
         let apart = waypoint.unwrap_or(0) as f64;
-        let among = match self.place {
-            ProxyPlace::Pod => self.pods(),
-            ProxyPlace::Node => self.nodes(),
-        };
-        let each = map(added, |bytes| (bytes - apart) / among);
+        let each = map(added, |bytes| (bytes - apart) / self.places());
         let total = each.and_then(|each| map(each, |bytes| bytes * f64::from(count) + apart));
         let (each_bytes, total_bytes) = each.zip(total).ok_or("the figure is out of range")?;
         let price = self.asked.memory_price;
