@@ -208,7 +208,7 @@ fn what_makes_no_line_is_refused_with_the_fix() {
             "the proxies of ztunnel cannot be told of services that change",
         ),
         (
-            vec!["scale", "hops", "--data-plane", "linkerd"],
+            vec!["scale", "hops", "--data-plane", "envoy-sidecar-tcp"],
             2,
             "cannot carry services",
         ),
