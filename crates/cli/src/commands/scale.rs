@@ -62,7 +62,7 @@ pub(crate) fn scale(args: &ScaleArgs) -> Outcome {
             false => format!("measuring {name} of {}", list(&at)),
             true => format!("measuring {name}, to hold the prediction against it"),
         });
-        match (measure(args, &name, experiment)?, subject) {
+        match (measure(args, &subject.directory(), experiment)?, subject) {
             (Ok(analysis), _) if is_check => check = Some(analysis),
             (Ok(analysis), Subject::Number(number)) => analyses.push((number, analysis)),
             (Ok(_), Subject::Topology(_)) => {}
@@ -125,11 +125,18 @@ impl Subject {
         }
     }
 
-    /// As its run's directory is called, too.
     fn name(&self) -> String {
         match self {
             Self::Number(number) => number.to_string(),
             Self::Topology(topology) => topology.name.clone(),
+        }
+    }
+
+    /// Of its run, below that of all. A topology's name may be a number, too.
+    fn directory(&self) -> String {
+        match self {
+            Self::Number(number) => number.to_string(),
+            Self::Topology(topology) => format!("for-{}", topology.name),
         }
     }
 
@@ -197,13 +204,13 @@ fn list(at: &[u32]) -> String {
 /// A run, reported as any other. `Err` within: it ended otherwise than with figures, with this code.
 fn measure(
     args: &ScaleArgs,
-    name: &str,
+    directory: &str,
     experiment: Experiment,
 ) -> Result<Result<Analysis, u8>, Failure> {
     let job = Job {
         experiment,
         engine: EngineName::Local,
-        out: args.out.as_ref().map(|out| out.join(name)),
+        out: args.out.as_ref().map(|out| out.join(directory)),
         seed: args.seed,
         programs: args.programs.clone(),
         sabotage: Vec::new(),
@@ -304,9 +311,12 @@ fn experiment(args: &ScaleArgs, subject: &Subject) -> Result<Experiment, Failure
         knows(args, subject)
     );
     let mut experiment = parse("--at, --data-plane, --level, --rate", &text)?;
-    topology
+    let changed = topology
         .apply(&mut experiment, &known())
         .map_err(|e| Failure::with_fix(USAGE, e.problem, &e.fix))?;
+    for what in changed {
+        terminal::say(&format!("{}: {what}", subject.name()));
+    }
     // The first request to a pod opens a connection on the way: that is not to be in the window.
     let behind = topology.graph.as_ref().map_or(0, Graph::pods);
     let pods = topology.replicas.saturating_add(behind);
