@@ -1,11 +1,11 @@
-//! Answers of HTTP/1.1: however the bytes are split, they are the same answers.
+//! Responses of HTTP/1.1: however the bytes are split, they are the same responses.
 //!
 //! Input: a byte whose first bit says that the requests are `HEAD`, a byte for how the bytes are
 //! split, then the bytes of the connection.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use meshtax_load::http1::{Answer, Progress, ProtocolError, ResponseParser};
+use meshtax_load::http1::{Progress, ProtocolError, Response, ResponseParser};
 
 /// From this length on, a head without an end is looked at line by line only.
 const EAGER_HEAD_BYTES: usize = 4096;
@@ -13,16 +13,16 @@ const EAGER_HEAD_BYTES: usize = 4096;
 #[derive(Debug, PartialEq)]
 struct Read {
     /// With where each ends.
-    answers: Vec<(Answer, usize)>,
+    responses: Vec<(Response, usize)>,
     error: Option<ProtocolError>,
     /// What the connection's end completes.
-    at_end: Option<Answer>,
+    at_end: Option<Response>,
 }
 
 fn read(bytes: &[u8], piece: usize, is_head: bool) -> Read {
     let mut parser = ResponseParser::new();
     let mut read = Read {
-        answers: Vec::new(),
+        responses: Vec::new(),
         error: None,
         at_end: None,
     };
@@ -30,18 +30,18 @@ fn read(bytes: &[u8], piece: usize, is_head: bool) -> Read {
     let mut at = 0;
     for piece in bytes.chunks(piece) {
         let mut rest = piece;
-        // An answer's last byte may be a piece's last: what follows it is another call.
+        // A response's last byte may be a piece's last: what follows it is another call.
         while !rest.is_empty() {
             match parser.feed(rest) {
                 Ok(Progress::More) => {
                     at += rest.len();
                     rest = &[];
                 }
-                Ok(Progress::Complete { answer, consumed }) => {
+                Ok(Progress::Complete { response, consumed }) => {
                     assert!(consumed <= rest.len());
                     at += consumed;
                     rest = &rest[consumed..];
-                    read.answers.push((answer, at));
+                    read.responses.push((response, at));
                 }
                 Err(error) => {
                     read.error = Some(error);
@@ -66,7 +66,7 @@ fuzz_target!(|data: &[u8]| {
             assert_eq!(pieces, whole, "in pieces of {piece}");
         } else {
             // An error may be seen a line later.
-            assert_eq!(pieces.answers, whole.answers, "in pieces of {piece}");
+            assert_eq!(pieces.responses, whole.responses, "in pieces of {piece}");
         }
     }
 });

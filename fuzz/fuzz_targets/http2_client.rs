@@ -43,7 +43,7 @@ fn at_once(first: u8, bytes: &[u8], piece: usize) -> (bool, Vec<Outcome>) {
     (true, all)
 }
 
-/// As in a closed loop: who has its answer asks again. Now and then one is given up.
+/// As in a closed loop: who has its response asks again. Now and then one is given up.
 fn again_and_again(first: u8, bytes: &[u8], piece: usize) {
     let mut client = client(first);
     for (turn, piece) in (0_u32..).zip(bytes.chunks(piece)) {

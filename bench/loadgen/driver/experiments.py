@@ -25,7 +25,7 @@ class Job:
     rounds: int | None = None  # no more rounds than this
 
 
-PEER_ROUNDS = "Tools that no bound is about ran in three of the rounds."
+PEER_ROUNDS = "Tools without a bound ran in three of the rounds."
 
 
 class Experiment:
@@ -325,8 +325,8 @@ class Stalls(Experiment):
                 rows.append([named(tool), *cells])
         return [
             Table(
-                "Honesty: one stall of 300 ms in a run of 10 s at 1,000/s",
-                ["who stood still, and who says what (ms)", *names],
+                "One stall of 300 ms in a run of 10 s at 1,000/s",
+                ["stalled process; reported percentiles (ms)", *names],
                 rows,
                 ["-: the tool has no such percentile.", PEER_ROUNDS],
             )
@@ -352,8 +352,8 @@ class Stalls(Experiment):
 
 class Poisson(Experiment):
     name = "poisson"
-    # Workers are meshtax's own way of sharing a load; strangers know nothing of each other.
-    shapes = {"one generator": (1, 1), "two workers": (2, 1), "two strangers": (1, 2)}
+    # Workers are meshtax's own way of sharing a load; independent ones do not coordinate.
+    shapes = {"one generator": (1, 1), "two workers": (2, 1), "two independent generators": (1, 2)}
     cases = tuple(shapes)
     rate, usual_s = 1000, 30
 
@@ -411,7 +411,7 @@ class Poisson(Experiment):
         header = ["Poisson arrivals, 1,000/s", "arrivals", "Kolmogorov-Smirnov distance", "p"]
         header += ["gaps' deviation / mean (1)", "correlation of gaps in a row (0)"]
         note = (
-            "Against the exponential distribution of the rate that was asked for. p is how often "
+            "Against the exponential distribution of the requested rate. p is how often "
             "chance alone gives such a distance: evenly spread between 0 and 1 if all is right."
         )
         return [Table("Poisson arrivals at the server", header, rows, [note])]
@@ -424,7 +424,7 @@ class Poisson(Experiment):
 
 class Http2(Experiment):
     name = "http2"
-    title = "HTTP/2 in clear (prior knowledge)"
+    title = "HTTP/2, plaintext (prior knowledge)"
     kind = "http2"
     shapes = {"64 × 1": (64, 1), "32 × 10": (32, 10), "4 × 100": (4, 100)}
     cases = tuple(shapes)
@@ -547,7 +547,7 @@ class Memory(Experiment):
             for case in samples.cases()
             for tool in samples.tools(case)
         ]
-        header = ["asked for", "tool", "requests at the server", "peak memory MB"]
+        header = ["requested", "tool", "requests at the server", "peak memory MB"]
         return [Table("Memory against the number of requests", header, rows)]
 
     def bounds(self, samples):
@@ -575,7 +575,7 @@ class Serve(Experiment):
         if self.bench.nginx is None or "h2load" not in self.bench.tools:
             return
         if not servers.speaks_http2(self.bench, servers.meshtax(self.bench)):
-            self.options.say("serve: meshtax serve has no HTTP/2 in clear yet")
+            self.options.say("serve: meshtax serve has no plaintext HTTP/2 yet")
             return
         makers["nginx"] = lambda: servers.nginx(self.bench, body=self.body, http2=True)
         for name in ("meshtax serve", "nginx"):

@@ -27,7 +27,7 @@ def meshtax(bench, *, body=1024):
 
 
 def nghttpd(bench, *, body=64):
-    """nghttp2's own server: HTTP/2 in clear."""
+    """nghttp2's own server: plaintext HTTP/2."""
     if bench.nghttpd is None:
         raise Trouble("nghttpd is not installed")
     port = free_port()
@@ -83,7 +83,7 @@ def has_uring(bench):
 
 
 def speaks_http2(bench, server):
-    """Whether a server answers HTTP/2 in clear."""
+    """Whether a server answers plaintext HTTP/2."""
     h2load = bench.tools.get("h2load")
     if h2load is None:
         return False

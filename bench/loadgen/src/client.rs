@@ -1,4 +1,4 @@
-//! What both floors share: connections, the parsing of an answer, and the latencies.
+//! What both floors share: connections, the parsing of a response, and the latencies.
 
 use std::net::{SocketAddr, TcpStream};
 
@@ -8,17 +8,17 @@ use rustix::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use rustix::io::{self, Errno};
 use rustix::net::{self, SendFlags};
 
-/// One read's size: an answer of the benchmark's servers fits, so that a short read ends it.
+/// One read's size: a response of the benchmark's servers fits, so that a short read ends it.
 pub(crate) const READ_BYTES: usize = 16 * 1024;
 
-/// A connection, and how much of its answer is still to come.
+/// A connection, and how much of its response is still to come.
 pub(crate) struct Connection {
     socket: OwnedFd,
     /// Bytes of the body that have not been read; meaningless while `head` is not empty.
     body_left: usize,
     /// The begin of a head that came in pieces.
     head: Vec<u8>,
-    /// What the answer's latency is counted from.
+    /// What the response's latency is counted from.
     pub(crate) since_ns: u64,
 }
 
@@ -40,7 +40,7 @@ impl Connection {
         }
     }
 
-    /// Reads once: an answer, or a part of it.
+    /// Reads once: a response, or a part of it.
     pub(crate) fn read(&mut self, buffer: &mut [u8]) -> Result<Got, String> {
         loop {
             let count = match io::read(&self.socket, &mut *buffer) {
@@ -63,7 +63,7 @@ impl Connection {
         self.socket.as_fd()
     }
 
-    /// Whether the answer is complete with these bytes.
+    /// Whether the response is complete with these bytes.
     pub(crate) fn take(&mut self, bytes: &[u8]) -> Result<bool, String> {
         if self.body_left > 0 {
             self.body_left = self.body_left.saturating_sub(bytes.len());

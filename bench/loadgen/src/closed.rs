@@ -13,7 +13,7 @@ use crate::client::{Connection, Got, READ_BYTES, connect, histogram, report, req
 use crate::clock::{SECOND_NS, now_ns, pin, timespec};
 use crate::ring::{NO_BUFFER, Ring, SENT, Socket};
 
-/// So long an answer may take.
+/// So long a response may take.
 const PATIENCE_NS: u64 = 5 * SECOND_NS;
 
 struct Load {
@@ -60,7 +60,7 @@ impl Load {
         usize::try_from(self.requests).map_or(self.all.len(), |most| most.min(self.all.len()))
     }
 
-    /// Counts an answer; the instant, when another request is to be sent.
+    /// Counts a response; the instant, when another request is to be sent.
     fn answered(&mut self, index: usize) -> Option<u64> {
         let now_ns = now_ns();
         let latency_ns = now_ns - self.all[index].since_ns;

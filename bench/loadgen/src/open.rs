@@ -18,7 +18,7 @@ const SPIN_NS: u64 = 50_000;
 /// Sends between two looks at the sockets, when there is something to catch up with.
 const SENDS_PER_LOOK: usize = 16;
 
-/// Answers are awaited so long after the last send.
+/// Responses are awaited so long after the last send.
 const PATIENCE_NS: u64 = 2 * SECOND_NS;
 
 pub(crate) fn run(words: &[String]) -> Result<(), String> {

@@ -1,4 +1,4 @@
-//! A server that is fast, answers the same to everyone, and notes when each request arrived.
+//! A server that is fast, responses the same to everyone, and notes when each request arrived.
 
 use std::io::Write as _;
 use std::net::{SocketAddr, TcpListener};
@@ -37,7 +37,7 @@ struct Connection {
     socket: OwnedFd,
     /// A request that came in pieces.
     pending: Vec<u8>,
-    /// Its last answer is on its way.
+    /// Its last response is on its way.
     closing: bool,
 }
 
@@ -205,7 +205,7 @@ impl Recorder {
         }
     }
 
-    /// Reads what is there and answers; `false` when the connection is over.
+    /// Reads what is there and responses; `false` when the connection is over.
     fn serve(&mut self, connection: &mut Connection, buffer: &mut [u8]) -> bool {
         loop {
             let count = match io::read(&connection.socket, &mut *buffer) {
@@ -219,7 +219,7 @@ impl Recorder {
             for answer in 1..=answers {
                 let last = close && answer == answers;
                 let bytes = if last { &self.close } else { &self.keep };
-                // Answers are small, and clients wait for each: a full buffer is a broken client.
+                // Responses are small, and clients wait for each: a full buffer is a broken client.
                 match net::send(&connection.socket, bytes, SendFlags::NOSIGNAL) {
                     Ok(sent) if sent == bytes.len() && !last => {}
                     _ => return false,
@@ -232,7 +232,7 @@ impl Recorder {
     }
 
     fn over_uring(&mut self, listener: &TcpListener, signals: &SignalFd) -> std::io::Result<()> {
-        // Added to a place: that its last answer is out.
+        // Added to a place: that its last response is out.
         const LAST: u64 = 1 << 32;
         let mut ring = Ring::new(vec![self.keep.clone(), self.close.clone()])?;
         ring.accept(listener.as_fd(), LISTENER)?;

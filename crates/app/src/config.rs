@@ -1,95 +1,94 @@
-//! How the application runs, as plain data.
+//! The application's configuration, as plain data.
 
 use std::net::SocketAddr;
 
 use rustix::thread::CpuSet;
 use serde::{Deserialize, Serialize};
 
-use crate::AppError;
-use crate::answer::PREBUILT_BODY_BYTES;
+use crate::content::PREBUILT_BODY_BYTES;
+use crate::error::AppError;
 
-/// The longest delay, in nanoseconds: ten seconds spun, and a minute waited.
+/// The longest delays in nanoseconds: ten seconds of spinning, a minute of waiting.
 const MAX_SPIN_NS: u64 = 10_000_000_000;
 pub(crate) const MAX_WAIT_NS: u64 = 60_000_000_000;
 
 /// The most work per request, in steps: about ten seconds of it.
 const MAX_BURN: u64 = 10_000_000_000;
 
-/// The most memory that is held or leaked on purpose, in bytes: 16 GiB.
+/// The limit for memory that is held or leaked on purpose, in bytes: 16 GiB.
 const MAX_HELD: u64 = 16 << 30;
 
-/// How the application runs.
+/// The application's configuration.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AppConfig {
-    /// Where to listen, and what is spoken there. Port 0 takes a free one.
+    /// Where to listen, and the protocols. Port 0 selects a free one.
     pub listeners: Vec<Listener>,
-    /// The certificate of those that speak TLS; `None`: one is made that nobody vouches for.
+    /// The certificate of TLS listeners; `None`: a self-signed one is generated.
     pub identity: Option<Identity>,
-    /// The authorities that clients' certificates must come from, PEM: mutual TLS. `None`:
-    /// clients show none.
+    /// The authorities of clients' certificates, PEM: mutual TLS. `None`: clients present none.
     pub client_roots_pem: Option<String>,
-    /// Size of each answer's body, or of the message of a gRPC answer, in bytes.
+    /// Size of each response's body, or of the message of a gRPC response, in bytes.
     pub response_bytes: u32,
-    /// gRPC answers with the request's own message instead, of at most 4 MiB.
+    /// gRPC calls get their own message back instead, of at most 4 MiB.
     pub grpc_echo: bool,
-    /// Spin this long before each answer, from when the request was read, in nanoseconds.
+    /// Spin this long before each response, from when the request was read, in nanoseconds.
     pub delay_ns: u64,
-    /// For this share of the requests, 0 to 1; below 1 it is waited for, and holds up no others.
+    /// The share of requests that are delayed, 0 to 1. Below 1 the delay is a wait, so that other
+    /// requests are not held up.
     pub delay_share: f64,
-    /// Wait before each answer, for a time of its own; other requests go on meanwhile.
+    /// Wait before each response, for a random time; other requests go on meanwhile.
     pub wait: Option<Wait>,
-    /// What is done before each answer, in this order, after its own wait: other services are called, or time passes. Of
-    /// a step that fails, what follows is left out, and the answer is an error.
+    /// Steps before each response, in order, after its wait. If one fails, the following ones are
+    /// skipped, and the response is an error.
     #[serde(default)]
-    pub steps: Vec<Step>,
-    /// What requests for a page of their own get: the first for a path that ends in `/page-1`, and so on.
+    pub steps: Vec<ServiceStep>,
+    /// Pages: the first is that of paths that end in `/page-1`, and so on.
     #[serde(default)]
     pub pages: Vec<Page>,
-    /// Steps of work before each answer: a multiplication and an addition each, one after the
-    /// other.
+    /// Units of work before each response: dependent multiplications.
     pub burn: u64,
     /// Hold this much more memory, every page of it written.
     pub hold_bytes: u64,
     /// Keep this much more memory for each request, and never give it back.
     pub leak_bytes: u64,
-    /// Answer no more than this many requests per second, each thread its part.
+    /// Respond to at most this many requests per second, divided among the threads.
     pub cap_per_s: Option<f64>,
-    /// The share of requests that are answered with an error, 0 to 1: 503, or UNAVAILABLE.
+    /// The share of responses that are errors, 0 to 1: 503, or UNAVAILABLE.
     pub error_share: f64,
-    /// Decides which requests fail and how long each waits.
+    /// The seed of all random decisions.
     pub seed: u64,
-    /// Cores of the threads, in turn.
+    /// Cores that the threads are pinned to, round-robin.
     pub cores: Option<Vec<u32>>,
-    /// Threads, each with listeners of its own on the same ports.
+    /// Threads; each has its own listening sockets on the same ports.
     pub threads: u32,
 }
 
-/// What one of several requests comes to, over HTTP/1.1, in place of what others do; waits, delays and errors are those
-/// of all.
+/// The response to requests for one page, over HTTP/1.1. Waits, delays and errors are those of all
+/// requests.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Page {
-    /// Size of the answer's body in bytes, at most 256 KiB.
+    /// Size of the response's body in bytes, at most 256 KiB.
     pub response_bytes: u32,
-    /// Steps of work, besides those of every request.
+    /// Units of work, in addition to those of every request.
     pub burn: u64,
-    /// In place of [`AppConfig::steps`].
-    pub steps: Vec<Step>,
+    /// Replaces [`AppConfig::steps`].
+    pub steps: Vec<ServiceStep>,
 }
 
-/// What is done before an answer.
+/// A step before a response.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
-pub enum Step {
-    /// These are called, all at once, and all answers awaited.
+pub enum ServiceStep {
+    /// Calls other services, all at once, and waits for all responses.
     Calls(Vec<Call>),
-    /// So long nothing happens, in nanoseconds; other requests go on meanwhile.
+    /// Waits, in nanoseconds; other requests go on meanwhile.
     SleepNs(u64),
 }
 
-impl Step {
-    /// What it calls.
+impl ServiceStep {
+    /// Its calls.
     #[must_use]
     pub fn calls(&self) -> &[Call] {
         match self {
@@ -101,7 +100,7 @@ impl Step {
     fn validate(&self) -> Result<(), AppError> {
         match self {
             Self::SleepNs(ns) if *ns > MAX_WAIT_NS => {
-                invalid("steps", ns, "sleep at most a minute")
+                invalid("steps", ns, "sleep at most one minute")
             }
             _ => self.calls().iter().try_for_each(Call::validate),
         }
@@ -111,36 +110,40 @@ impl Step {
 impl Page {
     fn validate(&self) -> Result<(), AppError> {
         if u64::from(self.response_bytes) > PREBUILT_BODY_BYTES {
-            return invalid("pages", self.response_bytes, "answer with at most 256 KiB");
+            return invalid(
+                "pages",
+                self.response_bytes,
+                "use a response of at most 256 KiB",
+            );
         }
         if self.burn > MAX_BURN {
-            return invalid("pages", self.burn, "burn at most 10,000,000,000 steps");
+            return invalid("pages", self.burn, "burn at most 10,000,000,000 units");
         }
-        self.steps.iter().try_for_each(Step::validate)
+        self.steps.iter().try_for_each(ServiceStep::validate)
     }
 }
 
-/// A request to another service, over HTTP/1.1: a GET, good if it is answered with a status of success.
+/// A call to another service: a GET over HTTP/1.1, successful with a status of 2xx.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Call {
-    /// Where it goes.
+    /// Where to connect.
     pub address: SocketAddr,
-    /// What it names in its `host` header: by this a mesh's proxy knows the service.
+    /// The `host` header, that a mesh's proxy uses to identify the service.
     pub host: String,
-    /// Its path.
+    /// The path.
     pub path: String,
-    /// For which share of the requests it is made, 0 to 1.
+    /// The share of requests that make this call, 0 to 1.
     pub share: f64,
 }
 
 impl Call {
-    /// The same service is asked the same.
-    pub(crate) fn is_alike(&self, other: &Self) -> bool {
+    /// Whether both send the same request to the same address.
+    pub(crate) fn is_same_request(&self, other: &Self) -> bool {
         (self.address, &self.host, &self.path) == (other.address, &other.host, &other.path)
     }
 
-    /// As bytes; the canary goes with it, so that it crosses all wires on the way.
+    /// The request as bytes. It forwards the canary, so that this crosses every link of the call graph.
     pub(crate) fn request(&self, canary: &[u8]) -> Vec<u8> {
         let mut bytes =
             format!("GET {} HTTP/1.1\r\nhost: {}\r\n", self.path, self.host).into_bytes();
@@ -160,22 +163,26 @@ impl Call {
         }
         let is_word = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_graphic());
         if !is_word(&self.host) {
-            return invalid("host", &self.host, "name a service, as in reviews:8080");
+            return invalid(
+                "host",
+                &self.host,
+                "use a service's name, such as reviews:8080",
+            );
         }
         if !self.path.starts_with('/') || !is_word(&self.path) {
-            return invalid("path", &self.path, "begin it with /, without spaces");
+            return invalid("path", &self.path, "start it with /, without spaces");
         }
         Ok(())
     }
 }
 
-/// An address, and what is spoken there.
+/// An address, and its protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Listener {
     /// The address.
     pub address: SocketAddr,
-    /// What is spoken there.
+    /// The protocol.
     pub protocol: Protocol,
 }
 
@@ -183,35 +190,35 @@ pub struct Listener {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Identity {
-    /// The certificate, and those that vouch for it behind it, PEM.
+    /// The certificate chain, leaf first, PEM.
     pub chain_pem: String,
     /// The certificate's private key, PEM.
     pub key_pem: String,
 }
 
-/// What is spoken on an address.
+/// The protocol of a listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Protocol {
-    /// HTTP/1.1, and HTTP/2 with prior knowledge; gRPC within it. In clear.
+    /// HTTP/1.1, and HTTP/2 with prior knowledge, with gRPC. In plaintext.
     Http,
-    /// The same within TLS.
+    /// The same over TLS.
     Https,
-    /// Every byte comes back. In clear.
+    /// Echoes every byte. In plaintext.
     TcpEcho,
-    /// Every byte comes back, within TLS.
+    /// Echoes every byte, over TLS.
     TlsEcho,
 }
 
 impl Protocol {
-    /// Whether a certificate is needed.
+    /// Whether it needs a certificate.
     #[must_use]
     pub fn is_tls(self) -> bool {
         matches!(self, Self::Https | Self::TlsEcho)
     }
 }
 
-/// How long answers wait. No answer waits for more than a minute.
+/// How long responses wait, one minute at most.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub enum Wait {
@@ -220,14 +227,14 @@ pub enum Wait {
         /// The mean in nanoseconds.
         mean_ns: u64,
     },
-    /// Any time of a range, all alike.
+    /// Uniformly distributed.
     Uniform {
         /// The shortest, in nanoseconds.
         from_ns: u64,
         /// The longest, in nanoseconds.
         to_ns: u64,
     },
-    /// Its logarithm is normally distributed.
+    /// Log-normally distributed.
     LogNormal {
         /// The median in nanoseconds.
         median_ns: u64,
@@ -237,8 +244,7 @@ pub enum Wait {
 }
 
 impl AppConfig {
-    /// HTTP in clear on an address; one thread, answers of 1,024 bytes, no delay, no errors;
-    /// fields are public.
+    /// Plaintext HTTP on an address; one thread, responses of 1,024 bytes, no delay, no errors.
     #[must_use]
     pub fn new(listen: SocketAddr) -> Self {
         Self::with(vec![Listener {
@@ -247,7 +253,7 @@ impl AppConfig {
         }])
     }
 
-    /// The same on these listeners.
+    /// The same with these listeners.
     #[must_use]
     pub fn with(listeners: Vec<Listener>) -> Self {
         Self {
@@ -309,11 +315,11 @@ impl AppConfig {
         if let Some(wait) = self.wait {
             wait.validate()?;
         }
-        self.steps.iter().try_for_each(Step::validate)?;
+        self.steps.iter().try_for_each(ServiceStep::validate)?;
         self.pages.iter().try_for_each(Page::validate)?;
         match &self.cores {
             Some(cores) if cores.is_empty() => {
-                invalid("cores", "empty", "name a core, or leave it out")
+                invalid("cores", "empty", "name a core, or omit the field")
             }
             Some(cores) if cores.iter().any(|core| *core as usize >= CpuSet::MAX_CPU) => {
                 invalid("cores", format!("{cores:?}"), "name cores of this machine")
@@ -338,7 +344,7 @@ impl Wait {
             Self::LogNormal { median_ns, .. } => median_ns,
         };
         if typical_ns > MAX_WAIT_NS {
-            return invalid("wait", typical_ns, "use at most a minute");
+            return invalid("wait", typical_ns, "use at most one minute");
         }
         Ok(())
     }

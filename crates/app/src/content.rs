@@ -1,10 +1,13 @@
-//! What bodies are made of, whatever their size, without having them anywhere.
+//! The content of bodies of any size, generated from a short pattern.
 
-/// The longest piece that is handed out, in bytes.
+/// Bodies are prebuilt up to this size, in bytes; the rest of longer ones comes from [`Content`].
+pub(crate) const PREBUILT_BODY_BYTES: u64 = 256 * 1024;
+
+/// The longest piece, in bytes.
 const PIECE_BYTES: u64 = 256 * 1024;
 
-/// A body: something first, and digits behind it. Digits are easy to see on the wire, and
-/// nothing that a proxy would transform.
+/// A body: a prefix, then digits. Digits are easy to recognize on the wire, and no proxy transforms
+/// them.
 #[derive(Debug)]
 pub(crate) struct Content {
     first: Vec<u8>,
@@ -13,9 +16,9 @@ pub(crate) struct Content {
 }
 
 impl Content {
-    /// So many bytes in all, `first` included.
+    /// A body of `bytes` in all, `first` included.
     pub(crate) fn new(first: Vec<u8>, bytes: u64) -> Self {
-        // Ten more, so that a piece may begin with any of them.
+        // Ten more, so that a piece may begin with any digit.
         let digits = bytes.min(PIECE_BYTES) + 10;
         Self {
             first,
@@ -37,7 +40,7 @@ impl Content {
         self.bytes
     }
 
-    /// Up to `left` bytes from a place on: at least one, if any is left.
+    /// Up to `left` bytes from an offset on; at least one if any is left.
     pub(crate) fn slice(&self, at: u64, left: u64) -> &[u8] {
         if let Some(first) = self.first.get(at as usize..)
             && !first.is_empty()
@@ -49,7 +52,7 @@ impl Content {
         &self.digits[begin..end]
     }
 
-    /// Appends so many bytes from a place on.
+    /// Appends `count` bytes, from an offset on.
     pub(crate) fn append(&self, out: &mut Vec<u8>, at: u64, count: u64) {
         let (mut at, mut left) = (at, count);
         while left > 0 {
@@ -95,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn digits_go_round_at_any_length() {
+    fn digits_repeat_at_any_length() {
         let content = Content::new(Vec::new(), 1_000_003);
         let body = all(&content);
         assert_eq!(body.len(), 1_000_003);
@@ -106,14 +109,14 @@ mod tests {
     }
 
     #[test]
-    fn large_bodies_take_no_memory() {
+    fn large_bodies_use_constant_memory() {
         let content = Content::new(Vec::new(), u64::from(u32::MAX));
         assert!(content.digits.len() < 300_000);
     }
 
     proptest! {
         #[test]
-        fn grpc_messages_are_protocol_buffers(bytes in prop_oneof![2_u32..400, 16_000_u32..17_000]) {
+        fn grpc_messages_are_valid_protocol_buffers(bytes in prop_oneof![2_u32..400, 16_000_u32..17_000]) {
             let message = all(&Content::grpc(bytes));
             prop_assert_eq!(message.len(), 5 + bytes as usize);
             prop_assert_eq!(&message[1..5], bytes.to_be_bytes());
@@ -130,7 +133,7 @@ mod tests {
         }
 
         #[test]
-        fn any_pieces_are_the_whole(at in 0_u64..40, bytes in 2_u32..200) {
+        fn pieces_add_up_to_the_whole_body(at in 0_u64..40, bytes in 2_u32..200) {
             let content = Content::grpc(bytes);
             let whole = all(&content);
             let at = at.min(content.bytes());

@@ -1,4 +1,4 @@
-//! What leaves a connection, in order, and what the socket has not taken yet.
+//! The output of a connection, in order, with what the socket has not accepted yet.
 
 use std::net::SocketAddr;
 
@@ -8,23 +8,26 @@ use rustix::net;
 use crate::content::Content;
 use crate::transport::Transport;
 
-/// Memory for answers that a connection keeps when they are sent, in bytes.
+/// Unsent output beyond this stops the reading of further requests, in bytes.
+pub(crate) const MAX_UNSENT_BYTES: usize = 256 * 1024;
+
+/// The size of the output buffer that an idle connection keeps, in bytes.
 const KEPT_BYTES: usize = 64 * 1024;
 
-/// A connection's way out.
+/// A connection's transport and its output buffer.
 pub(crate) struct Link {
     transport: Transport,
-    /// Answers that the socket has not taken, from `out_at` on.
+    /// Output that the socket has not accepted, from `out_at` on.
     out: Vec<u8>,
     out_at: usize,
-    /// The rest of a long body, behind them: where it goes on, and how much is left.
+    /// The rest of a long body that follows: its offset, and how much is left.
     body_at: u64,
     body_left: u64,
-    /// Nothing further is read; the connection ends once the answers are out.
+    /// Nothing further is processed; the connection ends once the output is sent.
     pub(crate) closing: bool,
-    /// The peer may still be sending what was refused: wait for its end.
+    /// The peer may still be sending what was rejected: wait for its end.
     pub(crate) lingers: bool,
-    /// The peer was told that no more comes.
+    /// The end of the output was sent.
     finished: bool,
 }
 
@@ -55,19 +58,19 @@ impl Link {
         self.transport.read(buffer, to_the_end)
     }
 
-    /// Who is at the other end: `ip:port`.
+    /// The peer: `ip:port`.
     pub(crate) fn peer(&self) -> String {
         let peer = net::getpeername(self.transport.socket()).ok().flatten();
         let address = peer.and_then(|address| SocketAddr::try_from(address).ok());
         address.map_or_else(String::new, |address| address.to_string())
     }
 
-    /// Where answers are appended. Not while a long body is on its way.
+    /// Where output is appended. Not while a long body is being sent.
     pub(crate) fn out(&mut self) -> &mut Vec<u8> {
         &mut self.out
     }
 
-    /// The rest of a body comes from the content, from a place on.
+    /// Sends the rest of a body from the content, from an offset on.
     pub(crate) fn stream(&mut self, at: u64, left: u64) {
         (self.body_at, self.body_left) = (at, left);
     }
@@ -76,9 +79,9 @@ impl Link {
         self.body_left > 0
     }
 
-    /// Sends without a copy; keeps what the socket does not take.
+    /// Sends without a copy; buffers what the socket does not accept.
     pub(crate) fn send_now(&mut self, bytes: &[u8]) {
-        // Anything but a full buffer shows again, and is acted on, at the next flush.
+        // Any error but a full buffer occurs again at the next flush, and is handled there.
         let sent = self.transport.send(bytes).unwrap_or(0);
         self.out.extend_from_slice(&bytes[sent..]);
     }
@@ -87,19 +90,19 @@ impl Link {
         self.out_at < self.out.len() || self.body_left > 0 || self.transport.has_unsent()
     }
 
-    /// The peer sends no more, and all was sent to it.
+    /// The peer sends no more, and all output was sent.
     pub(crate) fn farewell(&mut self) {
         if !self.finished {
             self.transport.finish(false);
         }
     }
 
-    /// Answers that are kept here, in bytes.
+    /// Buffered output in bytes.
     pub(crate) fn unsent(&self) -> usize {
         self.out.len() - self.out_at
     }
 
-    /// Sends what the socket takes; an error means that the connection is gone.
+    /// Sends what the socket accepts; an error means that the connection is gone.
     pub(crate) fn flush(&mut self, content: &Content) -> Result<(), Errno> {
         self.transport.push()?;
         while self.out_at < self.out.len() {

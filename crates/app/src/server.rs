@@ -1,4 +1,4 @@
-//! The threads of the application: accept, wait, hand events to connections.
+//! The threads of the application: they accept connections and dispatch events to them.
 
 use std::net::SocketAddr;
 use std::num::NonZeroU64;
@@ -18,85 +18,44 @@ use rustls::ServerConfig;
 
 use crate::calls::{Calls, OUTGOING};
 use crate::config::{AppConfig, Identity, Listener, Protocol};
-use crate::connection::{Connection, Context, Next, Server};
+use crate::connection::{Connection, Next};
 use crate::content::Content;
+use crate::context::{Context, Responses};
+use crate::error::AppError;
+use crate::http1::response::Http1Responses;
+use crate::http2::response::Http2Responses;
 use crate::stats::Counters;
 use crate::timers::Timers;
 use crate::transport::Transport;
 use crate::work::{Work, now_ns};
-use crate::{answer, http2};
 
-/// Events taken in one wait.
+/// Events per wait.
 const EVENTS_PER_WAIT: usize = 128;
 
-/// Connections accepted before others get their turn.
+/// Connections accepted before other events are handled.
 const ACCEPTS_PER_TURN: usize = 64;
 
 /// The accept queue: far more than a load generator opens at once.
 const BACKLOG: i32 = 4096;
 
-/// One read's size. Bodies are dropped, so that all connections share it.
+/// The size of a read. Bodies are discarded, so that all connections share the buffer.
 const READ_BYTES: usize = 64 * 1024;
 
-/// How soon the stop flag is seen, and accepting is tried again without descriptors.
+/// How soon the stop flag is noticed, and accepting is retried after file descriptors ran out.
 const TICK: Timespec = Timespec {
     tv_sec: 0,
     tv_nsec: TICK_NS as i64,
 };
 const TICK_NS: u64 = 100_000_000;
 
-/// Marks a listener among the events: its number is in the lower half, no connection has such
-/// an upper half.
+/// The event data of a listener: this, and its index in the lower half. No connection has this upper
+/// half.
 const LISTENER: u64 = (u32::MAX as u64) << 32;
 
-/// Why the application does not run.
-#[derive(Debug, thiserror::Error)]
-pub enum AppError {
-    /// The configuration asks for something that cannot be.
-    #[error("{field} is {value}: {fix}")]
-    Invalid {
-        /// The configuration's field.
-        field: &'static str,
-        /// What it holds.
-        value: String,
-        /// What it should be.
-        fix: &'static str,
-    },
-    /// The address cannot be listened on.
-    #[error("cannot listen on {address}: {source}; choose another address or port")]
-    Listen {
-        /// The address.
-        address: SocketAddr,
-        /// The kernel's answer.
-        source: Errno,
-    },
-    /// The certificate, its key or the clients' authority is wrong.
-    #[error(transparent)]
-    Tls(#[from] TlsError),
-    /// A thread could not be pinned.
-    #[error(
-        "cannot pin the application to core {core}: {source}; choose a core this process may use"
-    )]
-    Pin {
-        /// The core.
-        core: u32,
-        /// The kernel's answer.
-        source: Errno,
-    },
-    /// A system call failed that never should.
-    #[error("{call} failed: {source}")]
-    System {
-        /// The system call.
-        call: &'static str,
-        /// The kernel's answer.
-        source: Errno,
-    },
-}
-
-/// Serves as [`serve_all`] does, and tells the first listener's address only.
+/// [`serve_all`] for a single listener: `ready` gets its address.
 ///
 /// # Errors
-/// When the configuration is invalid, or an address or a core cannot be had.
+/// When the configuration is invalid, or an address or a core is not available.
 pub fn serve(
     config: &AppConfig,
     ready: impl FnOnce(SocketAddr),
@@ -105,12 +64,12 @@ pub fn serve(
     serve_all(config, |listeners| ready(listeners[0].address), stop)
 }
 
-/// Serves until `stop` becomes true (seen within 100 ms). `ready` is called once, with the
-/// listeners at their real addresses, when connections are accepted. The calling thread serves,
-/// and stays pinned if cores are named. A thread that fails sets `stop` for the others.
+/// Serves until `stop` becomes true (noticed within 100 ms). `ready` is called once, with the listeners
+/// at their actual addresses, when connections are accepted. The calling thread serves, and stays
+/// pinned if cores are configured. A thread that fails sets `stop` for the others.
 ///
 /// # Errors
-/// When the configuration is invalid, or an address or a core cannot be had.
+/// When the configuration is invalid, or an address or a core is not available.
 pub fn serve_all(
     config: &AppConfig,
     ready: impl FnOnce(&[Listener]),
@@ -118,7 +77,7 @@ pub fn serve_all(
 ) -> Result<(), AppError> {
     config.validate()?;
     raise_open_files();
-    // All of them, so that a core that cannot be had is an error before anyone connects.
+    // All of them, so that an unavailable core is an error before anyone connects.
     for core in config.cores.iter().flatten() {
         pin(Some(*core))?;
     }
@@ -126,16 +85,16 @@ pub fn serve_all(
     let held = crate::work::written(config.hold_bytes);
     let (listeners, sockets) = listen_all(config)?;
     let content = Content::new(Vec::new(), u64::from(config.response_bytes));
-    let server = Server {
-        http1: answer::Answers::new(&content, &config.pages),
-        http2: http2::Answers::new(&content, config.response_bytes),
+    let responses = Responses {
+        http1: Http1Responses::new(&content, &config.pages),
+        http2: Http2Responses::new(&content, config.response_bytes),
         content,
         grpc_echo: config.grpc_echo,
     };
     let counters: Vec<Counters> = (0..config.threads).map(|_| Counters::default()).collect();
     let thread = |number: usize, sockets: Vec<Accepting>| {
         let context = Context {
-            server: &server,
+            responses: &responses,
             all_counters: &counters,
             thread: number,
             work: Work::new(config, number),
@@ -159,7 +118,7 @@ pub fn serve_all(
         let others: Vec<_> = sockets
             .map(|(number, sockets)| scope.spawn(move || thread(number, sockets)))
             .collect();
-        // The first runs here, so that one thread costs no other.
+        // The first runs on this thread, so that a single one needs no further thread.
         let mut outcome = first.map_or(Ok(()), |(number, sockets)| thread(number, sockets));
         for other in others {
             match other.join() {
@@ -169,12 +128,12 @@ pub fn serve_all(
         }
         outcome
     });
-    // Until here: it is not to be given back before the end.
+    // Memory that is held on purpose is freed only now.
     drop(held);
     outcome
 }
 
-/// How TLS is spoken, by what is spoken within it.
+/// The TLS configurations, by the protocol inside.
 #[derive(Clone, Default)]
 struct Sessions {
     https: Option<Arc<ServerConfig>>,
@@ -214,7 +173,7 @@ impl Sessions {
     }
 }
 
-/// For this machine, and for the addresses that are listened on.
+/// A self-signed certificate for this machine and the listeners' addresses.
 fn own_identity(config: &AppConfig) -> Result<Identity, TlsError> {
     let mut names = ["localhost", "127.0.0.1", "::1"]
         .map(str::to_owned)
@@ -242,7 +201,7 @@ fn pin(core: Option<u32>) -> Result<(), AppError> {
     sched_setaffinity(None, &cores).map_err(|source| AppError::Pin { core, source })
 }
 
-/// As many connections as this process may have. A refusal shows when they run out.
+/// Raises the limit on open files as far as possible. A failure shows when they run out.
 fn raise_open_files() {
     let limit = getrlimit(Resource::Nofile);
     if limit.current != limit.maximum {
@@ -258,11 +217,11 @@ fn raise_open_files() {
 struct Accepting {
     socket: OwnedFd,
     protocol: Protocol,
-    /// It is waited for.
-    waited: bool,
+    /// It is registered with epoll.
+    registered: bool,
 }
 
-/// The listeners at their real addresses, and each thread's sockets.
+/// The listeners at their actual addresses, and each thread's sockets.
 fn listen_all(config: &AppConfig) -> Result<(Vec<Listener>, Vec<Vec<Accepting>>), AppError> {
     let shared = config.threads > 1;
     let mut listeners = Vec::new();
@@ -272,13 +231,13 @@ fn listen_all(config: &AppConfig) -> Result<(Vec<Listener>, Vec<Vec<Accepting>>)
         for of_thread in &mut sockets {
             let failed = |source| AppError::Listen { address, source };
             let socket = listen(address, shared).map_err(failed)?;
-            // The first one's port is the others', too.
+            // All threads use the first one's port.
             let real = net::getsockname(&socket).and_then(SocketAddr::try_from);
             address = real.map_err(failed)?;
             of_thread.push(Accepting {
                 socket,
                 protocol: listener.protocol,
-                waited: false,
+                registered: false,
             });
         }
         listeners.push(Listener {
@@ -299,7 +258,7 @@ fn listen(address: SocketAddr, shared: bool) -> Result<OwnedFd, Errno> {
     let socket = net::socket_with(family, SocketType::STREAM, flags, Some(ipproto::TCP))?;
     sockopt::set_socket_reuseaddr(&socket, true)?;
     if shared {
-        // Only then: with one thread a second server on the port must be an error.
+        // With a single thread, a second server on the port must be an error.
         sockopt::set_socket_reuseport(&socket, true)?;
     }
     net::bind(&socket, &address)?;
@@ -313,7 +272,7 @@ struct Worker<'a> {
     accepting: Vec<Accepting>,
     context: Context<'a>,
     tls: Sessions,
-    /// By number; the second value tells an earlier connection of the same number apart.
+    /// By slot, with a generation: events of an earlier connection in the slot are ignored.
     connections: Vec<(Option<Connection>, u32)>,
     vacant: Vec<u32>,
 }
@@ -329,7 +288,7 @@ impl<'a> Worker<'a> {
         let same = rustix::io::fcntl_dupfd_cloexec(&epoll, 0).map_err(system("fcntl"))?;
         context.calls = Calls::new(config, context.thread, same);
         if context.work.waits() || context.calls.is_some() {
-            // By default the kernel rounds sleeps up by 50 us. A refusal only costs precision.
+            // By default the kernel rounds sleeps up by 50 us. A failure only costs precision.
             let _ = set_current_timer_slack(NonZeroU64::new(1));
         }
         let mut worker = Self {
@@ -349,8 +308,8 @@ impl<'a> Worker<'a> {
         let mut buffer = vec![0; READ_BYTES];
         while !stop.load(Ordering::Relaxed) {
             events.clear();
-            let patience = self.patience();
-            match epoll::wait(&self.epoll, spare_capacity(&mut events), Some(&patience)) {
+            let timeout = self.timeout();
+            match epoll::wait(&self.epoll, spare_capacity(&mut events), Some(&timeout)) {
                 Ok(_) | Err(Errno::INTR) => {}
                 Err(errno) => return Err(system("epoll_pwait2")(errno)),
             }
@@ -368,14 +327,14 @@ impl<'a> Worker<'a> {
                     self.advance(data, None, flags.intersects(gone), &mut buffer);
                 }
             }
-            self.answer_due(&mut buffer);
-            self.answer_finished(&mut buffer);
+            self.respond_to_due(&mut buffer);
+            self.respond_to_finished(&mut buffer);
         }
         Ok(())
     }
 
-    /// How long to wait for events: until the next answer is due, at most a tick.
-    fn patience(&self) -> Timespec {
+    /// How long to wait for events: until the next timer, at most a tick.
+    fn timeout(&self) -> Timespec {
         let Some(next_ns) = self.context.timers.next_ns() else {
             return TICK;
         };
@@ -385,8 +344,8 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Answers that waited, and are due now.
-    fn answer_due(&mut self, buffer: &mut [u8]) {
+    /// Sends the deferred responses that are due.
+    fn respond_to_due(&mut self, buffer: &mut [u8]) {
         if self.context.timers.next_ns().is_none() {
             return;
         }
@@ -400,12 +359,12 @@ impl<'a> Worker<'a> {
                 }
                 continue;
             }
-            // The event of what came meanwhile is over: the socket has to say that it is empty.
+            // Events of input that arrived meanwhile are lost: the socket is read until it is empty.
             self.advance(timer.connection, Some((timer.stream, false)), true, buffer);
         }
     }
 
-    /// Another service has answered, or its connection has ended.
+    /// A response of another service, or the end of its connection.
     fn called(&mut self, number: u32, buffer: &mut [u8]) {
         let context = &mut self.context;
         if let Some(calls) = &mut context.calls {
@@ -414,20 +373,26 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Answers whose calls are done. What comes next on their connections may be done at once, too.
-    fn answer_finished(&mut self, buffer: &mut [u8]) {
-        while let Some((owner, failed)) = self.context.calls.as_mut().and_then(Calls::finished) {
-            self.advance(owner.connection, Some((owner.stream, failed)), true, buffer);
+    /// Responds to requests whose calls are done; the next requests on their connections may be done at
+    /// once, too.
+    fn respond_to_finished(&mut self, buffer: &mut [u8]) {
+        while let Some((request, failed)) = self.context.calls.as_mut().and_then(Calls::finished) {
+            self.advance(
+                request.connection,
+                Some((request.stream, failed)),
+                true,
+                buffer,
+            );
         }
     }
 
     fn listen_again(&mut self) -> Result<(), AppError> {
         for (number, accepting) in self.accepting.iter_mut().enumerate() {
-            if !accepting.waited {
+            if !accepting.registered {
                 let data = EventData::new_u64(LISTENER + number as u64);
                 epoll::add(&self.epoll, &accepting.socket, data, EventFlags::IN)
                     .map_err(system("epoll_ctl"))?;
-                accepting.waited = true;
+                accepting.registered = true;
             }
         }
         Ok(())
@@ -442,7 +407,7 @@ impl<'a> Worker<'a> {
                 Err(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM) => {
                     // Asking again at once would burn the core that is measured.
                     let _ = epoll::delete(&self.epoll, &self.accepting[number].socket);
-                    self.accepting[number].waited = false;
+                    self.accepting[number].registered = false;
                     return;
                 }
                 Err(Errno::INTR | Errno::CONNABORTED) => {}
@@ -457,7 +422,7 @@ impl<'a> Worker<'a> {
             (self.connections.len() - 1) as u32
         });
         let (slot, generation) = &mut self.connections[number as usize];
-        // Never the two largest, which are the listeners' and those of calls.
+        // Never the two largest, which mark listeners and client connections.
         *generation = (*generation + 1) % (u32::MAX - 1);
         let data = u64::from(*generation) << 32 | u64::from(number);
         let interest = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
@@ -471,7 +436,7 @@ impl<'a> Worker<'a> {
         });
         let transport = Transport::new(socket, self.tls.of(protocol));
         let (Ok(()), Ok(transport)) = (ready, transport) else {
-            // The peer was gone already, or the kernel is out of memory: it sees a close.
+            // The peer is gone already, or the kernel is out of memory: the connection is closed.
             self.vacant.push(number);
             return;
         };
@@ -479,8 +444,8 @@ impl<'a> Worker<'a> {
         self.context.counters().opened();
     }
 
-    /// A connection's turn: for an event or, with a stream, for an answer that is due.
-    /// The second value of `due`: what the answer waited for failed.
+    /// Advances a connection, for an event or for a deferred response: `due` is its stream, and whether
+    /// a call failed.
     fn advance(&mut self, data: u64, due: Option<(u32, bool)>, hang_up: bool, buffer: &mut [u8]) {
         let number = data as u32;
         let (slot, generation) = &mut self.connections[number as usize];

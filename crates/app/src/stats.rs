@@ -1,39 +1,39 @@
-//! What the application counts, and what it says of a request.
+//! The application's counters, and its report of a single request.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde::{Deserialize, Serialize};
 
-/// Counts since the application's start. A window's figures are the difference of two.
+/// Counters since the application's start. Those of a window are the difference of two readings.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AppStats {
-    /// Requests answered with the body, or with an error that was asked for.
+    /// Responses with the body or with an injected error.
     pub requests: u64,
-    /// Those of them that were answered with an error.
+    /// Those of them with an injected error.
     pub errors: u64,
     /// Those of them that were delayed, spinning or waiting; twice if both.
     pub delayed: u64,
-    /// The delay that is spun for each, in nanoseconds.
-    pub delay_asked_ns: u64,
-    /// The delays that there were, by the application's own clock, in nanoseconds.
+    /// The configured delay of each request, in nanoseconds.
+    pub configured_delay_ns: u64,
+    /// The sum of the actual delays, by the application's own clock, in nanoseconds.
     pub delay_sum_ns: u64,
-    /// Requests that were worked for.
+    /// Requests that had work done for them.
     #[serde(default)]
     pub burned: u64,
-    /// The CPU that this work took, by the threads' own CPU clocks, in nanoseconds.
+    /// CPU time of that work, by the threads' own CPU clocks, in nanoseconds.
     #[serde(default)]
     pub burned_ns: u64,
-    /// Calls of other services that ended.
+    /// Completed calls to other services.
     #[serde(default)]
     pub calls: u64,
-    /// Those of them that failed: no answer, or none of success.
+    /// Those of them that failed: without a response, or with a status other than 2xx.
     #[serde(default)]
     pub failed_calls: u64,
     /// Connections that are open now.
     pub connections: u64,
-    /// Requests that asked for an error (see [`crate::FAIL_HEADER`]) and got it. Not among the others.
+    /// Errors requested by [`crate::FAIL_HEADER`]. Not in the other counters.
     #[serde(default)]
-    pub failed_as_asked: u64,
+    pub failed_on_request: u64,
 }
 
 /// A request as it arrived.
@@ -43,14 +43,14 @@ pub struct Echo {
     pub method: String,
     /// Its target.
     pub path: String,
-    /// Its headers in their order; what is not UTF-8 is replaced.
+    /// Its headers in order; invalid UTF-8 is replaced.
     pub headers: Vec<(String, String)>,
-    /// Who sent it: `ip:port`.
+    /// Its sender: `ip:port`.
     pub peer: String,
 }
 
-/// One thread's counters. Only that thread writes them, so that a plain load and store do,
-/// and a cache line of their own keeps the threads apart.
+/// One thread's counters. Only that thread writes them, so that plain loads and stores suffice;
+/// the alignment avoids false sharing between threads.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct Counters {
@@ -63,7 +63,7 @@ pub(crate) struct Counters {
     calls: AtomicU64,
     failed_calls: AtomicU64,
     connections: AtomicU64,
-    failed_as_asked: AtomicU64,
+    failed_on_request: AtomicU64,
 }
 
 fn add(counter: &AtomicU64, by: u64) {
@@ -82,8 +82,8 @@ impl Counters {
         add(&self.errors, 1);
     }
 
-    pub(crate) fn failed_as_asked(&self) {
-        add(&self.failed_as_asked, 1);
+    pub(crate) fn failed_on_request(&self) {
+        add(&self.failed_on_request, 1);
     }
 
     pub(crate) fn delay(&self, delayed_ns: u64) {
@@ -110,7 +110,7 @@ impl Counters {
     }
 
     /// The sum over all threads.
-    pub(crate) fn sum(all: &[Self], delay_asked_ns: u64) -> AppStats {
+    pub(crate) fn sum(all: &[Self], configured_delay_ns: u64) -> AppStats {
         let total = |of: fn(&Self) -> &AtomicU64| {
             all.iter().map(|one| of(one).load(Ordering::Relaxed)).sum()
         };
@@ -118,14 +118,14 @@ impl Counters {
             requests: total(|c| &c.requests),
             errors: total(|c| &c.errors),
             delayed: total(|c| &c.delayed),
-            delay_asked_ns,
+            configured_delay_ns,
             delay_sum_ns: total(|c| &c.delay_sum_ns),
             burned: total(|c| &c.burned),
             burned_ns: total(|c| &c.burned_ns),
             calls: total(|c| &c.calls),
             failed_calls: total(|c| &c.failed_calls),
             connections: total(|c| &c.connections),
-            failed_as_asked: total(|c| &c.failed_as_asked),
+            failed_on_request: total(|c| &c.failed_on_request),
         }
     }
 }

@@ -1,20 +1,19 @@
-//! Answers that wait.
+//! Timers of deferred responses and of steps that sleep.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// An answer that is due at an instant.
+/// Something that is due at an instant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Timer {
     pub(crate) at_ns: u64,
-    /// Whose answer it is.
+    /// The connection that waits for it.
     pub(crate) connection: u64,
-    /// Which of its answers: a stream of HTTP/2, 0 for HTTP/1.1.
+    /// Its HTTP/2 stream, 0 for HTTP/1.1.
     pub(crate) stream: u32,
 }
 
-/// All answers of a thread that wait. Of answers that are not wanted any more, the timers stay
-/// until they are due.
+/// All timers of a thread. Those of cancelled requests stay until they are due.
 #[derive(Debug, Default)]
 pub(crate) struct Timers {
     heap: BinaryHeap<Reverse<Timer>>,
@@ -25,12 +24,12 @@ impl Timers {
         self.heap.push(Reverse(timer));
     }
 
-    /// When the next is due.
+    /// When the next timer is due.
     pub(crate) fn next_ns(&self) -> Option<u64> {
         self.heap.peek().map(|Reverse(timer)| timer.at_ns)
     }
 
-    /// One that is due by now, the earliest first.
+    /// Takes a timer that is due, the earliest first.
     pub(crate) fn due(&mut self, now_ns: u64) -> Option<Timer> {
         if self.next_ns()? > now_ns {
             return None;
@@ -44,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_earliest_comes_first_and_none_too_early() {
+    fn timers_fire_in_order_and_never_early() {
         let mut timers = Timers::default();
         for at_ns in [5, 1, 3] {
             timers.add(Timer {

@@ -1,4 +1,4 @@
-//! A connection's bytes: as they are, or within TLS.
+//! A connection's bytes: plaintext, or over TLS.
 
 use std::io::{self, IoSlice, Read as _, Write as _};
 use std::sync::Arc;
@@ -8,29 +8,29 @@ use rustix::io::Errno;
 use rustix::net::{self, SendAncillaryBuffer, SendFlags, Shutdown};
 use rustls::{ServerConfig, ServerConnection};
 
-/// A connection's bytes.
+/// A connection's socket, with TLS or without.
 pub(crate) enum Transport {
-    Clear(OwnedFd),
+    Plaintext(OwnedFd),
     Tls(Box<Tls>),
 }
 
-/// TLS on a socket.
+/// A TLS session on a socket.
 pub(crate) struct Tls {
     socket: OwnedFd,
     session: ServerConnection,
-    /// The last read emptied the socket: the next byte makes a new event.
+    /// The last read emptied the socket: the next byte causes a new event.
     drained: bool,
 }
 
 impl Transport {
     /// # Errors
-    /// When the configuration allows no session.
+    /// When the TLS configuration is unusable.
     pub(crate) fn new(
         socket: OwnedFd,
         tls: Option<&Arc<ServerConfig>>,
     ) -> Result<Self, rustls::Error> {
         let Some(config) = tls else {
-            return Ok(Self::Clear(socket));
+            return Ok(Self::Plaintext(socket));
         };
         Ok(Self::Tls(Box::new(Tls {
             socket,
@@ -41,12 +41,12 @@ impl Transport {
 
     pub(crate) fn socket(&self) -> BorrowedFd<'_> {
         match self {
-            Self::Clear(socket) => socket.as_fd(),
+            Self::Plaintext(socket) => socket.as_fd(),
             Self::Tls(tls) => tls.socket.as_fd(),
         }
     }
 
-    /// A new event: there may be something to read again.
+    /// A new event: the socket may be readable again.
     pub(crate) fn woken(&mut self) {
         if let Self::Tls(tls) = self {
             tls.drained = false;
@@ -54,14 +54,14 @@ impl Transport {
     }
 
     /// Reads what fits; the second value is true if the socket is known to be empty. With
-    /// `to_the_end`, the socket is asked until it says so. 0: the peer sends no more.
+    /// `to_the_end`, the socket is read until it would block. 0: the peer sends no more.
     pub(crate) fn read(
         &mut self,
         buffer: &mut [u8],
         to_the_end: bool,
     ) -> Result<(usize, bool), Errno> {
         match self {
-            Self::Clear(socket) => {
+            Self::Plaintext(socket) => {
                 let count = rustix::io::read(socket, &mut *buffer)?;
                 Ok((count, count < buffer.len()))
             }
@@ -69,32 +69,32 @@ impl Transport {
         }
     }
 
-    /// Sends what is taken, at least a byte.
+    /// Sends at least one byte; returns how many were accepted.
     pub(crate) fn send(&mut self, bytes: &[u8]) -> Result<usize, Errno> {
         match self {
-            Self::Clear(socket) => net::send(socket, bytes, SendFlags::NOSIGNAL),
+            Self::Plaintext(socket) => net::send(socket, bytes, SendFlags::NOSIGNAL),
             Self::Tls(tls) => tls.send(bytes),
         }
     }
 
-    /// Sends what is encrypted already, as far as the socket takes it.
+    /// Sends what is encrypted already, as far as the socket accepts it.
     pub(crate) fn push(&mut self) -> Result<(), Errno> {
         match self {
-            Self::Clear(_) => Ok(()),
+            Self::Plaintext(_) => Ok(()),
             Self::Tls(tls) => tls.push(),
         }
     }
 
-    /// Something is encrypted already, and not sent.
+    /// Encrypted output is not sent yet.
     pub(crate) fn has_unsent(&self) -> bool {
         match self {
-            Self::Clear(_) => false,
+            Self::Plaintext(_) => false,
             Self::Tls(tls) => tls.session.wants_write(),
         }
     }
 
-    /// Tells the peer that no more comes; with `lingers`, what it still sends will be read, so
-    /// that it has to be told now.
+    /// Announces the end of the output. With `lingers`, input is still read, so that the socket is shut
+    /// down for writing now.
     pub(crate) fn finish(&mut self, lingers: bool) {
         if let Self::Tls(tls) = self {
             tls.session.send_close_notify();
@@ -112,7 +112,7 @@ impl Tls {
             match self.session.reader().read(buffer) {
                 Ok(count) => return Ok(count),
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
-                // The end without a farewell: who sent too little shows in what was sent.
+                // The end without a close_notify: a truncated message shows in its own length.
                 Err(_) => return Ok(0),
             }
             if self.drained && !to_the_end {
@@ -125,7 +125,7 @@ impl Tls {
             let count = self.session.read_tls(&mut socket).map_err(errno)?;
             self.drained = socket.short;
             let outcome = self.session.process_new_packets();
-            // Handshakes go on, and alerts leave, before anything else.
+            // Handshake messages and alerts are sent before anything else.
             self.push()?;
             outcome.map_err(|_| Errno::PROTO)?;
             if count == 0 {
@@ -139,7 +139,7 @@ impl Tls {
         if self.session.wants_write() {
             return Err(Errno::AGAIN);
         }
-        // The session takes no more than its buffer holds.
+        // The session accepts no more than its buffer holds.
         let count = self.session.writer().write(bytes).map_err(errno)?;
         self.push()?;
         if count == 0 {
@@ -168,10 +168,10 @@ fn errno(error: io::Error) -> Errno {
     Errno::from_io_error(&error).unwrap_or(Errno::IO)
 }
 
-/// A socket as the TLS library wants it.
+/// A socket with the interface of the TLS library.
 struct Socket<'a> {
     socket: BorrowedFd<'a>,
-    /// The last read was not full.
+    /// The last read was shorter than its buffer.
     short: bool,
 }
 

@@ -1,4 +1,4 @@
-//! What a request costs and comes to: work, delays, errors.
+//! The configured cost of requests (work, delays) and which of them fail.
 
 use std::hint::black_box;
 
@@ -10,30 +10,30 @@ use rustix::time::clock_gettime;
 use crate::config::{AppConfig, MAX_WAIT_NS, Wait};
 use crate::stats::Counters;
 
-/// One thread's requests. Each thread draws from a sequence of its own.
+/// One thread's work. Each thread has its own random sequence.
 #[derive(Debug)]
 pub(crate) struct Work {
     delay_ns: u64,
     delay_share: f64,
     wait: Option<Wait>,
     burn: u64,
-    /// What pages burn besides.
+    /// Additional units of work, by page.
     page_burns: Vec<u64>,
     leak_bytes: u64,
     leaked: Vec<Vec<u8>>,
     cap: Option<Cap>,
     error_share: f64,
     random: Pcg64,
-    /// There is anything to be done at all.
+    /// False if requests cost nothing and never fail.
     any: bool,
 }
 
-/// What a request comes to.
+/// What becomes of a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Verdict {
-    /// It is answered with an error.
+pub(crate) struct Decision {
+    /// Its response is an error.
     pub(crate) fails: bool,
-    /// It is answered not before this instant.
+    /// Its response is not sent before this instant.
     pub(crate) not_before_ns: Option<u64>,
 }
 
@@ -62,32 +62,32 @@ impl Work {
         }
     }
 
-    /// The delay that is spun before each answer, in nanoseconds.
+    /// The configured delay before each response, in nanoseconds.
     pub(crate) fn delay_ns(&self) -> u64 {
         self.delay_ns
     }
 
-    /// Whether answers may wait.
+    /// Whether responses may wait.
     pub(crate) fn waits(&self) -> bool {
         self.wait.is_some() || self.cap.is_some() || self.delay_share < 1.0
     }
 
-    /// When requests were read: now, if anything goes by it.
+    /// The current time, if anything depends on when requests were read; otherwise 0.
     pub(crate) fn read_ns(&self) -> u64 {
         if self.any { now_ns() } else { 0 }
     }
 
-    /// Does a request's work and spins its delay, and says what it comes to. `read_ns`: when it
-    /// was read or, behind others, when they were done with; moved on.
+    /// Does a request's work, spins its delay and decides what becomes of it. `read_ns`: when it was
+    /// read, or when the requests before it were done; it is advanced.
     pub(crate) fn request(
         &mut self,
         counters: &Counters,
         page: Option<usize>,
         read_ns: &mut u64,
-    ) -> Verdict {
+    ) -> Decision {
         counters.request();
         if !self.any {
-            return Verdict::default();
+            return Decision::default();
         }
         let waited = self
             .wait
@@ -113,16 +113,14 @@ impl Work {
             counters.delay(end_ns - *read_ns);
             *read_ns = end_ns;
         }
-        Verdict {
+        Decision {
             fails,
             not_before_ns,
         }
     }
-}
 
-impl Work {
-    /// A delay of some requests is waited for: spinning would delay all that come behind them as well,
-    /// and nobody could say how many those are.
+    /// A delay of a share of the requests is a wait: spinning would also delay an unknown number of
+    /// requests behind them.
     fn delay_of_some(&mut self, read_ns: u64) -> Option<u64> {
         let some = self.delay_ns > 0 && self.delay_share < 1.0;
         let hit = some && uniform(&mut self.random) < self.delay_share;
@@ -130,11 +128,11 @@ impl Work {
     }
 }
 
-/// Lets requests through at even gaps. What was not used is not saved up.
+/// A rate limit with even gaps; unused capacity is not accumulated.
 #[derive(Debug)]
 struct Cap {
     gap_ns: f64,
-    /// When the next request may be answered.
+    /// When the next response may be sent.
     next_ns: f64,
 }
 
@@ -146,9 +144,9 @@ impl Cap {
         }
     }
 
-    /// When a request that was read now may be answered.
+    /// When the response to a request that was read now may be sent.
     fn next(&mut self, now_ns: u64) -> u64 {
-        // A little is made up for: timers wake late, and the rate is to be the one asked for.
+        // Timers fire late: a little is caught up, so that the rate is the configured one.
         const CATCH_UP_NS: f64 = 20e6;
         let mine_ns = self.next_ns.max(now_ns as f64 - CATCH_UP_NS);
         self.next_ns = mine_ns + self.gap_ns;
@@ -156,7 +154,7 @@ impl Cap {
     }
 }
 
-/// Memory with something else on every page, so that it is there.
+/// Memory with every page written, so that it is resident.
 pub(crate) fn written(bytes: u64) -> Vec<u8> {
     let mut held = vec![0_u8; usize::try_from(bytes).unwrap_or(usize::MAX)];
     for (number, page) in held.chunks_mut(4096).enumerate() {
@@ -165,7 +163,7 @@ pub(crate) fn written(bytes: u64) -> Vec<u8> {
     held
 }
 
-/// Any number from 0 to 1, without 1: the 53 bits that a fraction has.
+/// A number in [0, 1), from 53 random bits.
 pub(crate) fn uniform(random: &mut Pcg64) -> f64 {
     (random.next_u64() >> 11) as f64 * (1.0 / (1_u64 << 53) as f64)
 }
@@ -177,7 +175,7 @@ fn draw(wait: Wait, random: &mut Pcg64) -> u64 {
             from_ns as f64 + uniform(random) * (to_ns - from_ns) as f64
         }
         Wait::LogNormal { median_ns, sigma } => {
-            // A standard normal value, after Box and Muller.
+            // A standard normal value by the Box-Muller transform.
             let radius = (-2.0 * logarithm(random)).sqrt();
             let angle = uniform(random) * std::f64::consts::TAU;
             median_ns as f64 * (sigma * radius * angle.cos()).exp()
@@ -186,13 +184,13 @@ fn draw(wait: Wait, random: &mut Pcg64) -> u64 {
     (ns as u64).min(MAX_WAIT_NS)
 }
 
-/// The logarithm of such a number, without the one that has none: finite.
+/// The logarithm of a number in (0, 1]: always finite.
 fn logarithm(random: &mut Pcg64) -> f64 {
     (1.0 - uniform(random)).ln()
 }
 
-/// Each step needs the one before it, so that the number of steps is the time. Without the shift, a
-/// compiler makes one multiplication of many.
+/// Each step depends on the previous one, so that the time is proportional to their number. Without
+/// the shift, the compiler would merge the multiplications.
 fn burn(steps: u64) {
     let mut value = black_box(1_u64);
     for _ in 0..steps {
@@ -208,13 +206,13 @@ pub(crate) fn now_ns() -> u64 {
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
-/// CPU that this thread has used, in nanoseconds.
+/// CPU time of this thread, in nanoseconds.
 fn thread_cpu_ns() -> u64 {
     let used = clock_gettime(ClockId::ThreadCPUTime);
     used.tv_sec as u64 * 1_000_000_000 + used.tv_nsec as u64
 }
 
-/// Burns the core until then; returns when it was over.
+/// Spins until then; returns the time.
 fn spin_until(until_ns: u64) -> u64 {
     loop {
         let now = now_ns();
@@ -235,7 +233,7 @@ mod tests {
         Work::new(&config, 0)
     }
 
-    /// Draws of a wait in nanoseconds, ascending.
+    /// Random waits in nanoseconds, ascending.
     fn drawn(wait: Wait) -> Vec<f64> {
         let mut random = Pcg64::seed_from_u64(7);
         let mut all: Vec<f64> = (0..20_000)
@@ -250,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn waits_are_distributed_as_asked() {
+    fn waits_follow_their_distribution() {
         let exponential = drawn(Wait::Exponential { mean_ns: 2_000_000 });
         near(exponential.iter().sum::<f64>() / 20_000.0, 2e6);
         near(exponential[19_800], 2e6 * 100_f64.ln());
@@ -271,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn no_wait_is_endless() {
+    fn waits_are_limited_to_the_maximum() {
         let longest = drawn(Wait::LogNormal {
             median_ns: MAX_WAIT_NS,
             sigma: 5.0,
@@ -280,15 +278,15 @@ mod tests {
     }
 
     #[test]
-    fn the_seed_decides_which_requests_fail() {
+    fn failing_requests_depend_on_the_seed_alone() {
         let pattern = |seed: u64| -> Vec<bool> {
             let mut work = work(|config| {
                 config.error_share = 0.1;
                 config.seed = seed;
             });
             let counters = Counters::default();
-            let verdicts = (0..5000).map(|_| work.request(&counters, None, &mut 0).fails);
-            verdicts.collect()
+            let decisions = (0..5000).map(|_| work.request(&counters, None, &mut 0).fails);
+            decisions.collect()
         };
         let failed = pattern(3).iter().filter(|fails| **fails).count();
         assert!((400..600).contains(&failed), "{failed}");
@@ -297,29 +295,29 @@ mod tests {
     }
 
     #[test]
-    fn nothing_to_do_needs_no_clock() {
+    fn an_idle_configuration_reads_no_clock() {
         let mut idle = work(|_| {});
         assert_eq!(idle.read_ns(), 0);
-        let verdict = idle.request(&Counters::default(), None, &mut 0);
-        assert_eq!(verdict, Verdict::default());
+        let decision = idle.request(&Counters::default(), None, &mut 0);
+        assert_eq!(decision, Decision::default());
     }
 
     #[test]
-    fn some_are_delayed_and_the_others_are_not() {
+    fn a_delay_share_delays_that_share() {
         let counters = Counters::default();
         let mut work = work(|config| {
             config.delay_ns = 1_000;
             config.delay_share = 0.01;
         });
-        let verdicts = (0..20_000).map(|at| work.request(&counters, None, &mut (at * 10)));
-        let later = verdicts.filter(|verdict| verdict.not_before_ns.is_some());
+        let decisions = (0..20_000).map(|at| work.request(&counters, None, &mut (at * 10)));
+        let later = decisions.filter(|decision| decision.not_before_ns.is_some());
         assert!((120..280).contains(&later.count()));
-        let said = Counters::sum(&[counters], 1_000);
-        assert_eq!(said.delayed, 0, "it is counted when it was waited for");
+        let stats = Counters::sum(&[counters], 1_000);
+        assert_eq!(stats.delayed, 0, "a delay is counted when it is over");
     }
 
     #[test]
-    fn work_is_counted_by_the_threads_own_clock() {
+    fn work_is_counted_by_the_thread_cpu_clock() {
         let counters = Counters::default();
         let mut work = work(|config| config.burn = 100_000);
         let before = thread_cpu_ns();
@@ -327,21 +325,21 @@ mod tests {
             work.request(&counters, None, &mut 0);
         }
         let all = thread_cpu_ns() - before;
-        let said = Counters::sum(&[counters], 0);
-        assert_eq!(said.burned, 50);
+        let stats = Counters::sum(&[counters], 0);
+        assert_eq!(stats.burned, 50);
         assert!(
-            said.burned_ns <= all && said.burned_ns > all / 2,
-            "{said:?}"
+            stats.burned_ns <= all && stats.burned_ns > all / 2,
+            "{stats:?}"
         );
     }
 
     #[test]
-    fn a_cap_lets_requests_through_at_its_rate() {
+    fn a_cap_limits_the_rate_without_bursts() {
         let mut cap = Cap::new(1_000.0);
         let mut now_ns = 5_000_000_000_u64;
         let first = cap.next(now_ns);
         assert!(first <= now_ns);
-        // A server that has always a request: each is answered when it may be, a little late.
+        // A server that always has a request: each response is a little late.
         for _ in 0..1_000 {
             now_ns = now_ns.max(cap.next(now_ns)) + 50_000;
         }
@@ -350,14 +348,14 @@ mod tests {
             (960_000_000..=1_010_000_000).contains(&took_ns),
             "{took_ns}"
         );
-        // A pause is not made up for by a burst.
+        // A pause is not followed by a burst.
         now_ns += 10_000_000_000;
         let after: Vec<u64> = (0..40).map(|_| cap.next(now_ns)).collect();
         assert!(after.iter().filter(|at| **at <= now_ns).count() <= 21);
     }
 
     #[test]
-    fn what_leaks_stays() {
+    fn leaked_memory_is_never_freed() {
         let mut leaky = work(|config| config.leak_bytes = 10_000);
         for _ in 0..7 {
             leaky.request(&Counters::default(), None, &mut 0);
@@ -367,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn work_takes_its_time() {
+    fn work_takes_at_least_its_minimum_time() {
         let mut busy = work(|config| config.burn = 4_000_000);
         let begin = now_ns();
         busy.request(&Counters::default(), None, &mut begin.clone());

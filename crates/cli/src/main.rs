@@ -1,12 +1,15 @@
-//! meshtax: what a service mesh costs your traffic, what you get for it, and how sure you can be.
+//! meshtax: what a service mesh costs your traffic, what it provides, and how certain that is.
 //!
-//! This crate alone prints and exits. Results go to standard output, all else to standard error.
+//! Only this crate prints and exits. Results go to standard output, everything else to standard error.
 
 mod args;
 mod commands;
 mod exit;
+mod experiments;
 mod interrupt;
 mod progress;
+mod random;
+mod runs;
 mod terminal;
 
 use std::process::ExitCode;
@@ -17,7 +20,7 @@ use args::{Cli, Command};
 
 fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
-        Command::Run(args) => commands::run::run(args),
+        Command::Run(args) => commands::run::run(&args),
         Command::Calibrate(args) => commands::calibrate::calibrate(args),
         Command::Report(args) => commands::report::report(&args),
         Command::Compare(args) => commands::compare::compare(&args),
@@ -38,7 +41,7 @@ fn main() -> ExitCode {
     match outcome {
         Ok(code) => ExitCode::from(code),
         Err(failure) => {
-            terminal::say(&format!("error: {}", failure.message));
+            terminal::say(&format!("error: {failure}"));
             ExitCode::from(failure.code)
         }
     }

@@ -1,10 +1,11 @@
-//! What a person who waits sees, on standard error.
+//! Progress of a run, on standard error.
 
 use std::io::{self, IsTerminal as _};
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
-use meshtax_model::event::Event;
+use meshtax_model::event::{Event, Preparation};
+use meshtax_model::failure::VariantFailure;
 
 use crate::terminal::{self, say};
 
@@ -13,11 +14,11 @@ pub(crate) struct Progress {
     bar: Option<ProgressBar>,
     round: String,
     left_ns: Option<u64>,
-    told: Option<Instant>,
+    last_interim: Option<Instant>,
 }
 
-/// Where there is no bar, what is known so far is told no more often than this.
-const TELL_EVERY: Duration = Duration::from_secs(30);
+/// The minimum interval between interim results where there is no bar.
+const INTERIM_INTERVAL: Duration = Duration::from_secs(30);
 
 impl Progress {
     pub(crate) fn new() -> Self {
@@ -31,34 +32,36 @@ impl Progress {
             bar,
             round: String::new(),
             left_ns: None,
-            told: None,
+            last_interim: None,
         }
     }
 
-    /// What is known of a run that goes on: below the bar, or as lines from time to time.
-    pub(crate) fn so_far(&mut self, lines: &[String]) {
+    /// Shows interim results: below the bar, or as lines from time to time.
+    pub(crate) fn interim(&mut self, lines: &[String]) {
         if let Some(bar) = &self.bar {
             let room = terminal::width_of_messages().saturating_sub(2).max(20);
             let lines: Vec<String> = lines.iter().map(|line| cut(line, room)).collect();
             bar.set_prefix(lines.join("\n  "));
             return;
         }
-        let is_new = self.told.is_none_or(|told| told.elapsed() >= TELL_EVERY);
-        if is_new && !lines.is_empty() {
-            self.told = Some(Instant::now());
-            say("so far:");
+        let is_due = self
+            .last_interim
+            .is_none_or(|shown| shown.elapsed() >= INTERIM_INTERVAL);
+        if is_due && !lines.is_empty() {
+            self.last_interim = Some(Instant::now());
+            say("interim results:");
             for line in lines {
                 say(&format!("  {line}"));
             }
         }
     }
 
-    /// Whether there is a bar that moves.
+    /// Whether there is a progress bar.
     pub(crate) fn is_bar(&self) -> bool {
         self.bar.is_some()
     }
 
-    /// Progress of something that is not the run itself, as a share of the whole (0 to 1).
+    /// Shows the progress of a download, as a share (0 to 1).
     pub(crate) fn share(&self, share: f64, what: &str) {
         if let Some(bar) = &self.bar {
             bar.set_length(100);
@@ -69,22 +72,27 @@ impl Progress {
 
     pub(crate) fn show(&mut self, event: &Event) {
         match event {
-            Event::Preparing { what } => self.message(&format!("preparing {what}")),
+            Event::Preparing(Preparation::Environment) => {
+                self.message("preparing the environment");
+            }
+            Event::Preparing(Preparation::InjectedDelay) => {
+                self.message("preparing the size of the injected delay");
+            }
             Event::RoundStarted { round, of } => {
                 self.round = format!("round {round} of {of}");
                 let left = self
                     .left_ns
                     .map_or(String::new(), |ns| format!(", {} left", duration(ns)));
-                let line = format!("{}: starting and proving the variants{left}", self.round);
+                let line = format!("{}: starting and verifying the variants{left}", self.round);
                 self.message(&line);
             }
-            Event::VariantFailed {
+            Event::VariantFailed(VariantFailure {
                 variant,
                 round,
                 reason,
-            } => {
+            }) => {
                 self.line(&format!(
-                    "{variant} cannot be measured in round {round}: {reason}"
+                    "{variant} is excluded from round {round}: {reason}"
                 ));
             }
             Event::TrialStarted {
@@ -102,10 +110,15 @@ impl Progress {
                     bar.set_message(format!("{left} left  {}  {variant}, {point}", self.round));
                 }
             }
-            Event::TrialFailed { trial, reason } => {
-                self.line(&format!("trial {} ({}): {reason}", trial.id, trial.variant));
+            Event::TrialFailed { trial, failure } => {
+                self.line(&format!(
+                    "trial {} ({}): {failure}",
+                    trial.id, trial.variant
+                ));
             }
-            Event::ComponentDied { what } => self.line(&format!("dead by the round's end: {what}")),
+            Event::ComponentEnded(component) => {
+                self.line(&format!("terminated during the round: {component}"));
+            }
             Event::Finished => self.clear(),
         }
     }
@@ -131,7 +144,7 @@ impl Progress {
     }
 }
 
-/// A line that does not wrap: a bar's lines are drawn over.
+/// Truncates a line so that it does not wrap: the lines of a bar are overwritten.
 fn cut(line: &str, room: usize) -> String {
     if line.chars().count() <= room {
         return line.to_owned();

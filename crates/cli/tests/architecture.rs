@@ -1,22 +1,29 @@
-//! The walls between the crates, held by what cargo itself says of them and by their sources.
+//! The boundaries of the crates and modules, checked by cargo's metadata and in the sources.
+
+#[path = "architecture/guides.rs"]
+mod guides;
+#[path = "architecture/modules.rs"]
+mod modules;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use cargo_metadata::{DependencyKind, Metadata, MetadataCommand, Package, PackageId};
-use meshtax_dataplane::{DATA_PLANES, DataPlane};
 use meshtax_model::FORMAT_VERSION;
-use meshtax_spec::{KnownDataPlane, Lengths};
+use meshtax_model::catalogue::DATA_PLANES;
+use meshtax_spec::Lengths;
 
 /// No input or output, no clock, no ambient randomness.
-const PURE: [&str; 7] = [
+const PURE: [&str; 9] = [
     "model",
     "spec",
+    "plan",
     "dataplane",
     "stats",
     "report",
     "published",
+    "formats",
     "http2",
 ];
 
@@ -42,30 +49,54 @@ const IMPURE: [&str; 18] = [
     "ureq",
 ];
 
-/// Which crate may see which. A crate that is not here was not thought about: add it.
+/// The allowed dependencies between crates. Every crate must be listed.
 const SEES: &[(&str, &[&str])] = &[
     ("model", &[]),
     ("spec", &["model"]),
+    ("plan", &["model"]),
     ("dataplane", &["model"]),
     ("stats", &["model"]),
     ("report", &["model", "published"]),
     ("published", &["model"]),
+    ("formats", &["model"]),
+    ("fixtures", &["model"]),
     ("import", &["model"]),
     ("http2", &[]),
     ("tls", &[]),
     ("app", &["http2", "tls"]),
     ("load", &["model", "http2", "tls"]),
     ("observe", &["model"]),
-    ("engine", &["model", "spec"]),
+    ("engine", &["model", "plan"]),
     ("store", &["model", "engine"]),
     ("control-plane", &["dataplane"]),
+    ("artifacts", &["model", "oci"]),
+    ("oci", &[]),
+    ("agent", &["model", "load", "observe"]),
+    ("workload", &["model", "dataplane", "app", "load", "tls"]),
+    (
+        "evidence",
+        &[
+            "model",
+            "dataplane",
+            "agent",
+            "workload",
+            "http2",
+            "load",
+            "app",
+            "tls",
+        ],
+    ),
+    ("limit-proxy", &["dataplane", "tls"]),
     (
         "local",
         &[
             "model",
             "dataplane",
+            "agent",
+            "artifacts",
             "control-plane",
-            "http2",
+            "evidence",
+            "workload",
             "engine",
             "load",
             "app",
@@ -79,14 +110,14 @@ const SEES: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// The files that hold `unsafe` code. Each says in its first lines why.
+/// The files with `unsafe` code. Each explains it in its first lines.
 const UNSAFE: [&str; 7] = [
+    "crates/agent/src/packet_socket.rs",
+    "crates/artifacts/src/download.rs",
     "crates/cli/tests/e2e/forbidden.rs",
     "crates/load/src/ring.rs",
-    "crates/local/src/artifacts.rs",
     "crates/local/src/lab/component.rs",
     "crates/local/src/lab/mod.rs",
-    "crates/local/src/lab/packet_socket.rs",
     "crates/local/src/sandbox.rs",
 ];
 
@@ -98,26 +129,26 @@ fn root() -> PathBuf {
 fn metadata() -> Metadata {
     let mut command = MetadataCommand::new();
     command.manifest_path(root().join("Cargo.toml"));
-    // What is built here is on this machine already; what other systems would need may not be.
+    // Only the dependencies for this platform are certain to be on this machine.
     let platform = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
     let options = ["--offline", "--filter-platform", &platform];
     command.other_options(options.map(String::from).to_vec());
     command.exec().expect("cargo metadata")
 }
 
-/// A crate of this workspace without its prefix: the last part of its directory.
+/// The short name of a crate: the last component of its directory.
 fn short(package: &Package) -> &str {
     let directory = package.manifest_path.parent().expect("a directory");
     directory.file_name().expect("a name")
 }
 
-/// The workspace's crates by their short names.
+/// The crates of the workspace by their short names.
 fn members(metadata: &Metadata) -> BTreeMap<&str, &Package> {
     let packages = metadata.workspace_packages();
     packages.into_iter().map(|p| (short(p), p)).collect()
 }
 
-/// All that is linked into a crate: normal dependencies and theirs.
+/// Everything that is linked into a crate: its normal dependencies, transitively.
 fn linked(metadata: &Metadata, of: &PackageId) -> BTreeSet<String> {
     let resolve = metadata.resolve.as_ref().expect("a resolved graph");
     let mut left = vec![of.clone()];
@@ -145,7 +176,7 @@ fn direct(package: &Package, kind: DependencyKind) -> BTreeSet<&str> {
 }
 
 #[test]
-fn pure_crates_link_nothing_that_reaches_outside() {
+fn pure_crates_link_no_impure_dependency() {
     let metadata = metadata();
     let members = members(&metadata);
     for name in PURE {
@@ -153,7 +184,7 @@ fn pure_crates_link_nothing_that_reaches_outside() {
         let impure: Vec<_> = IMPURE.iter().filter(|i| linked.contains(**i)).collect();
         assert!(impure.is_empty(), "{name} links {impure:?}");
     }
-    // Were the graph empty, the above would hold of anything.
+    // An empty graph would pass the check above.
     let whole = linked(&metadata, &members["cli"].id);
     assert!(
         whole.contains("rustix") && whole.contains("serde"),
@@ -162,11 +193,12 @@ fn pure_crates_link_nothing_that_reaches_outside() {
 }
 
 #[test]
-fn the_model_depends_on_serde_and_the_histogram_only() {
+fn model_depends_only_on_serde_base64_and_hdrhistogram() {
     let metadata = metadata();
     let model = members(&metadata)["model"];
     let normal = direct(model, DependencyKind::Normal);
-    assert_eq!(normal, BTreeSet::from(["base64", "hdrhistogram", "serde"]));
+    let allowed = ["base64", "hdrhistogram", "serde", "thiserror"];
+    assert_eq!(normal, BTreeSet::from(allowed));
     let development = direct(model, DependencyKind::Development);
     assert!(
         development.is_subset(&BTreeSet::from(["proptest", "serde_json"])),
@@ -175,7 +207,7 @@ fn the_model_depends_on_serde_and_the_histogram_only() {
 }
 
 #[test]
-fn crates_see_only_what_they_may() {
+fn crates_depend_only_on_allowed_crates() {
     let metadata = metadata();
     let members = members(&metadata);
     let allowed: BTreeMap<_, _> = SEES.iter().copied().collect();
@@ -191,23 +223,117 @@ fn crates_see_only_what_they_may() {
             .collect();
         if *name == "cli" {
             let whole = linked(&metadata, &package.id);
-            let forgotten: Vec<_> = names
-                .keys()
-                .filter(|n| *n != "meshtax" && !whole.contains(*n))
-                .collect();
-            assert!(
-                forgotten.is_empty(),
-                "cli is what puts all crates together, and leaves out {forgotten:?}"
-            );
+            let is_linked = |name: &str| name == "meshtax" || whole.contains(name);
+            let unlinked: Vec<&String> = names.keys().filter(|n| !is_linked(n)).collect();
+            // cli links every product crate, and nothing that is for tests only.
+            assert_eq!(unlinked, ["meshtax-fixtures"]);
             continue;
         }
         let may = allowed
             .get(name)
-            .unwrap_or_else(|| panic!("say in SEES what {name} may see"));
+            .unwrap_or_else(|| panic!("list in SEES the crates that {name} may depend on"));
         let may: BTreeSet<&str> = may.iter().copied().collect();
         assert!(
             seen.is_subset(&may),
-            "{name} sees {seen:?}, and may see {may:?}"
+            "{name} depends on {seen:?}, but may depend on {may:?}"
+        );
+    }
+}
+
+#[test]
+fn modules_of_a_crate_do_not_import_each_other_in_cycles() {
+    let metadata = metadata();
+    for (name, package) in members(&metadata) {
+        let directory = package.manifest_path.parent().expect("a directory");
+        let imports = modules::imports(directory.join("src").as_std_path());
+        assert!(!imports.is_empty(), "{name} has no modules");
+        let cycles = modules::cycles(&imports);
+        let described: Vec<String> = cycles.iter().map(|c| describe(&imports, c)).collect();
+        assert!(
+            cycles.is_empty(),
+            "modules of {name} in cycles:\n{}",
+            described.join("\n")
+        );
+    }
+}
+
+/// The imports within a cycle, one per line.
+fn describe(imports: &modules::Imports, cycle: &BTreeSet<Vec<String>>) -> String {
+    let edges = cycle.iter().flat_map(|module| {
+        let inside = imports[module]
+            .iter()
+            .filter(|other| cycle.contains(*other));
+        inside.map(move |other| format!("  {} -> {}", module.join("::"), other.join("::")))
+    });
+    edges.collect::<Vec<_>>().join("\n")
+}
+
+/// The product code of a source: without tests at its end.
+fn product(source: &str) -> &str {
+    let tests = source.find("#[cfg(test)]\nmod ");
+    &source[..tests.unwrap_or(source.len())]
+}
+
+/// The product sources, by their path.
+fn product_sources() -> Vec<(String, String)> {
+    let is_product = |name: &str| name.contains("/src/") && !name.ends_with("/tests.rs");
+    let sources = sources().into_iter().filter(|(name, _)| is_product(name));
+    sources
+        .map(|(name, source)| (name, product(&source).to_owned()))
+        .collect()
+}
+
+#[test]
+fn errors_are_types_and_not_text() {
+    for (name, source) in product_sources() {
+        assert!(
+            !source.lines().any(returns_text_error),
+            "{name}: `Result<_, String>`: return an error type with what, where and fix"
+        );
+    }
+    assert!(returns_text_error("fn f() -> Result<Vec<u8>, String> {"));
+    assert!(!returns_text_error("fn f() -> io::Result<String> {"));
+    assert!(!returns_text_error(
+        "fn f() -> Result<BTreeMap<u8, String>, Error> {"
+    ));
+}
+
+/// Whether the error type of a `Result` on this line is `String`.
+fn returns_text_error(line: &str) -> bool {
+    let mut results = line.match_indices("Result<");
+    results.any(|(at, start)| {
+        let arguments = &line[at + start.len()..];
+        let mut depth = 0;
+        let mut last = 0;
+        for (at, c) in arguments.char_indices() {
+            match c {
+                '<' | '(' | '[' => depth += 1,
+                '>' if depth == 0 => return last > 0 && arguments[last..at].trim() == "String",
+                '>' | ')' | ']' => depth -= 1,
+                ',' if depth == 0 => last = at + 1,
+                _ => {}
+            }
+        }
+        false
+    })
+}
+
+#[test]
+fn data_planes_are_not_classified_by_name() {
+    let names: BTreeSet<&str> = DATA_PLANES
+        .iter()
+        .filter_map(|plane| plane.name.split('-').next())
+        .collect();
+    let tests_prefix = |source: &str| {
+        names.iter().any(|name| {
+            let tests = ["starts_with", "strip_prefix"].map(|test| format!("{test}(\"{name}"));
+            tests.iter().any(|test| source.contains(test))
+        })
+    };
+    for (name, source) in product_sources() {
+        assert!(
+            !tests_prefix(&source),
+            "{name} tests the prefix of a data plane's name: use the catalogue"
         );
     }
 }
@@ -257,7 +383,7 @@ fn holds_unsafe_code(source: &str) -> bool {
 }
 
 #[test]
-fn unsafe_code_stands_only_where_it_is_expected() {
+fn unsafe_code_is_confined_to_listed_files() {
     let sources = sources();
     assert!(
         sources.len() > 50,
@@ -281,9 +407,9 @@ fn pure_crates_forbid_unsafe_code() {
     }
 }
 
-/// The macros that write, in whatever crate: clippy refuses them too, unless it is told otherwise.
+/// The macros that write, in whatever crate: clippy rejects them too, unless configured otherwise.
 #[test]
-fn only_the_command_line_prints_and_exits() {
+fn only_cli_prints_and_exits() {
     let allowances = ["clippy::print_stdout", "clippy::print_stderr"];
     for (name, source) in sources() {
         let of_product = name.contains("/src/") && !name.starts_with("crates/cli/");
@@ -293,7 +419,7 @@ fn only_the_command_line_prints_and_exits() {
         for allowance in allowances {
             let tells_clippy = source.contains(allowance);
             // The minimal proxy logs whom it spoke to: its standard error is the lab's to read.
-            let logs = name.starts_with("crates/local/src/limit_proxy/");
+            let logs = name.starts_with("crates/limit-proxy/src/");
             assert!(
                 !tells_clippy || logs,
                 "{name} has an exception from {allowance}"
@@ -302,22 +428,12 @@ fn only_the_command_line_prints_and_exits() {
     }
 }
 
-fn known() -> Vec<KnownDataPlane> {
-    let known = |plane: &DataPlane| {
-        KnownDataPlane::new(plane.name, plane.levels)
-            .carrying_graphs(plane.carries_graphs())
-            .with_options(plane.options)
-            .having_gateway(plane.has_gateway())
-    };
-    DATA_PLANES.iter().map(known).collect()
-}
-
 #[test]
-fn every_preset_is_a_spec_that_this_product_can_run() {
+fn every_preset_parses() {
     let presets = meshtax_spec::presets();
     assert!(presets.iter().any(|preset| preset.name == "quick"));
     for preset in presets {
-        let parsed = meshtax_spec::parse_all(preset.name, preset.yaml, &known(), Lengths::Short);
+        let parsed = meshtax_spec::parse_all(preset.name, preset.yaml, Lengths::Short);
         let experiments = parsed.unwrap_or_else(|e| panic!("{e}"));
         for experiment in &experiments {
             let name = experiment.series.as_ref().unwrap_or(&experiment.name);
@@ -328,7 +444,7 @@ fn every_preset_is_a_spec_that_this_product_can_run() {
 
 /// What is drawn beside a measured variant must be one that can be measured.
 #[test]
-fn published_variants_are_held_against_data_planes_that_are_there() {
+fn published_variants_name_existing_data_planes() {
     let sets = meshtax_published::results();
     let variants = sets.iter().flat_map(|set| &set.variants);
     let mut held = 0;
@@ -362,7 +478,7 @@ fn is_spec(yaml: &str) -> bool {
 }
 
 #[test]
-fn every_spec_in_the_documentation_parses() {
+fn every_documented_spec_parses() {
     let root = root();
     let (mut pages, mut files) = (vec![root.join("README.md")], Vec::new());
     for directory in ["docs", "examples"] {
@@ -376,7 +492,7 @@ fn every_spec_in_the_documentation_parses() {
     let in_files = files.iter().map(|file| (file, read(file)));
     for (path, spec) in in_pages.chain(in_files.filter(|(_, text)| is_spec(text))) {
         let name = path.display().to_string();
-        if let Err(e) = meshtax_spec::parse_all(&name, &spec, &known(), Lengths::Short) {
+        if let Err(e) = meshtax_spec::parse_all(&name, &spec, Lengths::Short) {
             panic!("a spec in {name} is wrong: {e}\n{spec}");
         }
     }
@@ -385,7 +501,7 @@ fn every_spec_in_the_documentation_parses() {
 }
 
 #[test]
-fn one_schema_is_documented_tested_and_of_this_version() {
+fn report_schema_matches_the_format_version() {
     let schema = format!("docs/schema/report-v{FORMAT_VERSION}.json");
     assert!(root().join(&schema).is_file(), "{schema} is not there");
     for user in [
@@ -395,5 +511,32 @@ fn one_schema_is_documented_tested_and_of_this_version() {
     ] {
         let names_it = read(&root().join(user)).contains(&schema);
         assert!(names_it, "{user} does not use {schema}");
+    }
+}
+
+/// What others published is shown beside an analysis, never in one: the crate that analyses does not see it, and the
+/// crate that shows it takes analyses and advice by shared reference only.
+#[test]
+fn published_figures_cannot_enter_an_analysis() {
+    let published = |name: &str| {
+        let metadata = metadata();
+        let members = members(&metadata);
+        linked(&metadata, &members[name].id).contains("meshtax-published")
+    };
+    for name in ["model", "stats", "store", "engine"] {
+        assert!(!published(name), "{name} links published figures");
+    }
+    let shows = |name: &str| {
+        ["crates/report/", "crates/published/"]
+            .iter()
+            .any(|at| name.starts_with(at))
+    };
+    for (name, source) in product_sources()
+        .into_iter()
+        .filter(|(name, _)| shows(name))
+    {
+        for mutable in ["&mut Analysis", "&mut [Analysis]", "&mut Advice"] {
+            assert!(!source.contains(mutable), "{name}: {mutable}");
+        }
     }
 }

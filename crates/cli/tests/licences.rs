@@ -136,7 +136,7 @@ fn every_source_is_allowed() {
 }
 
 #[test]
-fn expressions_are_understood() {
+fn licence_expressions_are_evaluated() {
     let allow = ["MIT", "Apache-2.0", "ISC"].map(String::from).into();
     for good in [
         "MIT",

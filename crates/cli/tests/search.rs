@@ -11,8 +11,8 @@ use serde_json::Value;
 
 use quiet::while_the_machine_is_ours;
 
-const SCHEMA: &str = include_str!("../../../docs/schema/load-search-v1.json");
-const LEVEL: &str = include_str!("../../../docs/schema/load-v1.json");
+const SCHEMA: &str = include_str!("../../../docs/schema/load-search-v2.json");
+const LEVEL: &str = include_str!("../../../docs/schema/load-v2.json");
 
 /// The document and each of its levels are as their schemas say.
 fn check(document: &Value) {
@@ -56,8 +56,8 @@ impl Server {
             .stderr(Stdio::piped())
             .spawn()
             .expect("the server starts");
-        let said = child.stderr.take().expect("its standard error");
-        let mut lines = BufReader::new(said).lines().map_while(Result::ok);
+        let stderr = child.stderr.take().expect("its standard error");
+        let mut lines = BufReader::new(stderr).lines().map_while(Result::ok);
         let found = lines.find_map(|line| {
             let mut words = line.split(' ').map(str::to_owned);
             words.find(|word| word.starts_with("http://"))
@@ -78,9 +78,9 @@ impl Server {
             .expect("the load starts");
         let text = String::from_utf8(output.stdout).expect("text");
         let value = serde_json::from_str(&text).unwrap_or_default();
-        let said = String::from_utf8_lossy(&output.stderr);
+        let stderr = String::from_utf8_lossy(&output.stderr);
         let code = output.status.code().expect("an exit code");
-        (code, value, format!("{text}\n{said}"))
+        (code, value, format!("{text}\n{stderr}"))
     }
 }
 
@@ -98,7 +98,7 @@ fn alone() -> MutexGuard<'static, ()> {
 }
 
 #[test]
-fn a_knee_lies_below_what_the_server_can() {
+fn knee_is_below_the_servers_capacity() {
     let _alone = alone();
     while_the_machine_is_ours("the knee of a known server", find_the_knee);
 }
@@ -127,7 +127,7 @@ fn find_the_knee() {
 }
 
 #[test]
-fn sweeps_have_a_row_for_each_level() {
+fn sweeps_print_a_row_per_level() {
     let _alone = alone();
     while_the_machine_is_ours("sweeps of a known server", sweep);
 }
@@ -160,7 +160,7 @@ fn sweep() {
 }
 
 #[test]
-fn what_does_not_go_together_is_refused() {
+fn invalid_search_options_are_rejected() {
     let _alone = alone();
     let server = Server::start("0s");
     for (arguments, word) in [

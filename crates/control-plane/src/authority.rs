@@ -10,15 +10,15 @@ use rcgen::{
 };
 use time::{Duration, OffsetDateTime};
 
-/// How long a certificate is good for: proxies that renew theirs do so long after a run.
+/// Validity of a certificate: longer than any run, so that proxies do not renew theirs during one.
 const VALID_FOR: Duration = Duration::hours(24);
-/// Clocks of one machine agree, but a certificate of this very second is refused by some.
+/// Some verifiers reject a certificate whose validity starts in the current second, so it is backdated.
 const VALID_BEFORE: Duration = Duration::hours(1);
 
-/// Why there is no certificate.
+/// Why no certificate could be issued.
 #[derive(Debug, thiserror::Error)]
 pub enum AuthorityError {
-    /// What was asked for cannot be certified, or made.
+    /// The requested certificate cannot be issued.
     #[error("no certificate: {0}")]
     Refused(#[from] rcgen::Error),
 }
@@ -32,22 +32,22 @@ pub struct Leaf {
     pub key_pem: String,
     /// The private key, DER (PKCS #8).
     pub key_der: Vec<u8>,
-    /// A request to certify that key for that identity, DER (PKCS #10).
+    /// A certificate signing request for that key and identity, DER (PKCS #10).
     pub request_der: Vec<u8>,
 }
 
-/// A certificate that was asked for with a signing request.
+/// A certificate issued for a signing request.
 #[derive(Clone, Debug)]
 pub struct Signed {
     /// PEM.
     pub pem: String,
     /// DER.
     pub der: Vec<u8>,
-    /// Until when it is good, in seconds since 1970.
+    /// End of its validity, in seconds since 1970.
     pub valid_until_unix_s: i64,
 }
 
-/// A certificate authority that several servers and their owner use.
+/// A certificate authority that several servers and their owner share.
 pub type SharedAuthority = Arc<Mutex<Authority>>;
 
 /// A certificate authority for the identities of workloads.
@@ -58,7 +58,7 @@ pub struct Authority {
 }
 
 impl Authority {
-    /// A new authority with a key of its own. P-256 for all: one key type for every data plane.
+    /// Creates an authority with a new key. P-256 throughout: one key type for every data plane.
     ///
     /// # Errors
     /// If the key or the certificate cannot be made.
@@ -83,7 +83,7 @@ impl Authority {
         self.issuer.as_ref().pem()
     }
 
-    /// The identity's certificate; the same one each time it is asked for. A `spiffe://` identity
+    /// The identity's certificate, cached after the first call. A `spiffe://` identity
     /// becomes a URI, any other a DNS name.
     ///
     /// # Errors
@@ -109,18 +109,18 @@ impl Authority {
         Ok(leaf)
     }
 
-    /// Certifies what a signing request (DER) names. Who may have it is not asked: whoever reaches
-    /// this authority is a proxy of the run.
+    /// Issues a certificate for the names in a signing request (DER). The requester is not authenticated: only
+    /// the run's proxies can reach this authority.
     ///
     /// # Errors
-    /// If the request is malformed or its signature is not its own.
+    /// If the request is malformed or its signature is invalid.
     pub fn sign(&self, request_der: &[u8]) -> Result<Signed, AuthorityError> {
         self.certify(CertificateSigningRequestParams::from_der(
             &request_der.into(),
         )?)
     }
 
-    /// As [`Self::sign`], of PEM.
+    /// As [`Self::sign`], with PEM input.
     ///
     /// # Errors
     /// As [`Self::sign`].
@@ -173,7 +173,7 @@ pub(crate) mod tests {
 
     use super::*;
 
-    /// The identities that a certificate (PEM) is for.
+    /// The identities in a certificate (PEM).
     pub(crate) fn names(pem: &str) -> Vec<String> {
         let (_, pem) = parse_x509_pem(pem.as_bytes()).unwrap();
         let certificate = pem.parse_x509().unwrap();
@@ -193,7 +193,7 @@ pub(crate) mod tests {
     const DNS: &str = "client.default.serviceaccount.identity.linkerd.cluster.local";
 
     #[test]
-    fn a_leaf_carries_its_identity_and_is_made_once() {
+    fn leaf_has_its_identity_and_is_cached() {
         let mut authority = Authority::new("test").unwrap();
         for identity in [SPIFFE, DNS] {
             let leaf = authority.leaf(identity).unwrap();
@@ -207,7 +207,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_request_is_certified_for_what_it_names_and_no_longer_than_a_day() {
+    fn signing_request_is_certified_for_its_names_for_one_day() {
         let mut authority = Authority::new("test").unwrap();
         for identity in [SPIFFE, DNS] {
             let request = authority.leaf(identity).unwrap().request_der;
@@ -219,12 +219,12 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn what_is_no_request_is_refused() {
+    fn invalid_signing_request_is_rejected() {
         let mut authority = Authority::new("test").unwrap();
         let mut request = authority.leaf(SPIFFE).unwrap().request_der;
         let last = request.len() - 1;
         request[last] ^= 1;
-        // Its signature is not its own any more.
+        // Its signature no longer matches.
         assert!(authority.sign(&request).is_err());
         assert!(authority.sign(b"").is_err());
         assert!(authority.sign_pem("hello").is_err());

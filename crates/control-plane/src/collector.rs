@@ -1,4 +1,4 @@
-//! A collector of traces, `opentelemetry.proto.collector.trace.v1.TraceService`: it counts spans, and forgets them.
+//! A trace collector, `opentelemetry.proto.collector.trace.v1.TraceService`: it counts spans and discards them.
 
 use std::future::{Ready, ready};
 use std::io;
@@ -13,9 +13,9 @@ use tonic::service::Routes;
 use tonic::{Request, Response, Status};
 use tonic_prost::ProstCodec;
 
-use crate::server::{OneMethod, Played, Server};
+use crate::server::{OneMethod, Server, SingleMethodService};
 
-/// `ExportTraceServiceRequest`, as far as it is of interest here.
+/// `ExportTraceServiceRequest`; only the fields used here.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct Export {
     #[prost(message, repeated, tag = "1")]
@@ -34,15 +34,15 @@ pub(crate) struct ScopeSpans {
     pub(crate) spans: Vec<Span>,
 }
 
-/// Nothing of it is looked at.
+/// Its content is ignored.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct Span {}
 
-/// `ExportTraceServiceResponse`: all were taken.
+/// `ExportTraceServiceResponse`: all spans were accepted.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct Exported {}
 
-/// A collector of one proxy's spans, until this is dropped.
+/// A collector of one proxy's spans, until this value is dropped.
 #[derive(Debug)]
 pub struct TraceCollector {
     spans: Arc<AtomicU64>,
@@ -50,14 +50,14 @@ pub struct TraceCollector {
 }
 
 impl TraceCollector {
-    /// Spans that it got so far.
+    /// Spans received so far.
     #[must_use]
     pub fn spans(&self) -> u64 {
         self.spans.load(Ordering::Relaxed)
     }
 }
 
-/// Collects in clear.
+/// Collects over plaintext.
 ///
 /// # Errors
 /// If the server's thread cannot be started.
@@ -68,7 +68,7 @@ pub fn trace_collector(listener: TcpListener) -> io::Result<TraceCollector> {
     };
     Ok(TraceCollector {
         spans,
-        _server: Server::start(listener, Routes::new(Played(service)), None)?,
+        _server: Server::start(listener, Routes::new(SingleMethodService(service)), None)?,
     })
 }
 

@@ -1,5 +1,5 @@
 //! Istio's certificate service, `istio.v1.auth.IstioCertificateService`
-//! (istio/api, security/v1alpha1/ca.proto): a signing request in, a chain out.
+//! (istio/api, security/v1alpha1/ca.proto): a signing request in, a certificate chain out.
 
 use std::future::{Ready, ready};
 use std::io;
@@ -14,9 +14,9 @@ use tonic::{Request, Response, Status};
 use tonic_prost::ProstCodec;
 
 use crate::authority::SharedAuthority;
-use crate::server::{OneMethod, Played, Server};
+use crate::server::{OneMethod, Server, SingleMethodService};
 
-/// `CreateCertificate`'s argument, as far as it is of interest here.
+/// `CreateCertificate`'s request; only the fields used here.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct CertificateRequest {
     /// PEM.
@@ -26,7 +26,7 @@ pub(crate) struct CertificateRequest {
     pub(crate) validity_duration: i64,
 }
 
-/// `CreateCertificate`'s answer.
+/// `CreateCertificate`'s response.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct CertificateResponse {
     /// PEM, the leaf first, the root last.
@@ -53,7 +53,7 @@ pub fn istio_ca(
     };
     Server::start(
         listener,
-        Routes::new(Played(service)),
+        Routes::new(SingleMethodService(service)),
         Some((leaf.chain_pem, leaf.key_pem)),
     )
 }

@@ -1,11 +1,11 @@
-//! The small control planes that real proxies need, played by meshtax: the run's certificate
+//! The small control planes that real proxies need, as implemented by meshtax: the run's certificate
 //! authority, Istio's certificate service, Envoy's discovery service, ztunnel's workload socket, and Linkerd's
 //! identity, destination and policy services; and a collector of traces.
 //!
-//! What they say is decided by `dataplane`'s blueprints; here is only how it is said. A server is a
-//! thread of its own on a socket that somebody else has opened, in whatever network namespace, and
-//! ends when its handle is dropped. None of them is in the path of a request: proxies ask them at
-//! their start.
+//! The content comes from `dataplane`'s blueprints; this crate only serves it. Each server has
+//! its own thread on a socket that the caller has opened, in any network namespace, and
+//! stops when its handle is dropped. None of them is in the request path: proxies call them when
+//! they start.
 
 #![forbid(unsafe_code)]
 

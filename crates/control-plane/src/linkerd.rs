@@ -1,7 +1,7 @@
 //! Linkerd's identity, destination and policy services (the crate `linkerd2-proxy-api` has their
-//! types), as far as a proxy asks of them that carries one application's traffic.
+//! types), limited to what a proxy needs to carry one application's traffic.
 //!
-//! What the answers hold follows what Linkerd's own controllers say of pods: for a pod's address there
+//! The responses follow those of Linkerd's own controllers: for a pod's address there
 //! is no outbound policy (`NOT_FOUND`) but a profile with an endpoint; the endpoint's hint is HTTP/2
 //! and a port for its opaque transport; inbound policies are those of `all-authenticated` servers, of
 //! servers with an authorization, and of HTTP routes.
@@ -11,7 +11,6 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::pin::Pin;
 use std::sync::{Arc, PoisonError};
-use std::time::Duration;
 
 use linkerd2_proxy_api::destination::destination_server::{Destination, DestinationServer};
 use linkerd2_proxy_api::destination::{
@@ -46,13 +45,10 @@ use tonic::service::Routes;
 use tonic::{Request, Response, Status};
 
 use crate::authority::SharedAuthority;
-use crate::outbound_policy;
+use crate::outbound_policy::{self, DETECT_WITHIN};
 use crate::server::Server;
 
-/// How long a proxy looks at a connection's first bytes before it takes it for opaque; Linkerd's own.
-pub(crate) const DETECT_WITHIN: Duration = Duration::from_secs(10);
-
-/// Serves all of them in clear: on loopback a proxy asks for no more.
+/// Serves all of them in plaintext, on loopback.
 ///
 /// # Errors
 /// If the thread cannot be started.
@@ -80,7 +76,7 @@ struct Controller {
 
 type Watch<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 
-/// One answer, and a stream that stays open: its end would be taken for a failure.
+/// A stream with one response that stays open: proxies treat its end as a failure.
 fn once<T: Send + 'static>(answer: T) -> Response<Watch<T>> {
     let stream = tokio_stream::once(Ok(answer)).chain(tokio_stream::pending());
     Response::new(Box::pin(stream))
@@ -156,7 +152,7 @@ impl Destination for Controller {
 }
 
 impl Controller {
-    /// The pod that has this address, of whichever service, and the port of it.
+    /// The pod with this address, of any service, and its port.
     fn endpoint(&self, asked: SocketAddr) -> Option<(&LinkerdEndpoint, LinkerdPort)> {
         let is_it = |e: &&LinkerdEndpoint| IpAddr::V4(e.address) == asked.ip();
         let mut all = self.services.callees.iter().flat_map(|c| &c.endpoints);
@@ -164,7 +160,7 @@ impl Controller {
         Some((endpoint, port_of(endpoint, asked.port())?))
     }
 
-    /// The service that has this address, and the port of it.
+    /// The service with this address, and its port.
     fn service(&self, asked: SocketAddr) -> Option<(&LinkerdService, LinkerdPort)> {
         let is_it = |service: &&LinkerdService| service.address.map(IpAddr::V4) == Some(asked.ip());
         let service = self.services.callees.iter().find(is_it)?;
@@ -172,7 +168,7 @@ impl Controller {
         Some((service, port))
     }
 
-    /// What a destination stands for: a pod's address, or a service's name, with a port.
+    /// The target of a destination: a pod's address, or a service's name, with a port.
     fn endpoints(&self, path: &str) -> Vec<WeightedAddr> {
         if let Ok(asked) = path.parse() {
             let found = self.endpoint(asked).into_iter();
@@ -202,7 +198,7 @@ fn weighted(endpoint: &LinkerdEndpoint, port: LinkerdPort) -> WeightedAddr {
     let meshed = endpoint.identity.as_ref();
     WeightedAddr {
         addr: Some(SocketAddr::from((endpoint.address, port.number)).into()),
-        // Linkerd's controller says this of every endpoint that has no weight of its own.
+        // Linkerd's controller sends this weight for every endpoint that has none configured.
         weight: 10_000,
         tls_identity: meshed.map(|identity| TlsIdentity {
             strategy: Some(tls_identity::Strategy::DnsLikeIdentity(name(identity))),
@@ -279,7 +275,7 @@ impl Controller {
     }
 }
 
-/// For a pod's address there is no policy of a service: the proxy asks for its profile then.
+/// A pod's address has no outbound policy: the proxy then requests its profile.
 fn no_such_service() -> Status {
     Status::not_found("no such service")
 }
@@ -333,14 +329,14 @@ fn named(name: &str) -> Metadata {
     }
 }
 
-/// Of these clients over mutual TLS, or of all whose identity is proven.
+/// Permits these clients over mutual TLS, or all with a proven identity.
 fn authenticated(clients: Option<&[String]>) -> Authz {
     let names = clients.unwrap_or_default().iter().cloned();
     let identities = PermitClientIdentities {
         identities: names.map(|name| inbound::Identity { name }).collect(),
         suffixes: match clients {
             Some(_) => Vec::new(),
-            // No parts: every name ends so.
+            // An empty suffix matches every name.
             None => vec![IdentitySuffix { parts: Vec::new() }],
         },
     };
@@ -370,8 +366,8 @@ fn authorization(permit: Permit, name: &str) -> Authz {
     }
 }
 
-/// What is allowed, and a route for all else that nobody may take: without it that would be answered
-/// as not found, which a server may do without any policy.
+/// The permitted requests, and a route that denies all others: without it they would get a
+/// "not found" response, which a server can return without any policy.
 fn routes(identities: &[String], rules: &[HttpRule]) -> Vec<HttpRoute> {
     let route = |name: &str, authorizations, matches| HttpRoute {
         metadata: Some(named(name)),

@@ -1,5 +1,5 @@
-//! What Linkerd's policy controller says of a service's address: one balancer over its endpoints, for
-//! whatever the connection turns out to speak.
+//! What Linkerd's policy controller returns for a service's address: one balancer over its endpoints, for
+//! any detected protocol.
 //!
 //! Latency estimates, queue and time to detect are the controller's own
 //! (linkerd2, policy-controller/grpc/src/outbound).
@@ -17,14 +17,15 @@ use linkerd2_proxy_api::outbound::{
 };
 use meshtax_dataplane::{LinkerdPort, LinkerdService};
 
-use crate::linkerd::DETECT_WITHIN;
+/// How long a proxy waits for a connection's first bytes before it treats it as opaque: Linkerd's default.
+pub(crate) const DETECT_WITHIN: Duration = Duration::from_secs(10);
 
 const DEFAULT_RTT: Duration = Duration::from_millis(30);
 const DECAY: Duration = Duration::from_secs(10);
 const QUEUE_CAPACITY: u32 = 100;
 const FAILFAST_AFTER: Duration = Duration::from_secs(3);
 
-/// To whichever of the service's endpoints answers fastest.
+/// To the endpoint with the lowest latency (peak EWMA).
 pub(crate) fn to_service(service: &LinkerdService, port: LinkerdPort) -> OutboundPolicy {
     let opaque = || Opaque {
         routes: vec![opaque_route(service, port)],

@@ -1,4 +1,4 @@
-//! A gRPC server on a thread of its own, and what is served there.
+//! A gRPC server on a separate thread.
 
 use std::convert::Infallible;
 use std::io;
@@ -16,28 +16,28 @@ use tonic::server::NamedService;
 use tonic::service::Routes;
 use tonic::transport::{Identity, ServerTlsConfig};
 
-/// A gRPC service of which one method is played.
+/// A gRPC service with one implemented method.
 pub(crate) trait OneMethod: Clone + Send + Sync + 'static {
-    /// With its package.
+    /// Including its package.
     const SERVICE: &'static str;
     const METHOD: &'static str;
 
-    /// Answers a call of that method.
+    /// Handles a call of that method.
     fn called(
         self,
         request: http::Request<Body>,
     ) -> impl Future<Output = http::Response<Body>> + Send;
 }
 
-/// Such a service, as a server takes it: its other methods are there, and not implemented.
+/// Wraps such a service for a server: its other methods return `UNIMPLEMENTED`.
 #[derive(Clone, Debug)]
-pub(crate) struct Played<S>(pub(crate) S);
+pub(crate) struct SingleMethodService<S>(pub(crate) S);
 
-impl<S: OneMethod> NamedService for Played<S> {
+impl<S: OneMethod> NamedService for SingleMethodService<S> {
     const NAME: &'static str = S::SERVICE;
 }
 
-impl<S: OneMethod> Service<http::Request<Body>> for Played<S> {
+impl<S: OneMethod> Service<http::Request<Body>> for SingleMethodService<S> {
     type Response = http::Response<Body>;
     type Error = Infallible;
     type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Infallible>> + Send>>;
@@ -58,7 +58,7 @@ impl<S: OneMethod> Service<http::Request<Body>> for Played<S> {
     }
 }
 
-/// A server that ends when this is dropped.
+/// A server that stops when this value is dropped.
 #[derive(Debug)]
 pub struct Server {
     end: Option<oneshot::Sender<()>>,
@@ -66,7 +66,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// Answers on this socket. `tls`: certificate chain and key, PEM.
+    /// Serves on this socket. `tls`: certificate chain and key, PEM.
     pub(crate) fn start(
         listener: TcpListener,
         routes: Routes,
@@ -95,7 +95,7 @@ impl Server {
                     let serving = server
                         .add_routes(routes)
                         .serve_with_incoming(TcpListenerStream::new(listener));
-                    // Watches stay open for ever: a graceful end would wait for them.
+                    // Watches stay open indefinitely: a graceful shutdown would wait for them.
                     tokio::select! {
                         _ = serving => {}
                         _ = ended => {}

@@ -1,8 +1,8 @@
-//! ztunnel's workload socket ("ZDS", istio/ztunnel, proto/zds.proto): how the node's agent hands it the
-//! network namespaces of the pods that it is to serve.
+//! ztunnel's workload socket ("ZDS", istio/ztunnel, proto/zds.proto): how the node's agent passes it the
+//! network namespaces of the pods that it serves.
 //!
-//! A Unix socket of type SEQPACKET, one protobuf message a packet. ztunnel connects and says hello;
-//! each pod is sent with its namespace's descriptor and acknowledged; then `SnapshotSent`.
+//! A Unix socket of type SEQPACKET with one protobuf message per packet. ztunnel connects and sends a hello;
+//! each pod is sent with the descriptor of its namespace and acknowledged; then `SnapshotSent` follows.
 
 use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
@@ -77,7 +77,7 @@ const VERSION_1: i32 = 1;
 /// Larger than any message of the protocol.
 const PACKET_BYTES: usize = 64 * 1024;
 
-/// The socket, served until this is dropped.
+/// The socket, served until this value is dropped.
 #[derive(Debug)]
 pub struct WorkloadSocket {
     listener: Arc<OwnedFd>,
@@ -85,7 +85,7 @@ pub struct WorkloadSocket {
 }
 
 impl WorkloadSocket {
-    /// Listens at `path` and tells every ztunnel that connects of these pods.
+    /// Listens at `path` and sends these pods to every ztunnel that connects.
     ///
     /// # Errors
     /// If the socket cannot be made.
@@ -103,8 +103,8 @@ impl WorkloadSocket {
         let thread = thread::Builder::new()
             .name("workload-socket".into())
             .spawn(move || {
-                // One ztunnel at a time, as there is one on a node. Its end is seen as the end of
-                // the stream, and then a new one may come.
+                // One ztunnel at a time, as on a real node. When it ends, the stream ends,
+                // and the next one can connect.
                 while let Ok(stream) = accept_with(&*theirs, SocketFlags::CLOEXEC) {
                     let _ = tell(&stream, &pods);
                 }
@@ -118,7 +118,7 @@ impl WorkloadSocket {
 
 impl Drop for WorkloadSocket {
     fn drop(&mut self) {
-        // Wakes a thread that waits for a ztunnel. One that serves a ztunnel ends with that.
+        // Wakes a thread that waits for a connection. A thread that serves a ztunnel ends with it.
         let _ = shutdown(&*self.listener, Shutdown::Both);
         if let Some(thread) = self.thread.take()
             && thread.is_finished()
@@ -145,7 +145,7 @@ fn tell(stream: &OwnedFd, pods: &[(Workload, OwnedFd)]) -> io::Result<()> {
         send(stream, add, Some(namespace))?;
     }
     send(stream, Payload::SnapshotSent(SnapshotSent {}), None)?;
-    // Open as long as the ztunnel runs: without its agent it would look for another.
+    // Stay open as long as the ztunnel runs: it reconnects when its agent disconnects.
     let mut packet = [0; 64];
     while recv(stream, &mut packet, RecvFlags::empty())?.1 > 0 {}
     Ok(())

@@ -1,4 +1,4 @@
-//! What meshtax serves to proxies, asked by clients of the real wire formats.
+//! The services for proxies, tested with clients of the real wire formats.
 
 use std::io::IoSliceMut;
 use std::mem::MaybeUninit;
@@ -124,7 +124,7 @@ fn pem(der: &[u8]) -> String {
 }
 
 #[test]
-fn istios_certificate_service_signs_what_a_request_names() {
+fn istio_certificate_service_signs_the_requested_names() {
     let authority = authority();
     let root = authority.lock().unwrap().root_pem();
     let (socket, address) = listener();
@@ -146,7 +146,7 @@ fn istios_certificate_service_signs_what_a_request_names() {
     let name = "istiod.istio-system.svc";
     let garbage = within(certify(address, root.clone(), name, "hello".into()));
     assert_eq!(garbage.unwrap_err().code(), Code::InvalidArgument);
-    // Its certificate is for one name, as a client must be able to tell.
+    // Its certificate is for one name, as a client must be able to verify.
     let elsewhere = within(certify(address, root, "another.name", request));
     assert_eq!(elsewhere.unwrap_err().code(), Code::Unavailable);
 }
@@ -154,7 +154,7 @@ fn istios_certificate_service_signs_what_a_request_names() {
 const SERVICE: &str = "server.default.svc.cluster.local";
 const OTHER_SERVICE: &str = "other.default.svc.cluster.local";
 
-/// Three services that are called, of which one has two replicas and one no address of its own, each with a port of
+/// Three services with callers, of which one has two replicas and one no address of its own, each with a port of
 /// HTTP and one of opaque TCP.
 fn services(inbound: LinkerdInbound) -> LinkerdServices {
     let port = |number, opaque| LinkerdPort { number, opaque };
@@ -197,7 +197,7 @@ fn linkerd_at(inbound: LinkerdInbound) -> (meshtax_control_plane::Server, String
 }
 
 #[test]
-fn linkerds_identity_service_certifies_with_a_date() {
+fn linkerd_identity_service_returns_a_certificate_with_its_expiry() {
     let (_server, url, authority) = linkerd_at(LinkerdInbound::AllAuthenticated);
     let certificate_signing_request = request_der(&authority, CLIENT);
     let answer = within(async {
@@ -216,7 +216,7 @@ fn linkerds_identity_service_certifies_with_a_date() {
 }
 
 #[test]
-fn linkerds_destination_service_knows_the_meshed_pod_and_no_other() {
+fn linkerd_destination_service_resolves_only_the_proxied_pod() {
     let (_server, url, _) = linkerd_at(LinkerdInbound::AllAuthenticated);
     within(async {
         let mut client = DestinationClient::connect(url).await.unwrap();
@@ -255,7 +255,7 @@ fn linkerds_destination_service_knows_the_meshed_pod_and_no_other() {
 }
 
 #[test]
-fn linkerds_policies_are_those_of_the_level() {
+fn linkerd_policies_match_the_level() {
     let client = || CLIENT.to_owned();
     let levels = [
         (LinkerdInbound::AllAuthenticated, 1, 0, ""),
@@ -320,9 +320,9 @@ fn linkerds_policies_are_those_of_the_level() {
     }
 }
 
-/// A service that is called by nobody: no names, and no ending of names either, by which all would be let in.
+/// A service without callers: neither names nor a suffix, since an empty suffix would match all clients.
 #[test]
-fn linkerd_lets_nobody_in_where_nobody_calls() {
+fn linkerd_service_without_callers_denies_all_clients() {
     let identities = Vec::new();
     let (_server, url, _) = linkerd_at(LinkerdInbound::Clients { identities });
     let server = within(async {
@@ -344,9 +344,9 @@ fn linkerd_lets_nobody_in_where_nobody_calls() {
     assert!(clients.identities.is_empty() && clients.suffixes.is_empty());
 }
 
-/// As the proxy goes on from a service's address: the policy names a destination, which has that service's endpoints.
+/// The proxy's lookup for a service's address: the policy names a destination, which has that service's endpoints.
 #[test]
-fn linkerd_balances_a_services_address_over_its_pods() {
+fn linkerd_balances_a_service_address_over_its_pods() {
     let (_server, url, _) = linkerd_at(LinkerdInbound::AllAuthenticated);
     within(async {
         let mut policies = OutboundPoliciesClient::connect(url.clone()).await.unwrap();
@@ -383,7 +383,7 @@ fn linkerd_balances_a_services_address_over_its_pods() {
 }
 
 #[test]
-fn linkerd_has_no_policy_for_the_address_of_a_pod() {
+fn linkerd_pod_address_has_no_outbound_policy() {
     let (_server, url, _) = linkerd_at(LinkerdInbound::AllAuthenticated);
     let refused = within(async {
         let mut client = OutboundPoliciesClient::connect(url).await.unwrap();
@@ -442,7 +442,7 @@ fn packet(stream: &OwnedFd) -> (WorkloadRequest, Option<OwnedFd>) {
 }
 
 #[test]
-fn the_workload_socket_hands_over_each_pods_namespace_and_then_says_that_it_was_all() {
+fn workload_socket_sends_each_pod_namespace_and_then_snapshot_sent() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("ztunnel.sock");
     let pods: Vec<(Workload, OwnedFd)> = ["client", "server"]
@@ -459,7 +459,7 @@ fn the_workload_socket_hands_over_each_pods_namespace_and_then_says_that_it_was_
         })
         .collect();
     let _socket = WorkloadSocket::serve(&path, pods).unwrap();
-    // A ztunnel that was started again comes again.
+    // A restarted ztunnel connects again.
     for _ in 0..2 {
         let stream = socket_with(
             AddressFamily::UNIX,

@@ -5,50 +5,51 @@ use std::net::Ipv4Addr;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::{HttpRule, Place};
+use crate::scope::ProcessScope;
+use crate::site::HttpRule;
 
-/// A service of a control plane, at 127.0.0.1 or on a Unix socket.
+/// A control-plane service, at 127.0.0.1 or on a Unix socket.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "service", rename_all = "kebab-case")]
 pub enum ControlService {
     /// Istio's certificate service, over TLS.
     IstioCa {
         /// Where it is served.
-        place: Place,
+        scope: ProcessScope,
         /// Its port.
         port: u16,
-        /// The name that its certificate is for.
+        /// The DNS name in its certificate.
         dns_name: String,
     },
-    /// ztunnel's workload socket, on which it is told of its node's pods.
+    /// ztunnel's workload socket, on which it receives its node's pods.
     WorkloadSocket {
         /// The socket's path.
         path: String,
-        /// The pods of this node as the mesh knows them, a waypoint only if it is captured.
+        /// The pods of this node in the mesh's configuration, a waypoint only if it is captured.
         workloads: Vec<Workload>,
     },
-    /// Linkerd's identity, destination and policy services, in clear.
+    /// Linkerd's identity, destination and policy services, in plaintext.
     Linkerd {
         /// Their port.
         port: u16,
-        /// What they answer.
+        /// The configuration that they return.
         answers: LinkerdServices,
     },
-    /// Envoy's aggregated discovery service, in clear, with what changes only (delta), as Istio serves it to sidecars.
+    /// Envoy's aggregated discovery service, in plaintext, with changes only (delta), as Istio serves it to sidecars.
     Discovery {
         /// Its port.
         port: u16,
-        /// What it tells.
+        /// The resources that it serves.
         tells: Discovery,
     },
-    /// A collector of traces (OpenTelemetry's gRPC protocol), in clear.
+    /// A collector of traces (OpenTelemetry's gRPC protocol), in plaintext.
     TraceCollector {
         /// Its port.
         port: u16,
     },
 }
 
-/// What Envoy's discovery service tells one proxy: resources of Envoy's v3 API in the JSON form of their messages.
+/// The resources that Envoy's discovery service sends to one proxy, in the JSON form of Envoy's v3 API messages.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Discovery {
     /// `envoy.config.cluster.v3.Cluster`.
@@ -57,12 +58,12 @@ pub struct Discovery {
     pub endpoints: Vec<Value>,
     /// `envoy.config.route.v3.RouteConfiguration`.
     pub routes: Vec<Value>,
-    /// While it is asked to, it replaces so many endpoints a second by others, one at a time.
+    /// While endpoint churn is enabled, this many endpoints per second are replaced, one at a time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub changes_per_s: Option<f64>,
 }
 
-/// A pod as Istio knows it.
+/// A pod in Istio's configuration.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Workload {
     /// Unique in the mesh.
@@ -75,16 +76,16 @@ pub struct Workload {
     pub service_account: String,
 }
 
-/// What Linkerd's controllers say to one proxy.
+/// What Linkerd's controllers send to one proxy.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LinkerdServices {
-    /// The services that it may call.
+    /// The services that its pod calls.
     pub callees: Vec<LinkerdService>,
     /// Who may call its application's ports.
     pub inbound: Vec<(LinkerdPort, LinkerdInbound)>,
 }
 
-/// A service as Linkerd's controllers know it.
+/// A service in Linkerd's configuration.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LinkerdService {
     /// Its name in the cluster's DNS.
@@ -96,46 +97,46 @@ pub struct LinkerdService {
     pub endpoints: Vec<LinkerdEndpoint>,
 }
 
-/// A port of an application as Linkerd knows it.
+/// A port of an application in Linkerd's configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LinkerdPort {
     /// Its number.
     pub number: u16,
-    /// Whether its bytes are carried without a look at them.
+    /// Whether its traffic is opaque (no protocol detection).
     pub opaque: bool,
 }
 
-/// A pod as Linkerd's destination controller knows it.
+/// A pod in the configuration of Linkerd's destination controller.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LinkerdEndpoint {
     /// Its address.
     pub address: Ipv4Addr,
     /// Its application's ports.
     pub ports: Vec<LinkerdPort>,
-    /// Its identity; `None`: it is not meshed.
+    /// Its identity; `None`: it is not in the mesh.
     pub identity: Option<String>,
     /// Its proxy's inbound port.
     pub inbound_port: u16,
 }
 
-/// An inbound policy, as Linkerd's policy controller forms them.
+/// An inbound policy, in the form that Linkerd's policy controller sends.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "allow", rename_all = "kebab-case")]
 pub enum LinkerdInbound {
     /// `all-unauthenticated`.
     Anyone,
-    /// `all-authenticated`: whoever proves an identity.
+    /// `all-authenticated`: any client with a proven identity.
     AllAuthenticated,
     /// A server with an authorization for these identities.
     Clients {
-        /// The identities; none: nobody.
+        /// The identities; empty: all clients are denied.
         identities: Vec<String>,
     },
     /// HTTP routes with an authorization for these identities.
     Routes {
-        /// The identities; none: nobody.
+        /// The identities; empty: all clients are denied.
         identities: Vec<String>,
-        /// What is allowed.
+        /// The permitted requests.
         rules: Vec<HttpRule>,
     },
 }

@@ -1,16 +1,22 @@
-//! Envoy's configuration, as far as Istio's sidecars and waypoints have it in common.
+//! Envoy configuration shared by Istio's sidecars and waypoints.
 //!
 //! Shapes and names follow Envoy's v3 API reference, and what Istio's control plane sends.
 
 use std::collections::BTreeMap;
 
+use meshtax_model::failure::TrafficUnit;
 use meshtax_model::trial::ComponentRole;
 use serde_json::{Value, json};
 
-use crate::{
-    Content, ControlService, Counter, Discovery, HttpMetrics, HttpRule, PROXY_MARK, Place, Pod,
-    PodFile, Process, Program, Site, Speaks, certificate_files, spiffe_id,
-};
+use crate::contract::HttpMetrics;
+use crate::control::{ControlService, Discovery};
+use crate::emulation::{Content, PodFile, Process, certificate_files};
+use crate::names::{PROXY_MARK, spiffe_id};
+use crate::probe::Counter;
+use crate::scope::ProcessScope;
+use crate::site::{AppProtocol, HttpRule, Pod, Site};
+use crate::traffic::TrafficCounter;
+use meshtax_model::catalogue::Program;
 
 /// An Envoy in a pod, and what it needs there.
 pub(crate) fn side(
@@ -28,13 +34,13 @@ pub(crate) fn side(
         "--config-path",
         &pod.path("envoy.json"),
         "--concurrency",
-        &site.workers.to_string(),
+        &site.workers_of(Program::Envoy).to_string(),
         // Hot restart keeps shared memory in /dev/shm and would outlive the process.
         "--disable-hot-restart",
-        // Its warnings at every start would be quoted as last words.
+        // Envoy warns at every start; these lines would be quoted as the cause of a failure.
         "--log-level",
         "error",
-        // What it says of a connection's peer, in TCP mode, is to be heard soon after its end.
+        // In TCP mode, the log line about a connection's peer must be flushed soon after its end.
         "--file-flush-interval-msec",
         "200",
     ];
@@ -43,16 +49,72 @@ pub(crate) fn side(
         program: Program::Envoy,
         arguments: arguments.map(String::from).to_vec(),
         environment: BTreeMap::new(),
-        place: Place::Pod,
+        scope: ProcessScope::Pod,
     };
     (files, process)
 }
 
-pub(crate) fn bootstrap(pod: &Pod, listeners: &Value, clusters: &Value) -> Value {
-    json!({
+pub(crate) fn bootstrap(site: &Site, pod: &Pod, listeners: &Value, clusters: &Value) -> Value {
+    let mut bootstrap = json!({
         "node": {"id": pod.name, "cluster": "meshtax"},
         "admin": {"address": address("127.0.0.1", PORT_ADMIN)},
         "static_resources": {"listeners": listeners, "clusters": clusters},
+    });
+    if !site.options.all_stats {
+        merge(&mut bootstrap, istio_stats());
+    }
+    let runtime = site.runtime_keys();
+    if !runtime.is_empty() {
+        // envoy.config.bootstrap.v3.LayeredRuntime; the admin interface reports the result at /runtime.
+        bootstrap["layered_runtime"] =
+            json!({"layers": [{"name": "variant", "static_layer": runtime_layer(&runtime)}]});
+    }
+    bootstrap
+}
+
+/// Switches and numbers as such, so that Envoy takes them for what they are.
+fn runtime_layer(switches: &BTreeMap<&str, &str>) -> Value {
+    let value = |text: &str| serde_json::from_str(text).unwrap_or_else(|_| json!(text));
+    let all = switches.iter();
+    all.map(|(key, text)| ((*key).to_owned(), value(text)))
+        .collect()
+}
+
+/// The statistics that Istio's bootstrap keeps (its `pkg/bootstrap/config.go`); a cluster's are created when it is used.
+/// Envoy's default is all of them.
+fn istio_stats() -> Value {
+    const PREFIXES: [&str; 7] = [
+        "reporter=",
+        "cluster_manager",
+        "listener_manager",
+        "server",
+        "cluster.xds-grpc",
+        "wasm",
+        "component",
+    ];
+    const SUFFIXES: [&str; 4] = [
+        "rbac.allowed",
+        "rbac.denied",
+        "shadow_allowed",
+        "shadow_denied",
+    ];
+    // Not Istio's: what the evidence reads.
+    const READ: [&str; 3] = [RESPONSES_2XX, SENT_BYTES, LINES_LOGGED];
+    let prefixes = PREFIXES.map(|prefix| json!({"prefix": prefix}));
+    let suffixes = SUFFIXES.iter().chain(&READ);
+    let suffixes = suffixes.map(|suffix| json!({"suffix": suffix}));
+    let routes = json!({"safe_regex": {"regex": r"vhost\.*\.route\.*"}});
+    let patterns: Vec<Value> = prefixes
+        .into_iter()
+        .chain(suffixes)
+        .chain([routes])
+        .collect();
+    json!({
+        "stats_config": {
+            "use_all_default_tags": false,
+            "stats_matcher": {"inclusion_list": {"patterns": patterns}},
+        },
+        "deferred_stat_options": {"enable_deferred_creation_stats": true},
     })
 }
 
@@ -60,21 +122,22 @@ pub(crate) fn bootstrap(pod: &Pod, listeners: &Value, clusters: &Value) -> Value
 pub(crate) enum Routes<'a> {
     /// All of them to this cluster.
     All(&'a str),
-    /// By the name that they ask for, and its port: to the cluster of that service.
+    /// By the requested host name and port: to the cluster of that service.
     ByHost(u16, &'a [(String, String)]),
-    /// As the control plane says under this name.
+    /// From the control plane, under this name.
     Discovered(&'a str),
 }
 
 impl Routes<'_> {
-    /// As Istio names them: a service is asked for by its whole name or the first part of it, with its port or
-    /// without.
+    /// As in Istio: a service can be requested by its full name or its first label, with or without
+    /// the port.
     pub(crate) fn virtual_hosts(&self, direction: &str) -> Vec<Value> {
         let route = |cluster: &str| {
             let mut route = json!({"cluster": cluster, "timeout": "0s"});
-            if direction == OUTBOUND {
-                route["retry_policy"] = default_retries();
-            }
+            route["retry_policy"] = match direction {
+                OUTBOUND => outbound_retries(),
+                _ => inbound_retries(),
+            };
             json!([{"match": {"prefix": "/"}, "route": route}])
         };
         match self {
@@ -99,16 +162,21 @@ impl Routes<'_> {
     }
 }
 
-/// What a listener looks its requests up in.
+/// The routing table of a listener.
 pub(crate) fn route_table(name: &str, virtual_hosts: &[Value]) -> Value {
     json!({"name": name, "validate_clusters": false, "virtual_hosts": virtual_hosts})
 }
 
-/// The name of what a client's sidecar does with its application's requests.
+/// The operation name for outbound requests of a client's sidecar.
 pub(crate) const OUTBOUND: &str = "outbound";
 
-/// What Istio's sidecars retry if nothing else is said (Istio 1.24 and later: not an answer of 503).
-fn default_retries() -> Value {
+/// What Istio's sidecars retry by default (Istio 1.24 and later).
+fn inbound_retries() -> Value {
+    json!({"retry_on": "reset-before-request", "num_retries": 2})
+}
+
+/// The same towards other pods: not a 503.
+fn outbound_retries() -> Value {
     json!({
         "retry_on": "connect-failure,refused-stream,unavailable,cancelled",
         "num_retries": 2,
@@ -122,21 +190,17 @@ fn default_retries() -> Value {
 
 pub(crate) fn connection_manager(
     direction: &str,
-    speaks: Speaks,
+    protocol: AppProtocol,
     routes: &Routes<'_>,
     more: Value,
     policy: &[Value],
 ) -> Value {
-    let mut filters = policy.to_vec();
-    filters.push(json!({
-        "name": "envoy.filters.http.router",
-        "typed_config": typed("envoy.extensions.filters.http.router.v3.Router"),
-    }));
+    let filters: Vec<Value> = policy.iter().cloned().chain(usual_filters()).collect();
     let mut config =
         typed("envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager");
     config["stat_prefix"] = json!(direction);
-    if speaks == Speaks::Http2 {
-        // By itself it would go by ALPN, where it knows `h2` only.
+    if protocol == AppProtocol::Http2 {
+        // By default it would use ALPN, where it supports `h2` only.
         config["codec_type"] = json!("HTTP2");
     }
     config["server_name"] = json!("istio-envoy");
@@ -147,15 +211,45 @@ pub(crate) fn connection_manager(
         Routes::Discovered(name) => {
             config["rds"] = json!({"config_source": discovered(), "route_config_name": name});
         }
-        told => config["route_config"] = route_table(direction, &told.virtual_hosts(direction)),
+        routes => config["route_config"] = route_table(direction, &routes.virtual_hosts(direction)),
     }
     merge(&mut config, more);
     json!({"name": "envoy.filters.network.http_connection_manager", "typed_config": config})
 }
 
-/// An Istio AuthorizationPolicy of action ALLOW with a principal, a method and paths.
-pub(crate) fn http_policy(site: &Site, principal: Value) -> Value {
-    let mut config = typed("envoy.extensions.filters.http.rbac.v3.RBAC");
+/// The filters that end every chain for requests in Istio, apart from its own.
+fn usual_filters() -> [Value; 4] {
+    let mut grpc_stats = typed("envoy.extensions.filters.http.grpc_stats.v3.FilterConfig");
+    grpc_stats["emit_filter_state"] = json!(true);
+    grpc_stats["stats_for_all_methods"] = json!(false);
+    [
+        json!({"name": "envoy.filters.http.grpc_stats", "typed_config": grpc_stats}),
+        json!({
+            "name": "envoy.filters.http.fault",
+            "typed_config": typed("envoy.extensions.filters.http.fault.v3.HTTPFault"),
+        }),
+        json!({
+            "name": "envoy.filters.http.cors",
+            "typed_config": typed("envoy.extensions.filters.http.cors.v3.Cors"),
+        }),
+        router(),
+    ]
+}
+
+pub(crate) fn router() -> Value {
+    json!({
+        "name": "envoy.filters.http.router",
+        "typed_config": typed("envoy.extensions.filters.http.router.v3.Router"),
+    })
+}
+
+/// The requests that an Istio AuthorizationPolicy without methods and paths permits.
+pub(crate) fn any_request() -> Vec<Value> {
+    vec![json!({"and_rules": {"rules": [{"any": true}]}})]
+}
+
+/// The requests that one with the site's methods and paths permits.
+pub(crate) fn permitted_requests(site: &Site) -> Vec<Value> {
     let path = |kind: &str, path: &String| json!({"url_path": {"path": {kind: path}}});
     let permission = |rule: &HttpRule| {
         let prefixes = rule.prefixes.iter().map(|prefix| path("prefix", prefix));
@@ -168,7 +262,12 @@ pub(crate) fn http_policy(site: &Site, principal: Value) -> Value {
             {"or_rules": {"rules": paths}},
         ]}})
     };
-    let permissions: Vec<Value> = site.http_rules().iter().map(permission).collect();
+    site.http_rules().iter().map(permission).collect()
+}
+
+/// An Istio AuthorizationPolicy of action ALLOW, on a port for HTTP: applied to each request.
+pub(crate) fn http_policy(permissions: &[Value], principal: Value) -> Value {
+    let mut config = typed("envoy.extensions.filters.http.rbac.v3.RBAC");
     config["rules"] = json!({
         "action": "ALLOW",
         "policies": {"ns[default]-policy[allow-client]-rule[0]": {
@@ -179,7 +278,7 @@ pub(crate) fn http_policy(site: &Site, principal: Value) -> Value {
     json!({"name": "envoy.filters.http.rbac", "typed_config": config})
 }
 
-/// An Istio AuthorizationPolicy of action ALLOW with a principal only.
+/// The same on a TCP port, with a principal only: applied to each connection.
 pub(crate) fn connection_policy(principal: &Value) -> Value {
     let mut config = typed("envoy.extensions.filters.network.rbac.v3.RBAC");
     config["stat_prefix"] = json!("tcp.");
@@ -193,7 +292,7 @@ pub(crate) fn connection_policy(principal: &Value) -> Value {
     json!({"name": "envoy.filters.network.rbac", "typed_config": config})
 }
 
-/// Whoever has one of these service accounts.
+/// Any of these service accounts.
 pub(crate) fn permitted_principal(callers: &[&str]) -> Value {
     let is =
         |caller: &&str| json!({"authenticated": {"principal_name": {"exact": spiffe_id(caller)}}});
@@ -215,8 +314,8 @@ const LOGGED: &str = "[%START_TIME%] \"%REQ(:METHOD)% %REQ(X-ENVOY-ORIGINAL-PATH
     %UPSTREAM_LOCAL_ADDRESS% %DOWNSTREAM_LOCAL_ADDRESS% %DOWNSTREAM_REMOTE_ADDRESS% \
     %REQUESTED_SERVER_NAME% %ROUTE_NAME%\n";
 
-/// A line for each request, to standard output as Istio's proxies write it: what becomes of it behind that is not the
-/// proxy's cost.
+/// Logs a line per request to standard output, as Istio's proxies do. The cost of processing the log further is not
+/// attributed to the proxy.
 pub(crate) fn access_log() -> Value {
     let mut log = typed("envoy.extensions.access_loggers.file.v3.FileAccessLog");
     log["path"] = json!("/dev/stdout");
@@ -224,20 +323,22 @@ pub(crate) fn access_log() -> Value {
     json!([{"name": "envoy.access_loggers.file", "typed_config": log}])
 }
 
-/// Where an Envoy counts the lines that it has handed on to be written.
+const LINES_LOGGED: &str = "filesystem.write_buffered";
+
+/// The Envoy statistic that counts the access log lines written.
 pub(crate) fn lines_logged() -> Counter {
     Counter {
         port: PORT_ADMIN,
-        path: "/stats?filter=filesystem.write_buffered".into(),
-        series: "filesystem.write_buffered".into(),
+        path: format!("/stats?filter={LINES_LOGGED}"),
+        series: LINES_LOGGED.into(),
     }
 }
 
-/// Where a pod's proxy finds its collector of traces: OpenTelemetry's own port.
+/// The port of the pod's trace collector: the OpenTelemetry default.
 const PORT_COLLECTOR: u16 = 4317;
 const COLLECTOR: &str = "opentelemetry-collector";
 
-/// Spans of a share of the requests, by OpenTelemetry's protocol.
+/// Traces a share of the requests with the OpenTelemetry protocol.
 pub(crate) fn tracing(pod: &Pod, share: f64) -> Value {
     let mut tracer = typed("envoy.config.trace.v3.OpenTelemetryConfig");
     tracer["grpc_service"] = json!({"envoy_grpc": {"cluster_name": COLLECTOR}});
@@ -255,31 +356,31 @@ pub(crate) fn collector_cluster() -> Value {
     on_loopback(COLLECTOR, PORT_COLLECTOR)
 }
 
-/// What serves it.
+/// The service that runs the collector.
 pub(crate) fn trace_collector() -> ControlService {
     ControlService::TraceCollector {
         port: PORT_COLLECTOR,
     }
 }
 
-/// A gRPC service in the pod itself.
+/// A gRPC service in the same pod.
 fn on_loopback(name: &str, port: u16) -> Value {
-    let mut cluster = unbound_cluster(name, "STATIC", Speaks::Http2);
+    let mut cluster = unbound_cluster(name, "STATIC", AppProtocol::Http2);
     let at = address("127.0.0.1", port);
     set_endpoints(&mut cluster, &[json!({"endpoint": {"address": at}})]);
     cluster
 }
 
-/// Where the control plane tells Envoys what they know, as Istio's agent does in each pod.
+/// The address at which Envoys reach the control plane: as with Istio's agent, in their own pod.
 const PORT_DISCOVERY: u16 = 15012;
 const DISCOVERY: &str = "xds-grpc";
 
-/// From the one stream over which the control plane tells all.
+/// Configuration source: the aggregated discovery stream.
 pub(crate) fn discovered() -> Value {
     json!({"ads": {}, "resource_api_version": "V3"})
 }
 
-/// Has an Envoy ask the control plane for its clusters.
+/// Makes an Envoy fetch its clusters from the control plane.
 pub(crate) fn asks_for_clusters(bootstrap: &mut Value) {
     bootstrap["dynamic_resources"] = json!({
         "ads_config": {
@@ -294,7 +395,7 @@ pub(crate) fn asks_for_clusters(bootstrap: &mut Value) {
     }
 }
 
-/// What the control plane of an Envoy tells it.
+/// The discovery service of an Envoy.
 pub(crate) fn discovery(tells: Discovery) -> ControlService {
     ControlService::Discovery {
         port: PORT_DISCOVERY,
@@ -302,24 +403,64 @@ pub(crate) fn discovery(tells: Discovery) -> ControlService {
     }
 }
 
-/// Where Istio's proxies have their admin page.
-const PORT_ADMIN: u16 = 15000;
+/// The port of the admin interface of Istio's proxies.
+pub(crate) const PORT_ADMIN: u16 = 15000;
 
-/// Where an Envoy counts the answers of its connection managers of this name.
-pub(crate) fn http_metrics(role: ComponentRole, manager: &str) -> HttpMetrics {
-    HttpMetrics {
-        role,
-        place: Place::Pod,
+/// A statistic of every Envoy that Istio's bootstrap leaves out.
+pub(crate) fn left_out() -> Counter {
+    Counter {
         port: PORT_ADMIN,
-        path: "/stats?filter=downstream_rq_2xx".into(),
-        series: format!("http.{manager}.downstream_rq_2xx"),
+        path: "/stats?filter=http.admin.downstream_cx_total".into(),
+        series: "http.admin.downstream_cx_total".into(),
     }
 }
 
-/// From where a connection comes that no proxy stands before.
+const RESPONSES_2XX: &str = "downstream_rq_2xx";
+
+const SENT_BYTES: &str = "downstream_cx_tx_bytes_total";
+
+/// The Envoy statistic of responses of the connection managers with this name.
+pub(crate) fn http_metrics(role: ComponentRole, manager: &str) -> HttpMetrics {
+    HttpMetrics {
+        role,
+        scope: ProcessScope::Pod,
+        port: PORT_ADMIN,
+        path: format!("/stats?filter={RESPONSES_2XX}"),
+        series: format!("http.{manager}.{RESPONSES_2XX}"),
+    }
+}
+
+/// What an Envoy counts in its connection managers and its TCP proxies of one direction.
+pub(crate) fn traffic_counters(
+    role: ComponentRole,
+    workload: &str,
+    direction: &str,
+) -> [TrafficCounter; 2] {
+    let page = |unit, statistic: &str, series| TrafficCounter {
+        role,
+        workload: workload.to_owned(),
+        unit,
+        scope: ProcessScope::Pod,
+        counter: Counter {
+            port: PORT_ADMIN,
+            path: format!("/stats?filter={statistic}"),
+            series,
+        },
+        with: vec![format!(".{statistic}: ")],
+    };
+    let http = format!("http.{direction}.");
+    // TCP proxies are named after their clusters.
+    let tcp = format!("tcp.{direction}|");
+    [
+        page(TrafficUnit::Responses, RESPONSES_2XX, http),
+        page(TrafficUnit::Bytes, SENT_BYTES, tcp),
+    ]
+}
+
+/// The source of a connection without a proxy in front.
 pub(crate) const DIRECT: &str = "%DOWNSTREAM_DIRECT_REMOTE_ADDRESS_WITHOUT_PORT%";
 
-/// A line for each connection that ended: whose it was, and from where.
+/// Logs a line per closed connection: the peer's identity and address.
 pub(crate) fn peer_log(identity: &str, from: &str) -> Value {
     let mut log = typed("envoy.extensions.access_loggers.stream.v3.StderrAccessLog");
     log["log_format"] = json!({"text_format_source": {"inline_string": format!(
@@ -336,14 +477,14 @@ pub(crate) fn tcp_proxy(stat_prefix: &str, cluster: &str) -> Value {
 }
 
 /// A cluster with Istio's defaults whose connections carry the proxy's mark.
-pub(crate) fn cluster(name: &str, kind: &str, source: &str, speaks: Speaks) -> Value {
+pub(crate) fn cluster(name: &str, kind: &str, source: &str, protocol: AppProtocol) -> Value {
     const SOL_SOCKET: i32 = 1;
     const SO_MARK: i32 = 36;
     const UNLIMITED: u32 = u32::MAX;
-    let mut protocol = typed("envoy.extensions.upstreams.http.v3.HttpProtocolOptions");
-    protocol["explicit_http_config"] = match speaks {
-        Speaks::Http2 => json!({"http2_protocol_options": {}}),
-        Speaks::Http1 | Speaks::Tcp => json!({"http_protocol_options": {}}),
+    let mut options = typed("envoy.extensions.upstreams.http.v3.HttpProtocolOptions");
+    options["explicit_http_config"] = match protocol {
+        AppProtocol::Http2 => json!({"http2_protocol_options": {}}),
+        AppProtocol::Http1 | AppProtocol::Tcp => json!({"http_protocol_options": {}}),
     };
     json!({
         "name": name,
@@ -365,21 +506,21 @@ pub(crate) fn cluster(name: &str, kind: &str, source: &str, speaks: Speaks) -> V
             }],
         },
         "typed_extension_protocol_options": {
-            "envoy.extensions.upstreams.http.v3.HttpProtocolOptions": protocol,
+            "envoy.extensions.upstreams.http.v3.HttpProtocolOptions": options,
         },
     })
 }
 
-/// The same without a socket of its own to bind, or to keep from being redirected.
-pub(crate) fn unbound_cluster(name: &str, kind: &str, speaks: Speaks) -> Value {
-    let mut cluster = cluster(name, kind, "0.0.0.0", speaks);
+/// The same without upstream bind configuration or mark.
+pub(crate) fn unbound_cluster(name: &str, kind: &str, protocol: AppProtocol) -> Value {
+    let mut cluster = cluster(name, kind, "0.0.0.0", protocol);
     if let Some(fields) = cluster.as_object_mut() {
         fields.remove("upstream_bind_config");
     }
     cluster
 }
 
-/// What a cluster's requests are spread over, as Istio does.
+/// Load balancing over a cluster's endpoints, as in Istio.
 pub(crate) fn set_endpoints(cluster: &mut Value, endpoints: &[Value]) {
     cluster["load_assignment"] = json!({
         "cluster_name": cluster["name"],
@@ -390,15 +531,15 @@ pub(crate) fn set_endpoints(cluster: &mut Value, endpoints: &[Value]) {
     }
 }
 
-/// One port of all of a service's pods.
-pub(crate) fn pod_endpoints<'a>(pods: impl Iterator<Item = &'a Pod>, port: u16) -> Vec<Value> {
+/// One port on all pods of a service.
+pub(crate) fn pod_endpoints(pods: &[Pod], port: u16) -> Vec<Value> {
     let endpoint =
         |pod: &Pod| json!({"endpoint": {"address": address(&pod.address.to_string(), port)}});
-    pods.map(endpoint).collect()
+    pods.iter().map(endpoint).collect()
 }
 
-pub(crate) fn cluster_passthrough(name: &str, source: &str, speaks: Speaks) -> Value {
-    cluster(name, "ORIGINAL_DST", source, speaks)
+pub(crate) fn cluster_passthrough(name: &str, source: &str, protocol: AppProtocol) -> Value {
+    cluster(name, "ORIGINAL_DST", source, protocol)
 }
 
 pub(crate) fn common_tls(pod: &Pod, alpn: &[&str], peer: &Value) -> Value {
@@ -410,15 +551,12 @@ pub(crate) fn common_tls(pod: &Pod, alpn: &[&str], peer: &Value) -> Value {
     context
 }
 
-/// What one side of a TLS connection shows and takes, without asking who the other one is.
+/// The TLS parameters of one side of a connection, without verification of the peer.
 pub(crate) fn own_tls(pod: &Pod, alpn: &[&str]) -> Value {
     json!({
         "tls_params": {
             "tls_minimum_protocol_version": "TLSv1_2",
             "tls_maximum_protocol_version": "TLSv1_3",
-            // Envoy's own first choice is X25519MLKEM768, which the other data planes do not all
-            // have: equal work means one group for all.
-            "ecdh_curves": ["X25519"],
         },
         "alpn_protocols": alpn,
         "tls_certificates": [{

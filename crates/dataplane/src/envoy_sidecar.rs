@@ -7,93 +7,58 @@
 
 use std::collections::BTreeMap;
 
-use meshtax_model::experiment::{OptionKind, PolicyLevel};
+use meshtax_model::experiment::PolicyLevel;
+use meshtax_model::failure::TrafficUnit;
 use meshtax_model::trial::ComponentRole;
 use serde_json::{Value, json};
 
+use crate::blueprint::{Blueprint, Sidecar, ingress, sidecars};
+use crate::contract::{Contract, DirectTls};
+use crate::control::Discovery;
+use crate::emulation::PodBlueprint;
 use crate::envoy::{
-    DIRECT, OUTBOUND, Routes, access_log, address, asks_for_clusters, bootstrap, cluster,
-    cluster_passthrough, collector_cluster, common_tls, connection_manager, connection_policy,
-    discovered, discovery, http_metrics, http_policy, lines_logged, peer_log, permitted_principal,
-    pod_endpoints, route_table, set_endpoints, side, tcp_proxy, trace_collector, tracing, typed,
+    DIRECT, OUTBOUND, Routes, access_log, address, any_request, asks_for_clusters, bootstrap,
+    cluster, cluster_passthrough, collector_cluster, common_tls, connection_manager,
+    connection_policy, discovered, discovery, http_metrics, http_policy, left_out, lines_logged,
+    peer_log, permitted_principal, permitted_requests, pod_endpoints, route_table, set_endpoints,
+    side, tcp_proxy, trace_collector, tracing, traffic_counters, typed,
 };
+use crate::extra::{ExtraService, services};
 use crate::gateway::gateway_with;
-use crate::known::{KnownService, services};
-use crate::{
-    AppPort, Blueprint, Callee, ClientIdentityFrom, DataPlane, DirectTls, Discovery, InPod, Looks,
-    Meshed, PORT_INBOUND, PORT_OUTBOUND, Pod, PodBlueprint, Probe, Program, Site, Speaks,
-    TRUST_DOMAIN, spiffe_id,
-};
-
-pub(crate) const HTTP: DataPlane = DataPlane {
-    name: "envoy-sidecar",
-    levels: &[
-        PolicyLevel::Plaintext,
-        PolicyLevel::Mtls,
-        PolicyLevel::L4,
-        PolicyLevel::L7,
-    ],
-    summary: "two real Envoys configured as Istio's sidecars are; stands for Istio sidecar",
-    needs: &[Program::Envoy],
-    note: Some(
-        "upstream Envoy without Istio's own stats, ALPN and metadata-exchange filters: \
-         Istio's proxy image may cost more",
-    ),
-    options: &[
-        OptionKind::Knows,
-        OptionKind::Changes,
-        OptionKind::AccessLog,
-        OptionKind::Tracing,
-    ],
-    waypoint: false,
-    graphs: true,
-    gateway: true,
-    build: |site, level| blueprint(site, level, Mode::Http),
-};
-
-pub(crate) const TCP: DataPlane = DataPlane {
-    name: "envoy-sidecar-tcp",
-    levels: &[PolicyLevel::Plaintext, PolicyLevel::Mtls, PolicyLevel::L4],
-    summary: "the same Envoys with the port declared TCP: they parse no HTTP; stands for Istio sidecar, port `tcp-...`",
-    needs: &[Program::Envoy],
-    note: Some(
-        "no HTTP metrics, retries or balancing per request: what is left of a sidecar when it only \
-         encrypts and authorises connections",
-    ),
-    options: &[],
-    waypoint: false,
-    graphs: false,
-    gateway: false,
-    build: |site, level| blueprint(site, level, Mode::Tcp),
-};
+use crate::mesh::ProxiedPod;
+use crate::names::{PORT_INBOUND, PORT_OUTBOUND, TRUST_DOMAIN, spiffe_id};
+use crate::probe::{ClientIdentityFrom, Probe};
+use crate::probe_targets::ProbeTargets;
+use crate::site::{AppPort, AppProtocol, Pod, Site, SiteService};
+use crate::traffic::{Proxied, TrafficCounter, proxied};
 
 /// What the sidecars take the application's first port for.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Mode {
+pub(crate) enum Mode {
     Http,
     Tcp,
 }
 
 impl Mode {
     /// What they take this port for.
-    fn of(self, port: &AppPort) -> Speaks {
+    fn of(self, port: &AppPort) -> AppProtocol {
         match self {
-            Self::Http => port.speaks,
-            Self::Tcp => Speaks::Tcp,
+            Self::Http => port.protocol,
+            Self::Tcp => AppProtocol::Tcp,
         }
     }
 }
 
 /// What the client's sidecar offers.
-fn alpn(speaks: Speaks) -> &'static str {
-    match speaks {
-        Speaks::Http1 => ALPN_HTTP11,
-        Speaks::Http2 => "istio-h2",
-        Speaks::Tcp => "istio",
+fn alpn(protocol: AppProtocol) -> &'static str {
+    match protocol {
+        AppProtocol::Http1 => ALPN_HTTP11,
+        AppProtocol::Http2 => "istio-h2",
+        AppProtocol::Tcp => "istio",
     }
 }
 
-/// What Istio's sidecars offer to each other instead of `http/1.1`.
+/// The ALPN that Istio's sidecars negotiate with each other instead of `http/1.1`.
 const ALPN_HTTP11: &str = "istio-http/1.1";
 const ALPN_SERVER: [&str; 5] = [
     "istio-peer-exchange",
@@ -103,21 +68,21 @@ const ALPN_SERVER: [&str; 5] = [
     "istio-h2",
 ];
 
-fn blueprint(site: &Site, level: PolicyLevel, mode: Mode) -> Blueprint {
+pub(crate) fn blueprint(site: &Site, level: PolicyLevel, mode: Mode) -> Blueprint {
     let identity_from = match mode {
         Mode::Http => ClientIdentityFrom::ForwardedClientCert,
         Mode::Tcp => ClientIdentityFrom::ProxyLog,
     };
-    let looks = Looks {
+    let targets = ProbeTargets {
         // Istio's gateway has no sidecar: it is a proxy of the mesh itself.
         gateway_proxy_port: None,
-        ..Looks::at_sidecars(site, identity_from)
+        ..ProbeTargets::at_sidecars(site, identity_from)
     };
-    let mut probes = looks.probes(site, level);
-    if let Some(knows) = site.options.knows {
-        probes.push(Probe::Knows {
-            services: knows.services(),
-            endpoints: knows.endpoints,
+    let mut probes = targets.probes(site, level);
+    if let Some(extra) = site.options.extra_endpoints {
+        probes.push(Probe::ExtraEndpoints {
+            services: extra.services(),
+            endpoints: extra.endpoints,
         });
     }
     if site.options.access_log {
@@ -128,72 +93,102 @@ fn blueprint(site: &Site, level: PolicyLevel, mode: Mode) -> Blueprint {
     if site.options.tracing.is_some() {
         probes.push(Probe::SendsSpans);
     }
+    if site.options.all_stats {
+        probes.push(Probe::KeepsAllStats {
+            counter: left_out(),
+        });
+    }
+    let mut emulation = sidecars(site, |proxied| sidecar(site, proxied, level, mode));
+    if let Some(gateway) = gateway(site, level) {
+        emulation.set(gateway);
+    }
+    let first_protocol = mode.of(&AppPort::http1(site.app_port()));
     Blueprint {
-        probes,
-        gateway: gateway(site, level),
-        direct_tls: DirectTls {
-            alpn: vec![
-                alpn(match mode {
-                    Mode::Http => Speaks::Http1,
-                    Mode::Tcp => Speaks::Tcp,
-                })
-                .into(),
-            ],
-            ..DirectTls::default()
+        contract: Contract {
+            probes,
+            direct_tls: DirectTls {
+                alpn: vec![alpn(first_protocol).into()],
+                ..DirectTls::default()
+            },
+            http_metrics: Some(http_metrics(ComponentRole::ServerProxy, "inbound")),
+            proxy_port: Some(PORT_INBOUND),
+            caller_port: Some(PORT_OUTBOUND),
+            traffic: traffic(site, mode),
+            ingress: ingress(site),
+            ..Contract::default()
         },
-        http_metrics: Some(http_metrics(ComponentRole::ServerProxy, "inbound")),
-        ..Blueprint::sidecars(site, |end| {
-            let mut sidecar = Sidecar {
-                site,
-                level,
-                mode,
-                tells: Discovery::default(),
-            };
-            let config = sidecar.config(end);
-            let role = match end.callers {
-                None => ComponentRole::ClientProxy,
-                Some(_) => ComponentRole::ServerProxy,
-            };
-            let (files, process) = side(site, end.pod, role, &config);
-            let tells = site.options.knows.map(|_| discovery(sidecar.tells));
-            let collects = site.options.tracing.map(|_| trace_collector());
-            InPod {
-                files,
-                control: tells.into_iter().chain(collects).collect(),
-                processes: vec![process],
-            }
-        })
+        emulation,
+    }
+}
+
+/// What the sidecars and the gateway count.
+fn traffic(site: &Site, mode: Mode) -> Vec<TrafficCounter> {
+    let of = |(role, workload, _): Proxied<'_>| {
+        let direction = match role {
+            ComponentRole::ServerProxy => "inbound",
+            _ => OUTBOUND,
+        };
+        let responses = traffic_counters(role, workload, direction);
+        let all = responses.into_iter();
+        all.filter(|counter| mode == Mode::Http || counter.unit == TrafficUnit::Bytes)
+            .collect::<Vec<_>>()
+    };
+    proxied(site).into_iter().flat_map(of).collect()
+}
+
+fn sidecar(site: &Site, proxied: &ProxiedPod<'_>, level: PolicyLevel, mode: Mode) -> Sidecar {
+    let mut draft = Draft {
+        site,
+        level,
+        mode,
+        discovery: Discovery::default(),
+    };
+    let config = draft.config(proxied);
+    let role = match proxied.callers {
+        None => ComponentRole::ClientProxy,
+        Some(_) => ComponentRole::ServerProxy,
+    };
+    let (files, process) = side(site, proxied.pod, role, &config);
+    let extra = site.options.extra_endpoints;
+    let resources = extra.map(|_| discovery(draft.discovery));
+    let collector = site.options.tracing.map(|_| trace_collector());
+    Sidecar {
+        files,
+        control: resources.into_iter().chain(collector).collect(),
+        processes: vec![process],
     }
 }
 
 /// Istio's gateway: what it sends on, it encrypts as a sidecar does.
 fn gateway(site: &Site, level: PolicyLevel) -> Option<PodBlueprint> {
-    let end = site.gateway_end()?;
-    let callee = end.callees.first()?;
-    let name = format!("outbound|{}||{}", site.app_port, callee.name);
-    let cluster = to_service(end.pod, callee, level, &name, site.app_port, Speaks::Http1);
-    Some(gateway_with(site, end.pod, &cluster))
+    let proxied = site.proxied_gateway()?;
+    let callee = proxied.callees.first()?;
+    let port = site.app_port();
+    let name = outbound(port, &callee.dns_name());
+    let http1 = AppProtocol::Http1;
+    let cluster = to_service(proxied.pod, callee, level, &name, port, http1);
+    Some(gateway_with(site, proxied.pod, &cluster))
 }
 
 /// One sidecar, as its configuration is put together.
-struct Sidecar<'a> {
+struct Draft<'a> {
     site: &'a Site,
     level: PolicyLevel,
     mode: Mode,
-    /// What it is told by the control plane, and not by its own file.
-    tells: Discovery,
+    /// The resources that come from the control plane instead of its own file.
+    discovery: Discovery,
 }
 
-impl Sidecar<'_> {
-    /// For what the pod calls, for who calls it, or for both; and for what it knows of the cluster besides.
-    fn config(&mut self, end: &Meshed<'_>) -> Value {
+impl Draft<'_> {
+    /// For outbound calls, inbound calls, or both; and for the extra endpoints.
+    fn config(&mut self, proxied: &ProxiedPod<'_>) -> Value {
         let (mut listeners, mut clusters) = (Vec::new(), Vec::new());
-        if !end.callees.is_empty() || self.site.options.knows.is_some() {
-            self.outbound(end, &mut listeners, &mut clusters);
+        if !proxied.callees.is_empty() || self.site.options.extra_endpoints.is_some() {
+            self.outbound(proxied, &mut listeners, &mut clusters);
         }
-        if let Some(callers) = &end.callers {
+        if let Some(callers) = &proxied.callers {
             let served = Served {
-                pod: end.pod,
+                pod: proxied.pod,
                 callers,
                 level: self.level,
             };
@@ -202,8 +197,8 @@ impl Sidecar<'_> {
         if self.site.options.tracing.is_some() {
             clusters.push(collector_cluster());
         }
-        let mut bootstrap = bootstrap(end.pod, &json!(listeners), &json!(clusters));
-        if self.site.options.knows.is_some() {
+        let mut bootstrap = bootstrap(self.site, proxied.pod, &json!(listeners), &json!(clusters));
+        if self.site.options.extra_endpoints.is_some() {
             asks_for_clusters(&mut bootstrap);
         }
         bootstrap
@@ -211,7 +206,7 @@ impl Sidecar<'_> {
 
     fn outbound(
         &mut self,
-        end: &Meshed<'_>,
+        proxied: &ProxiedPod<'_>,
         listeners: &mut Vec<Value>,
         clusters: &mut Vec<Value>,
     ) {
@@ -222,29 +217,37 @@ impl Sidecar<'_> {
             "use_original_dst": true,
             "filter_chains": [{"filters": [tcp_proxy("PassthroughCluster", "PassthroughCluster")]}],
         }));
-        let mut by_port: BTreeMap<u16, Vec<(&Callee<'_>, Speaks)>> = BTreeMap::new();
-        for callee in &end.callees {
+        let mut by_port: BTreeMap<u16, Vec<(&SiteService, AppProtocol)>> = BTreeMap::new();
+        for callee in &proxied.callees {
             for port in &callee.ports {
                 let callees = by_port.entry(port.number).or_default();
                 callees.push((callee, self.mode.of(port)));
             }
         }
-        let known = services(self.site.options.knows);
+        let known = services(self.site.options.extra_endpoints);
         if !known.is_empty() {
             // What is known has the first port of the application: one table of routes, as in Istio.
-            by_port.entry(self.site.app_port).or_default();
+            by_port.entry(self.site.app_port()).or_default();
         }
         for (port, callees) in by_port {
             let mut hosts = Vec::new();
-            for (callee, speaks) in &callees {
-                let name = format!("outbound|{port}||{}", callee.name);
+            for (callee, protocol) in &callees {
+                let host = callee.dns_name();
+                let name = outbound(port, &host);
                 clusters.push(to_service(
-                    end.pod, callee, self.level, &name, port, *speaks,
+                    proxied.pod,
+                    callee,
+                    self.level,
+                    &name,
+                    port,
+                    *protocol,
                 ));
-                hosts.push((callee.name.clone(), name));
+                hosts.push((host, name));
             }
-            let speaks = callees.first().map_or(Speaks::Http1, |(_, speaks)| *speaks);
-            let known = match port == self.site.app_port {
+            let protocol = callees
+                .first()
+                .map_or(AppProtocol::Http1, |(_, protocol)| *protocol);
+            let known = match port == self.site.app_port() {
                 true => known.as_slice(),
                 false => &[],
             };
@@ -253,10 +256,11 @@ impl Sidecar<'_> {
                 "traffic_direction": "OUTBOUND",
                 "address": address("0.0.0.0", port),
                 "bind_to_port": false,
-                "filter_chains": [{"filters": [self.calls_at(end.pod, port, &hosts, speaks, known)]}],
+                "filter_chains": [{"filters": [self.calls_at(proxied.pod, port, &hosts, protocol, known)]}],
             }));
         }
-        let mut passthrough = cluster_passthrough("PassthroughCluster", "0.0.0.0", Speaks::Tcp);
+        let mut passthrough =
+            cluster_passthrough("PassthroughCluster", "0.0.0.0", AppProtocol::Tcp);
         passthrough["lb_policy"] = json!("CLUSTER_PROVIDED");
         clusters.push(passthrough);
     }
@@ -267,37 +271,48 @@ impl Sidecar<'_> {
         pod: &Pod,
         port: u16,
         hosts: &[(String, String)],
-        speaks: Speaks,
-        known: &[KnownService],
+        protocol: AppProtocol,
+        known: &[ExtraService],
     ) -> Value {
-        let routes = match (hosts, speaks) {
-            ([(_, only), ..], Speaks::Tcp) => return tcp_proxy(only, only),
+        let routes = match (hosts, protocol) {
+            ([(_, only), ..], AppProtocol::Tcp) => return tcp_proxy(only, only),
             ([(_, only)], _) => Routes::All(only),
             (several, _) => Routes::ByHost(port, several),
         };
         let more = observed(self.site, pod);
         if known.is_empty() {
-            return connection_manager(OUTBOUND, speaks, &routes, more, &[]);
+            return connection_manager(OUTBOUND, protocol, &routes, more, &[]);
         }
         let (mut clusters, mut hosts) = (Vec::new(), Vec::new());
         for service in known {
             let host = service.dns_name();
-            let name = format!("outbound|{port}||{host}");
+            let name = outbound(port, &host);
             clusters.push(to_known(pod, service, self.level, &name, port));
-            self.tells.endpoints.push(assigned(service, &name, port));
+            self.discovery
+                .endpoints
+                .push(assigned(service, &name, port));
             hosts.push((host, name));
         }
         let mut table = Routes::ByHost(port, &hosts).virtual_hosts(OUTBOUND);
         table.extend(routes.virtual_hosts(OUTBOUND));
         let name = port.to_string();
-        self.tells.clusters.extend(clusters);
-        self.tells.routes.push(route_table(&name, &table));
-        self.tells.changes_per_s = self.site.options.knows.and_then(|k| k.changes_per_s);
-        connection_manager(OUTBOUND, speaks, &Routes::Discovered(&name), more, &[])
+        self.discovery.clusters.extend(clusters);
+        self.discovery.routes.push(route_table(&name, &table));
+        self.discovery.changes_per_s = self
+            .site
+            .options
+            .extra_endpoints
+            .and_then(|k| k.changes_per_s);
+        connection_manager(OUTBOUND, protocol, &Routes::Discovered(&name), more, &[])
     }
 }
 
-/// What a connection manager does besides, where requests are logged or traced.
+/// The name of a cluster.
+fn outbound(port: u16, host: &str) -> String {
+    format!("outbound|{port}||{host}")
+}
+
+/// A connection manager's settings where requests are logged or traced.
 fn observed(site: &Site, pod: &Pod) -> Value {
     let mut more = json!({});
     if site.options.access_log {
@@ -309,9 +324,9 @@ fn observed(site: &Site, pod: &Pod) -> Value {
     more
 }
 
-/// The cluster of a service that is known: as that of one that is called, but that its endpoints are told apart from it.
-fn to_known(pod: &Pod, service: &KnownService, level: PolicyLevel, name: &str, port: u16) -> Value {
-    let mut cluster = cluster(name, "EDS", "0.0.0.0", Speaks::Http1);
+/// The cluster of an extra service: like that of a called one, but with its endpoints sent separately (EDS).
+fn to_known(pod: &Pod, service: &ExtraService, level: PolicyLevel, name: &str, port: u16) -> Value {
+    let mut cluster = cluster(name, "EDS", "0.0.0.0", AppProtocol::Http1);
     cluster["eds_cluster_config"] = json!({"eds_config": discovered()});
     cluster["lb_policy"] = json!("LEAST_REQUEST");
     if level >= PolicyLevel::Mtls {
@@ -319,13 +334,13 @@ fn to_known(pod: &Pod, service: &KnownService, level: PolicyLevel, name: &str, p
             host: &service.dns_name(),
             service_account: &service.name,
         };
-        cluster["transport_socket"] = upstream_tls(pod, &peer, port, Speaks::Http1);
+        cluster["transport_socket"] = upstream_tls(pod, &peer, port, AppProtocol::Http1);
     }
     cluster
 }
 
 /// Its endpoints.
-fn assigned(service: &KnownService, cluster: &str, port: u16) -> Value {
+fn assigned(service: &ExtraService, cluster: &str, port: u16) -> Value {
     let endpoints: Vec<Value> = service
         .endpoints
         .iter()
@@ -337,23 +352,20 @@ fn assigned(service: &KnownService, cluster: &str, port: u16) -> Value {
 /// The cluster of a port of a service.
 fn to_service(
     pod: &Pod,
-    callee: &Callee<'_>,
+    callee: &SiteService,
     level: PolicyLevel,
     name: &str,
     port: u16,
-    speaks: Speaks,
+    protocol: AppProtocol,
 ) -> Value {
-    let mut cluster = cluster(name, "STATIC", "0.0.0.0", speaks);
-    set_endpoints(
-        &mut cluster,
-        &pod_endpoints(callee.pods.iter().copied(), port),
-    );
+    let mut cluster = cluster(name, "STATIC", "0.0.0.0", protocol);
+    set_endpoints(&mut cluster, &pod_endpoints(&callee.pods, port));
     if level >= PolicyLevel::Mtls {
         let peer = Peer {
-            host: &callee.name,
+            host: &callee.dns_name(),
             service_account: callee.service_account(),
         };
-        cluster["transport_socket"] = upstream_tls(pod, &peer, port, speaks);
+        cluster["transport_socket"] = upstream_tls(pod, &peer, port, protocol);
     }
     cluster
 }
@@ -366,6 +378,12 @@ struct Served<'a> {
     level: PolicyLevel,
 }
 
+impl Served<'_> {
+    fn principal(&self) -> Value {
+        permitted_principal(self.callers)
+    }
+}
+
 fn inbound(
     site: &Site,
     served: &Served<'_>,
@@ -375,13 +393,16 @@ fn inbound(
 ) {
     let mut chains = Vec::new();
     for port in site.ports() {
-        let speaks = mode.of(&port);
+        let protocol = mode.of(port);
         let name = format!("inbound|{}||", port.number);
-        chains.push(inbound_chain(site, served, &name, port.number, speaks));
-        let mut to_app = cluster_passthrough(&name, "127.0.0.6", speaks);
+        chains.push(inbound_chain(site, served, &name, port.number, protocol));
+        let mut to_app = cluster_passthrough(&name, "127.0.0.6", protocol);
         to_app["lb_policy"] = json!("CLUSTER_PROVIDED");
         clusters.push(to_app);
     }
+    let mut tls_inspector =
+        typed("envoy.extensions.filters.listener.tls_inspector.v3.TlsInspector");
+    tls_inspector["initial_read_buffer_size"] = json!(512);
     listeners.push(json!({
         "name": "virtualInbound",
         "traffic_direction": "INBOUND",
@@ -391,9 +412,10 @@ fn inbound(
                 "name": "envoy.filters.listener.original_dst",
                 "typed_config": typed("envoy.extensions.filters.listener.original_dst.v3.OriginalDst"),
             },
+            {"name": "envoy.filters.listener.tls_inspector", "typed_config": tls_inspector},
             {
-                "name": "envoy.filters.listener.tls_inspector",
-                "typed_config": typed("envoy.extensions.filters.listener.tls_inspector.v3.TlsInspector"),
+                "name": "envoy.filters.listener.http_inspector",
+                "typed_config": typed("envoy.extensions.filters.listener.http_inspector.v3.HttpInspector"),
             },
         ],
         "filter_chains": chains,
@@ -406,27 +428,19 @@ fn inbound_chain(
     served: &Served<'_>,
     cluster: &str,
     port: u16,
-    speaks: Speaks,
+    protocol: AppProtocol,
 ) -> Value {
-    let level = served.level;
-    // Istio turns a policy that names no part of a request into a filter of the connection, and any
-    // other into a filter of requests: never both.
-    let by_connection = match speaks {
-        Speaks::Tcp => level >= PolicyLevel::L4,
-        Speaks::Http1 | Speaks::Http2 => level == PolicyLevel::L4,
+    // istiod turns a policy into a filter of requests wherever the port is one for HTTP, even if it names no part of a
+    // request.
+    let filters = match protocol {
+        AppProtocol::Tcp => inbound_tcp(served, cluster),
+        _ => vec![inbound_http(site, served, cluster, protocol)],
     };
-    let principal = permitted_principal(served.callers);
-    let connection_rules = by_connection.then(|| connection_policy(&principal));
-    let handler = match speaks {
-        Speaks::Tcp => inbound_tcp(cluster),
-        _ => inbound_http(site, served, principal, cluster, speaks),
-    };
-    let filters: Vec<Value> = connection_rules.into_iter().chain([handler]).collect();
     let mut chain = json!({
         "filter_chain_match": {"destination_port": port},
         "filters": filters,
     });
-    if level >= PolicyLevel::Mtls {
+    if served.level >= PolicyLevel::Mtls {
         // Whatever is not the mesh's TLS matches no chain, and is closed: Istio's STRICT mode.
         chain["filter_chain_match"]["transport_protocol"] = json!("tls");
         chain["filter_chain_match"]["application_protocols"] = json!(ALPN_SERVER);
@@ -435,40 +449,41 @@ fn inbound_chain(
     chain
 }
 
-fn inbound_http(
-    site: &Site,
-    served: &Served<'_>,
-    principal: Value,
-    cluster: &str,
-    speaks: Speaks,
-) -> Value {
-    let rules = (served.level == PolicyLevel::L7).then(|| http_policy(site, principal));
+fn inbound_http(site: &Site, served: &Served<'_>, cluster: &str, protocol: AppProtocol) -> Value {
+    let permitted = match served.level {
+        PolicyLevel::Plaintext | PolicyLevel::Mtls => None,
+        PolicyLevel::L4 => Some(any_request()),
+        PolicyLevel::L7 => Some(permitted_requests(site)),
+    };
+    let rules = permitted.map(|requests| http_policy(&requests, served.principal()));
     let mut more = observed(site, served.pod);
     more["forward_client_cert_details"] = json!("APPEND_FORWARD");
     more["set_current_client_cert_details"] = json!({"subject": true, "dns": true, "uri": true});
     let routes = Routes::All(cluster);
-    connection_manager("inbound", speaks, &routes, more, rules.as_slice())
+    connection_manager("inbound", protocol, &routes, more, rules.as_slice())
 }
 
-/// Whose connection it was is the one thing that is logged: no header can tell it to the application.
-fn inbound_tcp(cluster: &str) -> Value {
+/// The peer's identity is available in the log only: no header can pass it to the application.
+fn inbound_tcp(served: &Served<'_>, cluster: &str) -> Vec<Value> {
     let mut proxy = tcp_proxy(cluster, cluster);
     proxy["typed_config"]["access_log"] = peer_log("%DOWNSTREAM_PEER_URI_SAN%", DIRECT);
-    proxy
+    let has_policy = served.level >= PolicyLevel::L4;
+    let rules = has_policy.then(|| connection_policy(&served.principal()));
+    rules.into_iter().chain([proxy]).collect()
 }
 
-/// Whom a client's sidecar wants to speak with.
+/// The server identity that a client's sidecar expects.
 struct Peer<'a> {
     host: &'a str,
     service_account: &'a str,
 }
 
-fn upstream_tls(pod: &Pod, peer: &Peer<'_>, port: u16, speaks: Speaks) -> Value {
+fn upstream_tls(pod: &Pod, peer: &Peer<'_>, port: u16, protocol: AppProtocol) -> Value {
     let mut config = typed("envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext");
     config["sni"] = json!(format!("outbound_.{port}_._.{}", peer.host));
     config["common_tls_context"] = common_tls(
         pod,
-        &[alpn(speaks)],
+        &[alpn(protocol)],
         &json!({"exact": spiffe_id(peer.service_account)}),
     );
     json!({"name": "envoy.transport_sockets.tls", "typed_config": config})

@@ -1,6 +1,6 @@
-//! `limit-l4` and `limit-mtls`: a minimal proxy pair, built into meshtax, that hands bytes on as they
-//! are, or over mutual TLS. It parses nothing and keeps no statistics: the floor that any user-space
-//! proxy pays, without encryption and with these ciphers.
+//! `limit-l4` and `limit-mtls`: a minimal proxy pair, built into meshtax, that forwards bytes
+//! unmodified, or over mutual TLS. It parses nothing and keeps no statistics: close to the least that a
+//! user-space proxy costs, without encryption and with these ciphers.
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -9,45 +9,24 @@ use meshtax_model::experiment::PolicyLevel;
 use meshtax_model::trial::ComponentRole;
 use serde::{Deserialize, Serialize};
 
-use crate::{
-    Blueprint, Callee, ClientIdentityFrom, Content, DataPlane, InPod, Looks, Meshed, PORT_INBOUND,
-    PORT_OUTBOUND, PROXY_MARK, Place, Pod, PodFile, Process, Program, Site, TRUST_DOMAIN,
-    certificate_files, spiffe_id,
-};
+use crate::blueprint::{Blueprint, Sidecar, ingress, sidecars};
+use crate::contract::Contract;
+use crate::emulation::{Content, PodFile, Process, certificate_files};
+use crate::mesh::ProxiedPod;
+use crate::names::{PORT_INBOUND, PORT_OUTBOUND, PROXY_MARK, TRUST_DOMAIN, spiffe_id};
+use crate::probe::ClientIdentityFrom;
+use crate::probe_targets::ProbeTargets;
+use crate::scope::ProcessScope;
+use crate::site::{Pod, Site, SiteService};
+use meshtax_model::catalogue::Program;
 
-pub(crate) const LIMIT_L4: DataPlane = DataPlane {
-    name: "limit-l4",
-    levels: &[PolicyLevel::Plaintext],
-    summary: "a minimal proxy pair built into meshtax that only hands bytes on: the floor of being in the path",
-    needs: &[Program::LimitProxy],
-    note: Some("no encryption, no parsing, no statistics, no policy: what two more hops cost"),
-    options: &[],
-    waypoint: false,
-    graphs: true,
-    gateway: true,
-    build: blueprint,
-};
-
-pub(crate) const LIMIT_MTLS: DataPlane = DataPlane {
-    name: "limit-mtls",
-    levels: &[PolicyLevel::Mtls],
-    summary: "a minimal mutual-TLS proxy pair built into meshtax: the floor any user-space proxy pays",
-    needs: &[Program::LimitProxy],
-    note: Some("no parsing, no statistics, no policy: the floor that any user-space proxy pays"),
-    options: &[],
-    waypoint: false,
-    graphs: true,
-    gateway: true,
-    build: blueprint,
-};
-
-/// Which end of the encrypted connection the proxy is.
+/// The side of the encrypted connection on which the proxy runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum LimitSide {
-    /// Takes the application's connections and encrypts.
+    /// Accepts the application's connections and encrypts.
     Client,
-    /// Takes encrypted connections and hands them to the application.
+    /// Accepts encrypted connections and forwards the plaintext to the application.
     Server,
 }
 
@@ -55,21 +34,24 @@ pub enum LimitSide {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LimitProxyConfig {
-    /// Which end it is.
+    /// The side on which it runs.
     pub side: LimitSide,
-    /// It listens on all addresses at this port.
+    /// The port at which it listens, on all addresses.
     pub listen_port: u16,
-    /// Put on its own connections, so that redirection leaves them alone.
+    /// The mark of its own connections, which exempts them from redirection.
     pub mark: u32,
     /// Worker threads.
     pub workers: u32,
     /// `None`: plaintext, both sides.
     pub tls: Option<LimitTls>,
-    /// Server side: where its connections to the application come from, as in Istio.
+    /// Client side, with TLS: whether a connection to the other proxy carries another of the application's connections to
+    /// the same destination once the one before has ended.
+    pub pools: bool,
+    /// Server side: the source address of its connections to the application, as in Istio.
     pub upstream_source: Option<Ipv4Addr>,
 }
 
-/// The minimal proxy's TLS files and whom it trusts.
+/// The minimal proxy's TLS files and trusted peers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LimitTls {
@@ -82,23 +64,30 @@ pub struct LimitTls {
     /// Client side: the exact SPIFFE identity of the server. Server side: a prefix that the
     /// client's identity must have (the trust domain).
     pub peer: String,
-    /// Client side: the exact identity of whoever is called at one of these addresses, in its place.
+    /// Client side: the exact identity expected at each of these addresses, instead of the default.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub peers: BTreeMap<Ipv4Addr, String>,
 }
 
-fn blueprint(site: &Site, level: PolicyLevel) -> Blueprint {
+pub(crate) fn blueprint(site: &Site, level: PolicyLevel) -> Blueprint {
     Blueprint {
-        probes: Looks::at_sidecars(site, ClientIdentityFrom::ProxyLog).probes(site, level),
-        ..Blueprint::sidecars(site, |end| sides(site, end, level))
+        contract: Contract {
+            probes: ProbeTargets::at_sidecars(site, ClientIdentityFrom::ProxyLog)
+                .probes(site, level),
+            proxy_port: Some(PORT_INBOUND),
+            caller_port: Some(PORT_OUTBOUND),
+            ingress: ingress(site),
+            ..Contract::default()
+        },
+        emulation: sidecars(site, |proxied| sides(site, proxied, level)),
     }
 }
 
-/// A proxy for who calls the pod, and one for what it calls.
-fn sides(site: &Site, end: &Meshed<'_>, level: PolicyLevel) -> InPod {
-    let mut files = certificate_files(&end.pod.identity());
+/// One proxy for inbound connections, and one for outbound ones.
+fn sides(site: &Site, proxied: &ProxiedPod<'_>, level: PolicyLevel) -> Sidecar {
+    let mut files = certificate_files(&proxied.pod.identity());
     let mut processes = Vec::new();
-    if end.callers.is_some() {
+    if proxied.callers.is_some() {
         let peer = format!("spiffe://{TRUST_DOMAIN}/");
         let of = Side {
             side: LimitSide::Server,
@@ -106,33 +95,36 @@ fn sides(site: &Site, end: &Meshed<'_>, level: PolicyLevel) -> InPod {
             file: "limit.json",
             peer,
             peers: BTreeMap::new(),
+            pools: false,
         };
-        let (file, process) = of.proxy(site, end.pod, level);
+        let (file, process) = of.proxy(site, proxied.pod, level);
         files.push(file);
         processes.push(process);
     }
-    if let Some(first) = end.callees.first() {
-        let (role, file) = match end.is_between() {
+    if let Some(first) = proxied.callees.first() {
+        let (role, file) = match proxied.is_between() {
             true => (ComponentRole::ServerProxy, "limit-out.json"),
             false => (ComponentRole::ClientProxy, "limit.json"),
         };
-        let identity = |callee: &Callee<'_>| spiffe_id(callee.service_account());
-        let further = end.callees.iter().skip(1);
+        let identity = |callee: &SiteService| spiffe_id(callee.service_account());
+        let further = proxied.callees.iter().skip(1);
         let of = Side {
             side: LimitSide::Client,
             role,
             file,
             peer: identity(first),
-            peers: further.map(|c| (c.called, identity(c))).collect(),
+            peers: further.map(|c| (c.address, identity(c))).collect(),
+            // Of several pods, each connection reaches another.
+            pools: level >= PolicyLevel::Mtls && proxied.callees.iter().all(|c| c.pods.len() == 1),
         };
-        let (file, process) = of.proxy(site, end.pod, level);
+        let (file, process) = of.proxy(site, proxied.pod, level);
         files.push(file);
         processes.push(process);
     }
-    InPod {
+    Sidecar {
         files,
         processes,
-        ..InPod::default()
+        ..Sidecar::default()
     }
 }
 
@@ -143,6 +135,7 @@ struct Side {
     file: &'static str,
     peer: String,
     peers: BTreeMap<Ipv4Addr, String>,
+    pools: bool,
 }
 
 impl Side {
@@ -161,8 +154,9 @@ impl Side {
                 LimitSide::Server => PORT_INBOUND,
             },
             mark: PROXY_MARK,
-            workers: site.workers,
+            workers: site.workers_of(Program::LimitProxy),
             tls,
+            pools: self.pools,
             upstream_source: (self.side == LimitSide::Server)
                 .then_some(Ipv4Addr::new(127, 0, 0, 6)),
         };
@@ -175,7 +169,7 @@ impl Side {
             program: Program::LimitProxy,
             arguments: vec![pod.path(self.file)],
             environment: BTreeMap::new(),
-            place: Place::Pod,
+            scope: ProcessScope::Pod,
         };
         (file, process)
     }

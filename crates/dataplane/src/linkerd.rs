@@ -1,107 +1,140 @@
 //! `linkerd`: two real linkerd2-proxies as sidecars.
 //!
 //! Environment and ports are those of linkerd/linkerd2-proxy (linkerd/app/src/env.rs) and of Linkerd's
-//! proxy injector. Its identity, destination and policy services are played by meshtax.
+//! proxy injector. meshtax serves its identity, destination and policy APIs.
 
 use std::collections::BTreeMap;
 
 use meshtax_model::experiment::PolicyLevel;
+use meshtax_model::failure::TrafficUnit;
 use meshtax_model::trial::ComponentRole;
 
-use crate::{
-    AppPort, Blueprint, Callee, ClientIdentityFrom, Content, ControlService, DataPlane, DirectTls,
-    HttpMetrics, LinkerdEndpoint, LinkerdInbound, LinkerdPort, LinkerdService, LinkerdServices,
-    Looks, Meshed, Own, Place, Pod, PodBlueprint, PodFile, Process, Program, Redirect, Site,
-    Speaks,
+use crate::blueprint::{Blueprint, every_pod, ingress};
+use crate::contract::{Contract, DirectTls, HttpMetrics};
+use crate::control::{
+    ControlService, LinkerdEndpoint, LinkerdInbound, LinkerdPort, LinkerdService, LinkerdServices,
 };
-
-pub(crate) const DATA_PLANE: DataPlane = DataPlane {
-    name: "linkerd",
-    levels: &[PolicyLevel::Mtls, PolicyLevel::L4, PolicyLevel::L7],
-    summary: "two real linkerd2-proxies as sidecars, over their default transport; stands for Linkerd",
-    needs: &[Program::LinkerdProxy],
-    note: Some(
-        "HTTP/1.1 is carried as HTTP/2 over one connection between the proxies; it parses HTTP at \
-         every level, and balances requests; its key exchange is its own choice",
-    ),
-    options: &[],
-    waypoint: false,
-    graphs: true,
-    gateway: true,
-    build: blueprint,
-};
+use crate::emulation::{Content, PodBlueprint, PodFile, Process, Redirect, RedirectExemption};
+use crate::mesh::ProxiedPod;
+use crate::probe::{ClientIdentityFrom, Counter};
+use crate::probe_targets::ProbeTargets;
+use crate::scope::ProcessScope;
+use crate::site::{AppPort, AppProtocol, Pod, Site, SiteService};
+use crate::traffic::{Proxied, TrafficCounter, proxied};
+use meshtax_model::catalogue::Program;
 
 const PORT_OUT: u16 = 4140;
 const PORT_IN: u16 = 4143;
 const PORT_ADMIN: u16 = 4191;
-/// Whoever scrapes metrics may.
+/// Metrics may be scraped without authorization.
 const ADMIN: LinkerdPort = LinkerdPort {
     number: PORT_ADMIN,
     opaque: false,
 };
-/// Linkerd's tap port; nothing listens, but the proxy wants it named.
+/// Linkerd's tap port; nothing listens on it, but the proxy requires the setting.
 const PORT_CONTROL: u16 = 4190;
-/// Where meshtax plays the control plane.
+/// The port at which meshtax serves the control plane.
 const PORT_SERVICES: u16 = 8086;
 
-/// A workload's identity, as Linkerd forms it.
+/// A workload's identity in Linkerd's form.
 fn identity(service_account: &str) -> String {
     format!("{service_account}.default.serviceaccount.identity.linkerd.cluster.local")
 }
 
-fn blueprint(site: &Site, level: PolicyLevel) -> Blueprint {
-    let looks = Looks {
+pub(crate) fn blueprint(site: &Site, level: PolicyLevel) -> Blueprint {
+    let targets = ProbeTargets {
         client_port: PORT_OUT,
         server_port: PORT_IN,
         gateway_proxy_port: Some(PORT_OUT),
         wire_ports: vec![PORT_IN],
         identity,
         client_identity: ClientIdentityFrom::Header("l5d-client-id".into()),
-        server_service_account: site.server.service_account.clone(),
+        server_service_account: site.entry_point().service_account().to_owned(),
     };
     Blueprint {
-        probes: looks.probes(site, level),
-        direct_tls: DirectTls {
-            server_name: Some(identity(&site.server.service_account)),
-            ..DirectTls::default()
+        contract: Contract {
+            probes: targets.probes(site, level),
+            direct_tls: DirectTls {
+                server_name: Some(identity(site.entry_point().service_account())),
+                ..DirectTls::default()
+            },
+            http_metrics: Some(HttpMetrics {
+                role: ComponentRole::ServerProxy,
+                scope: ProcessScope::Pod,
+                port: PORT_ADMIN,
+                path: "/metrics".into(),
+                series: "response_total".into(),
+            }),
+            proxy_port: Some(PORT_IN),
+            caller_port: Some(PORT_OUT),
+            traffic: traffic(site),
+            ingress: ingress(site),
+            ..Contract::default()
         },
-        http_metrics: Some(HttpMetrics {
-            role: ComponentRole::ServerProxy,
-            place: Place::Pod,
-            port: PORT_ADMIN,
-            path: "/metrics".into(),
-            series: "response_total".into(),
-        }),
-        proxy_port: Some(PORT_IN),
-        ..Blueprint::meshed(site, |end| sidecar(site, end, level))
+        emulation: every_pod(site, |proxied| sidecar(site, proxied, level)),
     }
 }
 
-/// A service as one of its callers is told of it.
-fn service(callee: &Callee<'_>, level: PolicyLevel) -> LinkerdService {
-    let endpoint = |pod: &&Pod| LinkerdEndpoint {
+/// What the proxies count.
+fn traffic(site: &Site) -> Vec<TrafficCounter> {
+    let of = |(role, workload, _): Proxied<'_>| {
+        let direction = match role {
+            ComponentRole::ServerProxy => "inbound",
+            _ => "outbound",
+        };
+        let counter = |unit, series: &str, more: &[&str]| {
+            let direction = format!("direction=\"{direction}\"");
+            let more = more.iter().map(|label| (*label).to_owned());
+            TrafficCounter {
+                role,
+                workload: workload.to_owned(),
+                unit,
+                scope: ProcessScope::Pod,
+                counter: Counter {
+                    port: PORT_ADMIN,
+                    path: "/metrics".into(),
+                    series: format!("{series}{{"),
+                },
+                with: std::iter::once(direction).chain(more).collect(),
+            }
+        };
+        let success = "classification=\"success\"";
+        [
+            counter(TrafficUnit::Responses, "response_total", &[success]),
+            // To the side that the connection came from.
+            counter(
+                TrafficUnit::Bytes,
+                "tcp_write_bytes_total",
+                &["peer=\"src\""],
+            ),
+        ]
+    };
+    proxied(site).into_iter().flat_map(of).collect()
+}
+
+/// A service in the configuration of one of its callers.
+fn service(callee: &SiteService, level: PolicyLevel) -> LinkerdService {
+    let endpoint = |pod: &Pod| LinkerdEndpoint {
         address: pod.address,
         ports: callee.ports.iter().map(linkerd_port).collect(),
         identity: (level >= PolicyLevel::Mtls).then(|| identity(&pod.service_account)),
         inbound_port: PORT_IN,
     };
     LinkerdService {
-        name: callee.name.clone(),
+        name: callee.dns_name(),
         address: callee.virtual_address(),
         endpoints: callee.pods.iter().map(endpoint).collect(),
     }
 }
 
-/// Who may call the ports of a pod.
+/// The clients that may call the ports of a pod.
 fn inbound(
     site: &Site,
-    end: &Meshed<'_>,
+    proxied: &ProxiedPod<'_>,
     level: PolicyLevel,
 ) -> Vec<(LinkerdPort, LinkerdInbound)> {
-    let Some(callers) = &end.callers else {
-        return Vec::new();
-    };
-    let ports = end.ports.iter();
+    let callers = proxied.callers.as_deref().unwrap_or_default();
+    let ports = proxied.ports.iter();
     let ports = ports.map(|port| (linkerd_port(port), allowed(site, callers, port, level)));
     ports.chain([(ADMIN, LinkerdInbound::Anyone)]).collect()
 }
@@ -109,7 +142,7 @@ fn inbound(
 fn linkerd_port(port: &AppPort) -> LinkerdPort {
     LinkerdPort {
         number: port.number,
-        opaque: port.speaks == Speaks::Tcp,
+        opaque: port.protocol == AppProtocol::Tcp,
     }
 }
 
@@ -118,7 +151,7 @@ fn allowed(site: &Site, callers: &[&str], port: &AppPort, level: PolicyLevel) ->
     match level {
         PolicyLevel::Plaintext => LinkerdInbound::Anyone,
         PolicyLevel::Mtls => LinkerdInbound::AllAuthenticated,
-        PolicyLevel::L7 if port.speaks != Speaks::Tcp => LinkerdInbound::Routes {
+        PolicyLevel::L7 if port.protocol != AppProtocol::Tcp => LinkerdInbound::Routes {
             identities,
             rules: site.http_rules(),
         },
@@ -126,51 +159,52 @@ fn allowed(site: &Site, callers: &[&str], port: &AppPort, level: PolicyLevel) ->
     }
 }
 
-/// One proxy for who calls the pod, and for what it calls.
-fn sidecar(site: &Site, end: &Meshed<'_>, level: PolicyLevel) -> PodBlueprint {
-    let name = identity(&end.pod.service_account);
+/// One proxy for the pod's inbound and outbound traffic.
+fn sidecar(site: &Site, proxied: &ProxiedPod<'_>, level: PolicyLevel) -> PodBlueprint {
+    let name = identity(&proxied.pod.service_account);
     let file = |file: &str, content| PodFile {
         name: file.into(),
         content,
     };
-    let role = match end.callers {
+    let role = match proxied.callers {
         None => ComponentRole::ClientProxy,
         Some(_) => ComponentRole::ServerProxy,
     };
     PodBlueprint {
+        pod: proxied.pod.name.clone(),
         files: vec![
             file("key.p8", Content::PrivateKeyDer(name.clone())),
             file("csr.der", Content::SigningRequest(name)),
             file("token", Content::Text("meshtax".into())),
         ],
         redirect: Redirect {
-            outbound_to: (!end.callees.is_empty()).then_some(PORT_OUT),
-            inbound_to: end.callers.is_some().then_some(PORT_IN),
-            own: Own::ToPort(PORT_IN),
+            outbound_to: (!proxied.callees.is_empty()).then_some(PORT_OUT),
+            inbound_to: proxied.callers.is_some().then_some(PORT_IN),
+            exemption: RedirectExemption::DestinationPort(PORT_IN),
             ..Redirect::default()
         },
         control: vec![ControlService::Linkerd {
             port: PORT_SERVICES,
             answers: LinkerdServices {
-                callees: end.callees.iter().map(|c| service(c, level)).collect(),
-                inbound: inbound(site, end, level),
+                callees: proxied.callees.iter().map(|c| service(c, level)).collect(),
+                inbound: inbound(site, proxied, level),
             },
         }],
         processes: vec![Process {
             role,
             program: Program::LinkerdProxy,
             arguments: Vec::new(),
-            environment: environment(site, end),
-            place: Place::Pod,
+            environment: environment(site, proxied),
+            scope: ProcessScope::Pod,
         }],
     }
 }
 
-fn environment(site: &Site, end: &Meshed<'_>) -> BTreeMap<String, Content> {
-    let pod = end.pod;
+fn environment(site: &Site, proxied: &ProxiedPod<'_>) -> BTreeMap<String, Content> {
+    let pod = proxied.pod;
     let services = format!("127.0.0.1:{PORT_SERVICES}");
     let listen = |port: u16| format!("0.0.0.0:{port}");
-    let ports = end.ports.iter().map(|p| p.number).chain([PORT_ADMIN]);
+    let ports = proxied.ports.iter().map(|p| p.number).chain([PORT_ADMIN]);
     let ports: Vec<String> = ports.map(|port| port.to_string()).collect();
     [
         ("LOG", "warn,linkerd=warn".to_owned()),
@@ -195,13 +229,17 @@ fn environment(site: &Site, end: &Meshed<'_>) -> BTreeMap<String, Content> {
         ("INBOUND_LISTEN_ADDR", listen(PORT_IN)),
         ("ADMIN_LISTEN_ADDR", listen(PORT_ADMIN)),
         ("CONTROL_LISTEN_ADDR", listen(PORT_CONTROL)),
-        ("CORES", site.workers.to_string()),
+        ("CORES", site.workers_of(Program::LinkerdProxy).to_string()),
     ]
     .into_iter()
     .map(|(key, value)| (key, Content::Text(value)))
-    // As text, not as a file.
+    // Inline, not as a file.
     .chain([("IDENTITY_TRUST_ANCHORS", Content::TrustAnchor)])
     .map(|(key, value)| (format!("LINKERD2_PROXY_{key}"), value))
+    .chain(site.environment_switches().map(|(key, value)| {
+        let value = Content::Text(value.to_owned());
+        (key.to_owned(), value)
+    }))
     .collect()
 }
 
@@ -210,8 +248,8 @@ mod tests {
     use super::*;
     use crate::tests::{gateway_site, graph_site};
 
-    /// What the control plane says to the proxy of a pod.
-    fn told(pod: &PodBlueprint) -> &LinkerdServices {
+    /// The configuration that the control plane sends to the proxy of a pod.
+    fn services_of(pod: &PodBlueprint) -> &LinkerdServices {
         let linkerd = pod.control.iter().find_map(|service| match service {
             ControlService::Linkerd { answers, .. } => Some(answers),
             _ => None,
@@ -227,35 +265,37 @@ mod tests {
     }
 
     #[test]
-    fn a_proxy_is_told_whom_its_pod_calls_and_who_calls_it() {
+    fn proxy_is_configured_with_its_callers_and_callees() {
         let mut site = graph_site();
         site.gateway = gateway_site(false).gateway;
         let blueprint = blueprint(&site, PolicyLevel::L4);
-        let gateway = blueprint.gateway.as_ref().expect("a gateway");
-        let [reviews, ratings] = [&blueprint.behind[0][1], &blueprint.behind[1][0]];
-        for (pod, callees, callers) in [
-            (&blueprint.client, ["server"].as_slice(), None),
-            (gateway, &["server"], None),
+        let pod = |name: &str| blueprint.emulation.pod(name).expect("a pod");
+        for (name, callees, callers) in [
+            ("client", ["server"].as_slice(), None),
+            ("ingress-gateway", &["server"], None),
             (
-                &blueprint.server,
+                "server",
                 &["reviews", "ratings"],
                 Some(["client", "ingress-gateway"].as_slice()),
             ),
-            (reviews, &["ratings"], Some(&["server"])),
-            (ratings, &[], Some(&["server", "reviews"])),
+            ("reviews-2", &["ratings"], Some(&["server"])),
+            ("ratings", &[], Some(&["server", "reviews"])),
         ] {
-            let told = told(pod);
-            assert_eq!(names(told), callees);
-            let allowed = told.inbound.first().map(|(_, allowed)| allowed);
-            let expected = callers.map(|callers| LinkerdInbound::Clients {
-                identities: callers.iter().map(|caller| identity(caller)).collect(),
+            let pod = pod(name);
+            let services = services_of(pod);
+            assert_eq!(names(services), callees);
+            let allowed = services.inbound.first().map(|(_, allowed)| allowed);
+            // A pod without callers has its metrics only.
+            let expected = callers.map_or(LinkerdInbound::Anyone, |callers| {
+                let identities = callers.iter().map(|caller| identity(caller)).collect();
+                LinkerdInbound::Clients { identities }
             });
-            assert_eq!(allowed, expected.as_ref());
+            assert_eq!(allowed, Some(&expected));
             let redirect = &pod.redirect;
             assert_eq!(redirect.inbound_to.is_some(), callers.is_some());
             assert_eq!(redirect.outbound_to.is_some(), !callees.is_empty());
         }
-        let of_server = told(&blueprint.server);
+        let of_server = services_of(pod("server"));
         let endpoints = of_server.callees.iter().map(|c| c.endpoints.len());
         assert_eq!(endpoints.collect::<Vec<_>>(), [2, 1]);
         let addresses = of_server.callees.iter().map(|c| c.address.is_some());

@@ -1,9 +1,17 @@
 //! Ways to break a variant on purpose, so that tests can see the evidence catch it.
 
+use std::collections::BTreeMap;
+
+use meshtax_model::catalogue::{DataPlane, ProxyPlacement};
 use meshtax_model::experiment::{Options, PolicyLevel};
 use serde::{Deserialize, Serialize};
 
-use crate::{Blueprint, DataPlane, Redirect, Site, ztunnel};
+use crate::blueprint::{Blueprint, every_pod};
+use crate::contract::IngressTarget;
+use crate::emulation::{Emulation, Fault, Redirect};
+use crate::site::Site;
+use crate::ztunnel::on_node;
+use crate::ztunnel_state::Mesh;
 
 /// One way to break a variant. Its probes stay those of the promised level.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -17,24 +25,32 @@ pub enum Sabotage {
     WrongClientIdentity,
     /// Mutual TLS only, without the level's policy.
     NoPolicy,
-    /// No redirection on the client's side: traffic goes around its proxy.
+    /// Mutual TLS only, without the level's policy, in the pods of all services but the first that clients call.
+    NoPolicyBehind,
+    /// No redirection on the client's side: traffic bypasses its proxy.
     NoClientRedirect,
     /// No redirection on the server's side.
     NoServerRedirect,
-    /// No redirection at all: both proxies idle beside the traffic.
+    /// No redirection at all: both proxies stay idle.
     NoRedirect,
-    /// No redirection in the pods of the services behind the one that clients call.
+    /// No redirection in the pods of all services but the first that clients call.
     NoRedirectBehind,
     /// No proxy is started.
     NoProxy,
     /// The waypoint has the identity of another workload.
     WrongWaypointIdentity,
-    /// The client's proxy does not know of the waypoint.
+    /// The client's proxy is not configured with the waypoint.
     AroundTheWaypoint,
     /// Clients outside the mesh call the service, and not the gateway.
     AroundTheGateway,
     /// The proxies do and hold nothing of the variant's options.
     NoOptions,
+    /// Only the load's connections bypass the proxies.
+    LoadAroundProxies,
+    /// The same, next to proxies that use CPU.
+    LoadAroundBusyProxies,
+    /// No packets are captured.
+    NoCapture,
 }
 
 impl Sabotage {
@@ -44,6 +60,7 @@ impl Sabotage {
         Self::WrongServerIdentity,
         Self::WrongClientIdentity,
         Self::NoPolicy,
+        Self::NoPolicyBehind,
         Self::NoClientRedirect,
         Self::NoServerRedirect,
         Self::NoRedirect,
@@ -53,150 +70,182 @@ impl Sabotage {
         Self::AroundTheWaypoint,
         Self::AroundTheGateway,
         Self::NoOptions,
+        Self::LoadAroundProxies,
+        Self::LoadAroundBusyProxies,
+        Self::NoCapture,
     ];
 
     /// Whether the data plane promises at this level what this breaks.
     #[must_use]
     pub fn breaks(self, plane: &DataPlane, level: PolicyLevel) -> bool {
         match self {
-            Self::NoRedirectBehind => plane.carries_graphs(),
-            Self::AroundTheGateway => plane.has_gateway(),
+            Self::NoRedirectBehind => plane.call_graphs,
+            // The proxy of a node has the policies of all its pods.
+            Self::NoPolicyBehind => {
+                let is_sidecar = plane.placement == Some(ProxyPlacement::Sidecar);
+                is_sidecar && plane.call_graphs && level >= PolicyLevel::L4
+            }
+            Self::AroundTheGateway => plane.gateway,
             Self::NoOptions => !plane.options.is_empty(),
             Self::WrongWaypointIdentity | Self::AroundTheWaypoint => plane.has_waypoint(),
             Self::NoPolicy => level >= PolicyLevel::L4,
             Self::NoEncryption | Self::WrongServerIdentity | Self::WrongClientIdentity => {
                 level >= PolicyLevel::Mtls
             }
-            Self::NoClientRedirect | Self::NoServerRedirect | Self::NoRedirect | Self::NoProxy => {
-                true
-            }
+            Self::NoClientRedirect
+            | Self::NoServerRedirect
+            | Self::NoRedirect
+            | Self::NoProxy
+            | Self::LoadAroundProxies
+            | Self::LoadAroundBusyProxies
+            | Self::NoCapture => true,
         }
     }
 
+    /// Breaks what `build` makes of the site and the level.
     pub(crate) fn apply(
         self,
         site: &Site,
         level: PolicyLevel,
-        build: fn(&Site, PolicyLevel) -> Blueprint,
+        build: impl Fn(&Site, PolicyLevel) -> Blueprint,
     ) -> Blueprint {
-        let promised = build(site, level);
-        let mut broken = match self {
-            Self::NoEncryption => build(site, PolicyLevel::Plaintext),
-            Self::NoPolicy => build(site, level.min(PolicyLevel::Mtls)),
-            Self::WrongServerIdentity => build_with_server(site, level, build),
-            Self::WrongClientIdentity => build_with_client(site, level, build),
-            Self::WrongWaypointIdentity => build_with_waypoint(site, level, build),
-            Self::NoOptions => build(
-                &Site {
-                    options: Options::default(),
-                    ..site.clone()
-                },
-                level,
-            ),
-            Self::AroundTheWaypoint => {
-                let mesh = ztunnel::Mesh::of(level);
-                Blueprint {
-                    client: Blueprint::meshed(site, |end| ztunnel::on_node(site, end, &mesh))
-                        .client,
-                    ..build(site, level)
-                }
-            }
-            _ => promised.clone(),
-        };
+        let Blueprint {
+            mut contract,
+            mut emulation,
+        } = build(site, level);
+        let (servers, callers) = (is_server(site), is_caller(site));
         match self {
-            Self::NoClientRedirect => without_client_redirect(&mut broken),
-            Self::NoServerRedirect => without_server_redirect(&mut broken),
-            Self::NoRedirect => {
-                without_client_redirect(&mut broken);
-                without_server_redirect(&mut broken);
+            Self::NoEncryption => emulation = build(site, PolicyLevel::Plaintext).emulation,
+            Self::NoPolicy => emulation = build(site, level.min(PolicyLevel::Mtls)).emulation,
+            Self::NoPolicyBehind => {
+                let open = build(site, level.min(PolicyLevel::Mtls)).emulation;
+                let behind = is_behind(site);
+                replace(&mut emulation, open, |pod| behind(pod));
             }
+            Self::NoOptions => {
+                let plain = Site {
+                    options: Options::default(),
+                    runtime: BTreeMap::new(),
+                    ..site.clone()
+                };
+                emulation = build(&plain, level).emulation;
+            }
+            // The others still expect the right identity.
+            Self::WrongServerIdentity => {
+                let wrong = build(&impostors(site, &servers), level).emulation;
+                replace(&mut emulation, wrong, |pod| {
+                    !callers(pod) && *pod != site.waypoint.name
+                });
+            }
+            Self::WrongClientIdentity => {
+                let wrong = build(&impostors(site, &callers), level).emulation;
+                replace(&mut emulation, wrong, &callers);
+            }
+            Self::WrongWaypointIdentity => {
+                let mut wrong = site.clone();
+                wrong.waypoint.service_account = WRONG.into();
+                let wrong = build(&wrong, level).emulation;
+                replace(&mut emulation, wrong, |pod| *pod != site.client.name);
+            }
+            Self::AroundTheWaypoint => {
+                let mesh = Mesh::of(level);
+                let without = every_pod(site, |proxied| on_node(site, proxied, &mesh));
+                replace(&mut emulation, without, |pod| *pod == site.client.name);
+            }
+            Self::AroundTheGateway => {
+                contract.ingress = contract.ingress.map(|_| IngressTarget::EntryPoint);
+            }
+            Self::LoadAroundProxies => emulation.fault = Some(Fault::LoadBypassesProxies),
+            Self::LoadAroundBusyProxies => emulation.fault = Some(Fault::LoadBypassesBusyProxies),
+            Self::NoCapture => emulation.fault = Some(Fault::NoCapture),
+            Self::NoClientRedirect => without_redirect(&mut emulation, &callers, &|_| false),
+            Self::NoServerRedirect => without_redirect(&mut emulation, &|_| false, &servers),
+            Self::NoRedirect => without_redirect(&mut emulation, &callers, &servers),
             Self::NoRedirectBehind => {
-                for pod in broken.behind.iter_mut().flatten() {
+                let behind = is_behind(site);
+                for pod in emulation.pods.iter_mut().filter(|pod| behind(&pod.pod)) {
                     pod.redirect = Redirect::default();
                 }
             }
             Self::NoProxy => {
-                broken.callers_mut().for_each(|pod| pod.processes.clear());
-                broken.servers_mut().for_each(|pod| pod.processes.clear());
-                broken.waypoint = None;
+                emulation.pods.retain(|pod| pod.pod != site.waypoint.name);
+                for pod in &mut emulation.pods {
+                    if callers(&pod.pod) || servers(&pod.pod) {
+                        pod.processes.clear();
+                    }
+                }
             }
-            Self::AroundTheGateway => {
-                broken.entered_at = site.gateway.as_ref().map(|_| site.called);
-            }
-            _ => {}
         }
         Blueprint {
-            probes: promised.probes,
-            direct_tls: promised.direct_tls,
-            http_metrics: promised.http_metrics,
-            proxy_port: promised.proxy_port,
-            ..broken
+            contract,
+            emulation,
         }
     }
 }
 
 const WRONG: &str = "impostor";
 
-fn without_client_redirect(blueprint: &mut Blueprint) {
-    for pod in blueprint.callers_mut() {
-        pod.redirect.outbound_to = None;
-    }
+/// The pods from which clients' requests enter the mesh.
+fn is_caller(site: &Site) -> impl Fn(&String) -> bool {
+    let gateway = site.gateway.as_ref().map(|gateway| &gateway.pod);
+    let pods = std::iter::once(&site.client).chain(gateway);
+    let names: Vec<String> = pods.map(|pod| pod.name.clone()).collect();
+    move |pod| names.contains(pod)
 }
 
-fn without_server_redirect(blueprint: &mut Blueprint) {
-    for pod in blueprint.servers_mut() {
-        pod.redirect.inbound_to = None;
-    }
+/// The pods of entry points.
+fn is_server(site: &Site) -> impl Fn(&String) -> bool {
+    let pods = site.entry_points().flat_map(|service| &service.pods);
+    let names: Vec<String> = pods.map(|pod| pod.name.clone()).collect();
+    move |pod| names.contains(pod)
 }
 
-/// The server's pods as of another workload; the client's still expects the right one.
-fn build_with_server(
-    site: &Site,
-    level: PolicyLevel,
-    build: fn(&Site, PolicyLevel) -> Blueprint,
-) -> Blueprint {
+/// The pods of all services but the first that clients call.
+fn is_behind(site: &Site) -> impl Fn(&String) -> bool {
+    let first = site.entry_point();
+    let behind = site
+        .services
+        .iter()
+        .filter(|service| service.name != first.name);
+    let pods = behind.flat_map(|service| &service.pods);
+    let names: Vec<String> = pods.map(|pod| pod.name.clone()).collect();
+    move |pod| names.contains(pod)
+}
+
+/// The site with the identity of another workload in some pods.
+fn impostors(site: &Site, which: impl Fn(&String) -> bool) -> Site {
     let mut wrong = site.clone();
-    wrong.server.service_account = WRONG.into();
-    for server in &mut wrong.more_servers {
-        server.service_account = WRONG.into();
+    let gateway = wrong.gateway.as_mut().map(|gateway| &mut gateway.pod);
+    let services = wrong.services.iter_mut();
+    let pods = services.flat_map(|service| &mut service.pods);
+    for pod in pods.chain([&mut wrong.client]).chain(gateway) {
+        if which(&pod.name) {
+            pod.service_account = WRONG.into();
+        }
     }
-    let right = build(site, level);
-    Blueprint {
-        client: right.client,
-        gateway: right.gateway,
-        waypoint: right.waypoint,
-        ..build(&wrong, level)
+    wrong
+}
+
+/// Takes some pods from another emulation of the same site.
+fn replace(emulation: &mut Emulation, from: Emulation, which: impl Fn(&String) -> bool) {
+    for pod in from.pods {
+        if which(&pod.pod) {
+            emulation.set(pod);
+        }
     }
 }
 
-/// The waypoint as of another workload; client and server still expect the right one.
-fn build_with_waypoint(
-    site: &Site,
-    level: PolicyLevel,
-    build: fn(&Site, PolicyLevel) -> Blueprint,
-) -> Blueprint {
-    let mut wrong = site.clone();
-    wrong.waypoint.service_account = WRONG.into();
-    Blueprint {
-        client: build(site, level).client,
-        ..build(&wrong, level)
-    }
-}
-
-fn build_with_client(
-    site: &Site,
-    level: PolicyLevel,
-    build: fn(&Site, PolicyLevel) -> Blueprint,
-) -> Blueprint {
-    let mut wrong = site.clone();
-    wrong.client.service_account = WRONG.into();
-    if let Some(gateway) = &mut wrong.gateway {
-        gateway.pod.service_account = WRONG.into();
-    }
-    let wrong = build(&wrong, level);
-    Blueprint {
-        client: wrong.client,
-        gateway: wrong.gateway,
-        ..build(site, level)
+fn without_redirect(
+    emulation: &mut Emulation,
+    outbound: &impl Fn(&String) -> bool,
+    inbound: &impl Fn(&String) -> bool,
+) {
+    for pod in &mut emulation.pods {
+        if outbound(&pod.pod) {
+            pod.redirect.outbound_to = None;
+        }
+        if inbound(&pod.pod) {
+            pod.redirect.inbound_to = None;
+        }
     }
 }

@@ -1,356 +1,213 @@
-//! Where the pods of one variant stand, and what their application speaks.
+//! The pods and services of one variant: where they run, and the protocols of their applications.
 
+use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 
-use meshtax_model::experiment::Options;
+use meshtax_model::catalogue::Program;
+use meshtax_model::experiment::{Options, Workers, is_runtime_key};
 use serde::{Deserialize, Serialize};
 
-use crate::{ALLOWED_CALL, ALLOWED_PATH, ECHO_PATH, SERVICE_NAME, spiffe_id};
+use crate::names::{ALLOWED_CALL, ALLOWED_PATH, ECHO_PATH, dns_name, spiffe_id};
 
-/// Where the two ends of one variant stand, and what they are given.
+/// The pods and services of one variant, and the settings of its proxies.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Site {
     /// The client's pod.
     pub client: Pod,
-    /// The server's pod; of several replicas the first.
-    pub server: Pod,
-    /// The service's other replicas, of the same identity.
-    pub more_servers: Vec<Pod>,
-    /// Where a mesh's proxy for the whole service stands, on the first of the servers' nodes, if it has one.
+    /// At least one of them is an entry point.
+    pub services: Vec<SiteService>,
+    /// The pod for a waypoint, on the first server node. Not every data plane has one.
     pub waypoint: Pod,
-    /// Where clients outside the mesh come in, on the clients' node; `None`: none do.
+    /// The ingress gateway, on the clients' node; `None`: no client is outside the mesh.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gateway: Option<Gateway>,
-    /// The address at which clients call the first service: its own, or the server's pod's.
-    pub called: Ipv4Addr,
-    /// The application's port in the server's pod, where it speaks HTTP/1.1.
-    pub app_port: u16,
-    /// Its further ports.
-    pub more_ports: Vec<AppPort>,
     /// Worker threads of each proxy.
-    pub workers: u32,
-    /// All services but the first: those that it calls, those that they call, and others that clients call.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub behind: Vec<SiteService>,
-    /// Those of them that the server itself calls.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub calls: Vec<String>,
-    /// What the variant's proxies do or hold besides.
+    pub workers: Workers,
+    /// Cores of a node, which some programs' native number of workers depends on.
+    pub cores: u32,
+    /// What the variant's proxies do or hold in addition to what its level promises.
     #[serde(default, skip_serializing_if = "Options::is_empty")]
     pub options: Options,
+    /// The variant's runtime switches.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub runtime: BTreeMap<String, String>,
 }
 
-/// Where clients outside the mesh come in.
+/// The ingress gateway, for clients outside the mesh.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Gateway {
     /// Its pod.
     pub pod: Pod,
-    /// Whether it is the only way in: then no client stands in a pod of the mesh.
-    pub is_only_way: bool,
+    /// Whether it is the only ingress: then no client runs in a pod of the mesh.
+    pub is_only_ingress: bool,
 }
 
-/// A service besides the first that clients call. Its application speaks HTTP/1.1 at [`Site::app_port`], and where clients
-/// call it, has all the ports of the first.
+/// A service and its pods.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SiteService {
     /// Its name, and its pods' service account.
     pub name: String,
-    /// The address at which others call it: its own, or its only pod's.
-    pub called: Ipv4Addr,
-    /// Its pods, one at least.
+    /// The address that its callers connect to: a virtual one, or its only pod's.
+    pub address: Ipv4Addr,
+    /// At least one.
     pub pods: Vec<Pod>,
+    /// The ports of its application. The first is an HTTP/1.1 port, and the same for all services.
+    pub ports: Vec<AppPort>,
     /// The services that it calls.
     pub calls: Vec<String>,
-    /// Whether clients call it, too.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub clients: bool,
-}
-
-/// A service as clients call it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Called<'a> {
-    /// The name by which they ask for it, without the port.
-    pub host: &'a str,
-    /// Where.
-    pub address: Ipv4Addr,
+    /// Whether clients call it.
+    pub entry_point: bool,
 }
 
 impl SiteService {
     /// Its name in the cluster's DNS.
     #[must_use]
     pub fn dns_name(&self) -> String {
-        format!("{}.default.svc.cluster.local", self.name)
-    }
-}
-
-/// A pod as its proxy sees it: who may call it, and whom it calls.
-#[derive(Clone, Debug)]
-pub(crate) struct Meshed<'a> {
-    pub(crate) pod: &'a Pod,
-    /// Of its application; none where nobody calls it.
-    pub(crate) ports: Vec<AppPort>,
-    /// Service accounts of those who may call it; `None`: nobody calls it.
-    pub(crate) callers: Option<Vec<&'a str>>,
-    pub(crate) callees: Vec<Callee<'a>>,
-}
-
-/// A service that a pod calls.
-#[derive(Clone, Debug)]
-pub(crate) struct Callee<'a> {
-    /// In the cluster's DNS.
-    pub(crate) name: String,
-    pub(crate) called: Ipv4Addr,
-    pub(crate) pods: Vec<&'a Pod>,
-    pub(crate) ports: Vec<AppPort>,
-}
-
-impl Callee<'_> {
-    /// The identity of its pods, all of one service account.
-    pub(crate) fn service_account(&self) -> &str {
-        self.pods.first().map_or("", |pod| &pod.service_account)
+        dns_name(&self.name)
     }
 
-    /// Its first name in the cluster's DNS.
-    pub(crate) fn short_name(&self) -> &str {
-        self.name.split('.').next().unwrap_or_default()
+    /// Its address and the first port of its application.
+    #[must_use]
+    pub fn endpoint(&self) -> (Ipv4Addr, u16) {
+        (self.address, self.port())
     }
 
-    /// Its own, if it is not called by its only pod's.
-    pub(crate) fn virtual_address(&self) -> Option<Ipv4Addr> {
-        let is_pods = |pod: &&Pod| pod.address == self.called;
-        Some(self.called).filter(|_| !self.pods.first().is_some_and(is_pods))
+    /// The first port of its application.
+    #[must_use]
+    pub fn port(&self) -> u16 {
+        self.ports.first().map_or(0, |port| port.number)
     }
-}
 
-/// A service of the variant, and who may call it.
-#[derive(Clone, Debug)]
-pub(crate) struct MeshService<'a> {
-    pub(crate) service: Callee<'a>,
-    /// Their service accounts.
-    pub(crate) callers: Vec<&'a str>,
-}
+    /// The addresses of its pods.
+    #[must_use]
+    pub fn pod_addresses(&self) -> Vec<Ipv4Addr> {
+        self.pods.iter().map(|pod| pod.address).collect()
+    }
 
-impl Meshed<'_> {
-    /// Whether it is called and calls as well.
-    pub(crate) fn is_between(&self) -> bool {
-        self.callers.is_some() && !self.callees.is_empty()
+    /// The number of server nodes over which its pods are distributed.
+    #[must_use]
+    pub fn server_nodes(&self) -> usize {
+        let nodes = self.pods.iter().map(|pod| pod.node.server_index());
+        nodes.max().map_or(1, |last| last + 1)
+    }
+
+    /// Whether its callers connect to a virtual address, and not to its only pod's.
+    #[must_use]
+    pub fn has_virtual_address(&self) -> bool {
+        let first = self.pods.first();
+        first.is_none_or(|pod| pod.address != self.address)
     }
 }
 
 impl Site {
-    /// The client's pod as its proxy sees it; `None`: all clients stand outside the mesh.
-    pub(crate) fn client_end(&self) -> Option<Meshed<'_>> {
-        (!self.has_outside_clients_only()).then(|| self.calling(&self.client))
+    /// The services that clients call.
+    pub fn entry_points(&self) -> impl Iterator<Item = &SiteService> {
+        self.services.iter().filter(|service| service.entry_point)
     }
 
-    /// The gateway's pod as the mesh's proxy in it sees it.
-    pub(crate) fn gateway_end(&self) -> Option<Meshed<'_>> {
-        let gateway = self.gateway.as_ref()?;
-        Some(self.calling(&gateway.pod))
+    /// The first of them, which probes of a single connection use.
+    ///
+    /// # Panics
+    /// If there are no services.
+    #[must_use]
+    pub fn entry_point(&self) -> &SiteService {
+        self.entry_points().next().unwrap_or(&self.services[0])
     }
 
-    /// A pod that calls all services that clients call.
-    fn calling<'a>(&'a self, pod: &'a Pod) -> Meshed<'a> {
-        let others = self.behind.iter().filter(|service| service.clients);
-        let others = others.map(|service| self.callee(service));
-        Meshed {
-            pod,
-            ports: Vec::new(),
-            callers: None,
-            callees: std::iter::once(self.front()).chain(others).collect(),
-        }
+    /// The service of this name.
+    #[must_use]
+    pub fn service(&self, name: &str) -> Option<&SiteService> {
+        self.services.iter().find(|service| service.name == name)
     }
 
-    /// All services, the one in front first, each as those see it who call it.
-    pub(crate) fn services(&self) -> Vec<MeshService<'_>> {
-        let front = MeshService {
-            service: self.front(),
-            callers: self.callers_of_first(),
-        };
-        let behind = self.behind.iter().map(|service| MeshService {
-            service: self.callee(service),
-            callers: self.callers(service),
-        });
-        std::iter::once(front).chain(behind).collect()
+    /// The worker threads of a program's processes.
+    pub(crate) fn workers_of(&self, program: Program) -> u32 {
+        self.workers.of(program, self.cores)
     }
 
-    /// The first service that clients call, as they see it.
-    fn front(&self) -> Callee<'_> {
-        Callee {
-            name: SERVICE_NAME.into(),
-            called: self.called,
-            pods: self.servers().collect(),
-            ports: self.ports(),
-        }
+    /// The switches of Envoy's runtime.
+    pub(crate) fn runtime_keys(&self) -> BTreeMap<&str, &str> {
+        self.switches(true).collect()
     }
 
-    /// A pod of the first service that clients call.
-    pub(crate) fn server_end<'a>(&'a self, pod: &'a Pod) -> Meshed<'a> {
-        Meshed {
-            pod,
-            ports: self.ports(),
-            callers: Some(self.callers_of_first()),
-            callees: self.callees(&self.calls),
-        }
+    /// The switches that are environment variables, for the programs that have no runtime.
+    pub(crate) fn environment_switches(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.switches(false)
     }
 
-    /// The pods of all other services, by service.
-    pub(crate) fn ends_behind(&self) -> Vec<Vec<Meshed<'_>>> {
-        let mut all = Vec::new();
-        for service in &self.behind {
-            let end = |pod| Meshed {
-                pod,
-                ports: self.ports_of(service),
-                callers: Some(self.callers(service)),
-                callees: self.callees(&service.calls),
-            };
-            all.push(service.pods.iter().map(end).collect());
-        }
-        all
+    fn switches(&self, runtime: bool) -> impl Iterator<Item = (&str, &str)> {
+        let all = self.runtime.iter();
+        all.filter(move |(key, _)| is_runtime_key(key) == runtime)
+            .map(|(key, value)| (key.as_str(), value.as_str()))
     }
 
-    fn callees(&self, names: &[String]) -> Vec<Callee<'_>> {
-        let called = self.behind.iter().filter(|s| names.contains(&s.name));
-        called.map(|service| self.callee(service)).collect()
+    /// All pods of all services.
+    pub fn service_pods(&self) -> impl Iterator<Item = &Pod> {
+        self.services.iter().flat_map(|service| &service.pods)
     }
 
-    /// A service besides the first, as others see it.
-    fn callee<'a>(&self, service: &'a SiteService) -> Callee<'a> {
-        Callee {
-            name: service.dns_name(),
-            called: service.called,
-            pods: service.pods.iter().collect(),
-            ports: self.ports_of(service),
-        }
-    }
-
-    /// Clients ask at all ports, other services at the first.
-    fn ports_of(&self, service: &SiteService) -> Vec<AppPort> {
-        match service.clients {
-            true => self.ports(),
-            false => vec![self.first_port()],
-        }
-    }
-
-    /// Service accounts of those who call the service in front: the clients.
-    pub(crate) fn callers_of_first(&self) -> Vec<&str> {
-        let client = (!self.has_outside_clients_only()).then_some(&self.client);
+    /// All pods: the client's, those of the services, the waypoint's, the gateway's.
+    pub fn pods(&self) -> impl Iterator<Item = &Pod> {
         let gateway = self.gateway.as_ref().map(|gateway| &gateway.pod);
-        let pods = client.into_iter().chain(gateway);
-        pods.map(|pod| pod.service_account.as_str()).collect()
+        std::iter::once(&self.client)
+            .chain(self.service_pods())
+            .chain([&self.waypoint])
+            .chain(gateway)
     }
 
-    /// Service accounts of those who call a service besides the first.
-    fn callers(&self, service: &SiteService) -> Vec<&str> {
-        let calls = |calls: &[String]| calls.contains(&service.name);
-        let clients = match service.clients {
-            true => self.callers_of_first(),
-            false => Vec::new(),
-        };
-        let server = calls(&self.calls).then_some(self.server.service_account.as_str());
-        let others = self.behind.iter().filter(|other| calls(&other.calls));
-        clients
-            .into_iter()
-            .chain(server)
-            .chain(others.map(|other| other.name.as_str()))
-            .collect()
-    }
-}
-
-impl Site {
-    /// Whether no client stands in a pod of the mesh.
+    /// Whether no client runs in a pod of the mesh.
     #[must_use]
     pub fn has_outside_clients_only(&self) -> bool {
         let gateway = self.gateway.as_ref();
-        gateway.is_some_and(|gateway| gateway.is_only_way)
+        gateway.is_some_and(|gateway| gateway.is_only_ingress)
     }
 
-    /// From where requests come into the mesh, as its servers see it: the client's pod, or the gateway's where
-    /// there is no other way in.
+    /// The pod from which clients' requests enter the mesh, as the services see it: the client's, or the gateway's where
+    /// that is the only ingress.
     #[must_use]
     pub fn caller(&self) -> &Pod {
         match &self.gateway {
-            Some(gateway) if gateway.is_only_way => &gateway.pod,
+            Some(gateway) if gateway.is_only_ingress => &gateway.pod,
             _ => &self.client,
         }
     }
 
-    /// All replicas of the service.
-    pub fn servers(&self) -> impl Iterator<Item = &Pod> {
-        std::iter::once(&self.server).chain(&self.more_servers)
+    /// The names of a service's callers among the services.
+    pub fn calling_services(&self, callee: &str) -> impl Iterator<Item = &SiteService> {
+        let calls = move |caller: &&SiteService| caller.calls.iter().any(|name| name == callee);
+        self.services.iter().filter(calls)
     }
 
-    /// How many nodes of the servers' its replicas stand on.
+    /// All ports of the applications that clients call.
     #[must_use]
-    pub fn server_nodes(&self) -> usize {
-        let nodes = self.servers().map(|pod| pod.node.of_servers());
-        nodes.max().map_or(1, |last| last + 1)
+    pub fn ports(&self) -> &[AppPort] {
+        &self.entry_point().ports
     }
 
-    /// On which of the servers' nodes a replica stands, both counted from 0.
+    /// The first port of every application.
     #[must_use]
-    pub fn node_of(&self, replica: usize) -> usize {
-        let pod = self.servers().nth(replica);
-        pod.map_or(0, |pod| pod.node.of_servers())
+    pub fn app_port(&self) -> u16 {
+        self.entry_point().port()
     }
 
-    /// The replicas on one of the servers' nodes, which count from 0.
-    pub fn servers_on(&self, node: usize) -> impl Iterator<Item = &Pod> {
-        self.servers()
-            .filter(move |pod| pod.node.of_servers() == node)
-    }
-
-    /// All services that clients call.
-    pub fn called_by_clients(&self) -> impl Iterator<Item = Called<'_>> {
-        std::iter::once(self.first_called()).chain(self.further_called())
-    }
-
-    /// The first service that clients call.
+    /// Their other ports.
     #[must_use]
-    pub fn first_called(&self) -> Called<'_> {
-        Called {
-            host: &self.server.service_account,
-            address: self.called,
-        }
+    pub fn more_ports(&self) -> &[AppPort] {
+        self.ports().get(1..).unwrap_or_default()
     }
 
-    /// The others that they call.
-    pub fn further_called(&self) -> impl Iterator<Item = Called<'_>> {
-        let others = self.behind.iter().filter(|service| service.clients);
-        others.map(|service| Called {
-            host: &service.name,
-            address: service.called,
-        })
-    }
-
-    /// All ports of the application.
-    #[must_use]
-    pub fn ports(&self) -> Vec<AppPort> {
-        std::iter::once(self.first_port())
-            .chain(self.more_ports.iter().cloned())
-            .collect()
-    }
-
-    fn first_port(&self) -> AppPort {
-        AppPort {
-            number: self.app_port,
-            speaks: Speaks::Http1,
-            response_bytes: 0,
-            path: None,
-        }
-    }
-
-    /// What an `l7` policy allows the client.
+    /// The requests that an `l7` policy allows.
     #[must_use]
     pub fn http_rules(&self) -> Vec<HttpRule> {
         let without_query = |path: &String| path.split('?').next().map(str::to_owned);
-        let own = self.more_ports.iter().filter_map(|port| port.path.as_ref());
+        let further = self.more_ports();
+        let own = further.iter().filter_map(|port| port.path.as_ref());
         let mut rules = vec![HttpRule {
             method: "GET".into(),
             prefixes: [ALLOWED_PATH, ECHO_PATH].map(String::from).to_vec(),
             exact: own.filter_map(without_query).collect(),
         }];
-        if self.more_ports.iter().any(|p| p.speaks == Speaks::Http2) {
+        if further.iter().any(|p| p.protocol == AppProtocol::Http2) {
             rules.push(HttpRule {
                 method: "POST".into(),
                 prefixes: vec![ALLOWED_CALL.into()],
@@ -361,20 +218,20 @@ impl Site {
     }
 }
 
-/// The node on which a pod stands.
+/// The node on which a pod runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum PodNode {
-    /// The clients'.
+    /// The clients' node.
     Client,
-    /// One of the servers', counted from 0.
+    /// One of the server nodes, counted from 0.
     Server(u32),
 }
 
 impl PodNode {
-    /// Which of the servers' nodes it is; 0 as well if it is none of them.
+    /// The index among the server nodes; 0 also for the clients' node.
     #[must_use]
-    pub fn of_servers(self) -> usize {
+    pub fn server_index(self) -> usize {
         match self {
             Self::Client => 0,
             Self::Server(number) => number as usize,
@@ -391,9 +248,9 @@ pub struct Pod {
     pub address: Ipv4Addr,
     /// Its service account: the last part of its identity.
     pub service_account: String,
-    /// Where its files are put: a directory of the lab's own.
+    /// The directory of its files.
     pub directory: String,
-    /// The node on which it stands.
+    /// The node on which it runs.
     pub node: PodNode,
 }
 
@@ -411,30 +268,43 @@ impl Pod {
     }
 }
 
-/// What is spoken on a port of the application, as it is declared to the mesh.
+/// The protocol of an application's port, as it is declared to the mesh (`appProtocol` in Kubernetes).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Speaks {
+pub enum AppProtocol {
     /// HTTP/1.1.
     Http1,
     /// HTTP/2, gRPC included.
     Http2,
-    /// Bytes that no proxy is to look at.
+    /// Bytes that no proxy parses.
     Tcp,
 }
 
-/// A port of the application.
+/// A port of an application.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AppPort {
     /// Its number.
     pub number: u16,
-    /// What is spoken there.
-    pub speaks: Speaks,
-    /// Size of its answers in bytes, as far as that is known.
+    /// Its protocol.
+    pub protocol: AppProtocol,
+    /// Size of its response bodies in bytes, as far as it is known.
     pub response_bytes: u32,
-    /// A path that is asked for there and that policies allow besides the usual ones.
+    /// A path that is requested there and that policies allow in addition to the usual ones.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
+}
+
+impl AppPort {
+    /// A port of HTTP/1.1.
+    #[must_use]
+    pub fn http1(number: u16) -> Self {
+        Self {
+            number,
+            protocol: AppProtocol::Http1,
+            response_bytes: 0,
+            path: None,
+        }
+    }
 }
 
 /// Requests that an `l7` policy allows.
@@ -442,9 +312,9 @@ pub struct AppPort {
 pub struct HttpRule {
     /// The HTTP method.
     pub method: String,
-    /// How the paths begin.
+    /// Prefixes of the paths.
     pub prefixes: Vec<String>,
-    /// Whole paths, which are allowed besides.
+    /// Whole paths.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub exact: Vec<String>,
 }

@@ -1,75 +1,47 @@
-//! `ztunnel-waypoint`: a real ztunnel on each node and between them a real Envoy as the service's
-//! waypoint, as Istio's ambient mode has it where policies judge requests.
+//! `ztunnel-waypoint`: a real ztunnel on each node, and between them a real Envoy as the service's
+//! waypoint, as in Istio's ambient mode for policies on requests.
 //!
-//! Plain, the waypoint speaks HBONE itself: it ends the client's tunnel (listener `connect_terminate`),
-//! judges requests behind that (`main_internal`), and opens a tunnel to the server's pod
+//! Without sandwiching, the waypoint handles HBONE itself: it terminates the client's tunnel (`connect_terminate`),
+//! applies policies to the inner requests (`main_internal`), and opens a tunnel to the server's pod
 //! (`connect_originate`). These names, the internal listeners between them, and the filter state
-//! `io.istio.peer_principal` are Istio's. Sandwiched, the ztunnel of its node speaks HBONE for it on both
-//! sides, and tells whose a connection is in a PROXY protocol header.
+//! `io.istio.peer_principal` are Istio's. Sandwiched, the ztunnel of its node handles HBONE on both
+//! sides, and passes the client's identity in a PROXY protocol header.
 
 use meshtax_model::experiment::PolicyLevel;
+use meshtax_model::failure::TrafficUnit;
 use meshtax_model::trial::ComponentRole;
 use serde_json::{Value, json};
 
+use crate::blueprint::{Blueprint, every_pod, ingress};
+use crate::contract::{Contract, DirectTls};
+use crate::emulation::PodBlueprint;
 use crate::envoy::{
     DIRECT, Routes, address, bootstrap, cluster, common_tls, connection_manager, http_metrics,
-    http_policy, peer_log, pod_endpoints, set_endpoints, side, tcp_proxy, typed, unbound_cluster,
+    http_policy, peer_log, permitted_requests, pod_endpoints, router, set_endpoints, side,
+    tcp_proxy, traffic_counters, typed, unbound_cluster,
 };
-use crate::ztunnel::{Mesh, PORT_HBONE, Waypoint, captured, on_node};
-use crate::{
-    Blueprint, ClientIdentityFrom, DataPlane, DirectTls, Looks, PORT_OUTBOUND, PodBlueprint, Probe,
-    Program, Site, Speaks, TRUST_DOMAIN, spiffe_id,
-};
+use crate::names::{PORT_OUTBOUND, TRUST_DOMAIN, spiffe_id};
+use crate::probe::{ClientIdentityFrom, Probe};
+use crate::probe_targets::ProbeTargets;
+use crate::scope::ProcessScope;
+use crate::site::{AppProtocol, Site, SiteService};
+use crate::ztunnel::{captured, on_node, traffic};
+use crate::ztunnel_state::{Mesh, PORT_HBONE, Waypoint};
 
-pub(crate) const DATA_PLANE: DataPlane = DataPlane {
-    name: "ztunnel-waypoint",
-    levels: &[PolicyLevel::L7],
-    summary: "ztunnel, a real Envoy as waypoint, ztunnel; HBONE on both hops; stands for Istio ambient at L7",
-    needs: &[Program::Ztunnel, Program::Envoy],
-    note: Some(
-        "three proxies and two encrypted hops; upstream Envoy without Istio's own filters: Istio's proxy \
-         image may cost more; the waypoint stands on the servers' node",
-    ),
-    options: &[],
-    waypoint: true,
-    graphs: false,
-    gateway: false,
-    build: |site, level| blueprint(site, level, Waypoint::SpeaksHbone),
-};
-
-pub(crate) const SANDWICH: DataPlane = DataPlane {
-    name: "ztunnel-waypoint-sandwich",
-    levels: &[PolicyLevel::L7],
-    summary: "the same with the waypoint captured by its node's ztunnel, which speaks HBONE for it",
-    needs: &[Program::Ztunnel, Program::Envoy],
-    note: Some(
-        "the ztunnel of the servers' node carries each byte three times: into the waypoint, out of it, \
-         and into the server",
-    ),
-    options: &[],
-    waypoint: true,
-    graphs: false,
-    gateway: false,
-    build: |site, level| {
-        let port = PORT_SANDWICH;
-        blueprint(site, level, Waypoint::Sandwiched { port })
-    },
-};
-
-/// Where a captured waypoint takes connections from its ztunnel, with a PROXY protocol header.
-const PORT_SANDWICH: u16 = 15088;
-/// Istio's key for whose a connection is.
+/// The port at which a captured waypoint accepts connections from its ztunnel, with a PROXY protocol header.
+pub(crate) const PORT_SANDWICH: u16 = 15088;
+/// Istio's filter state key for the peer's identity.
 const PEER: &str = "io.istio.peer_principal";
-/// What an original-destination filter takes for the address that was called.
+/// The filter state key that an original-destination filter uses as the destination address.
 const CALLED: &str = "envoy.filters.listener.original_dst.local_ip";
 const ORIGINAL_DST: &str = "envoy.filters.listener.original_dst";
 
-fn blueprint(site: &Site, level: PolicyLevel, form: Waypoint) -> Blueprint {
+pub(crate) fn blueprint(site: &Site, level: PolicyLevel, form: Waypoint) -> Blueprint {
     let mesh = Mesh {
         level,
         waypoint: Some(form),
     };
-    let looks = Looks {
+    let targets = ProbeTargets {
         client_port: PORT_OUTBOUND,
         server_port: PORT_HBONE,
         gateway_proxy_port: None,
@@ -78,25 +50,40 @@ fn blueprint(site: &Site, level: PolicyLevel, form: Waypoint) -> Blueprint {
         client_identity: ClientIdentityFrom::ProxyLog,
         server_service_account: site.waypoint.service_account.clone(),
     };
-    let mut probes = looks.probes(site, level);
+    let mut probes = targets.probes(site, level);
     probes.push(Probe::AroundTheWaypoint {
         identity: site.client.identity(),
-        server: site.server.identity(),
+        server: spiffe_id(site.entry_point().service_account()),
     });
     probes.push(Probe::BehindTheWaypoint { port: PORT_HBONE });
+    let name = &site.waypoint.name;
+    let at_waypoint = traffic_counters(ComponentRole::Waypoint, name, "inbound-vip");
+    let at_waypoint = at_waypoint
+        .into_iter()
+        .filter(|c| c.unit == TrafficUnit::Responses);
+    let mut emulation = every_pod(site, |proxied| on_node(site, proxied, &mesh));
+    emulation.set(waypoint(site, level, form));
     Blueprint {
-        waypoint: Some(waypoint(site, level, form)),
-        probes,
-        direct_tls: DirectTls {
-            alpn: vec!["h2".into()],
-            port: Some(PORT_HBONE),
-            hbone: true,
-            at_waypoint: true,
-            ..DirectTls::default()
+        contract: Contract {
+            probes,
+            direct_tls: DirectTls {
+                alpn: vec!["h2".into()],
+                port: Some(PORT_HBONE),
+                hbone: true,
+                at_waypoint: true,
+                ..DirectTls::default()
+            },
+            http_metrics: Some(http_metrics(ComponentRole::Waypoint, "inbound-vip")),
+            proxy_port: Some(PORT_HBONE),
+            caller_port: Some(PORT_OUTBOUND),
+            traffic: traffic(site, ProcessScope::Node)
+                .into_iter()
+                .chain(at_waypoint)
+                .collect(),
+            waypoint: true,
+            ingress: ingress(site),
         },
-        http_metrics: Some(http_metrics(ComponentRole::Waypoint, "inbound-vip")),
-        proxy_port: Some(PORT_HBONE),
-        ..Blueprint::meshed(site, |end| on_node(site, end, &mesh))
+        emulation,
     }
 }
 
@@ -107,16 +94,17 @@ fn waypoint(site: &Site, level: PolicyLevel, form: Waypoint) -> PodBlueprint {
     };
     let (files, process) = side(site, &site.waypoint, ComponentRole::Waypoint, &config);
     PodBlueprint {
+        pod: site.waypoint.name.clone(),
         files,
         processes: vec![process],
         ..match form {
             Waypoint::SpeaksHbone => PodBlueprint::default(),
-            Waypoint::Sandwiched { .. } => captured(),
+            Waypoint::Sandwiched { .. } => captured(&site.waypoint),
         }
     }
 }
 
-/// Tunnels end and begin in it, with internal listeners between.
+/// It terminates and originates tunnels itself, connected by internal listeners.
 fn speaking_hbone(site: &Site, level: PolicyLevel) -> Value {
     let listeners = json!([
         connect_terminate(site),
@@ -131,12 +119,14 @@ fn speaking_hbone(site: &Site, level: PolicyLevel) -> Value {
     let mut clusters = vec![internal_cluster(
         "main_internal",
         "main_internal",
-        Speaks::Tcp,
+        AppProtocol::Tcp,
         &[],
     )];
     for port in site.ports() {
         let endpoints: Vec<Value> = site
-            .servers()
+            .entry_point()
+            .pods
+            .iter()
             .map(|pod| format!("{}:{}", pod.address, port.number))
             .map(|to| {
                 json!({
@@ -145,16 +135,16 @@ fn speaking_hbone(site: &Site, level: PolicyLevel) -> Value {
                 })
             })
             .collect();
-        let name = to_port(port.number);
+        let name = to_port(site.entry_point(), port.number);
         clusters.push(internal_cluster(
             &name,
             "connect_originate",
-            port.speaks,
+            port.protocol,
             &endpoints,
         ));
     }
     clusters.push(originate_cluster(site));
-    let mut config = bootstrap(&site.waypoint, &listeners, &json!(clusters));
+    let mut config = bootstrap(site, &site.waypoint, &listeners, &json!(clusters));
     config["bootstrap_extensions"] = json!([{
         "name": "envoy.bootstrap.internal_listener",
         "typed_config": typed("envoy.extensions.bootstrap.internal_listener.v3.InternalListener"),
@@ -162,9 +152,9 @@ fn speaking_hbone(site: &Site, level: PolicyLevel) -> Value {
     config
 }
 
-/// The cluster to one port of the service.
-fn to_port(port: u16) -> String {
-    format!("inbound-vip|{port}||{}", crate::SERVICE_NAME)
+/// The cluster for one port of the service.
+fn to_port(service: &SiteService, port: u16) -> String {
+    format!("inbound-vip|{port}||{}", service.dns_name())
 }
 
 fn original_dst() -> Value {
@@ -174,8 +164,8 @@ fn original_dst() -> Value {
     })
 }
 
-/// Takes HBONE: mutual TLS, HTTP/2, `CONNECT`; what is inside goes to `main_internal`, with whose it is
-/// and whom it called.
+/// Accepts HBONE: mutual TLS, HTTP/2, `CONNECT`; the inner connection goes to `main_internal`, with the peer's
+/// identity and the destination address.
 fn connect_terminate(site: &Site) -> Value {
     let mut remember = typed("envoy.extensions.filters.http.set_filter_state.v3.Config");
     remember["on_request_headers"] = json!([
@@ -188,6 +178,7 @@ fn connect_terminate(site: &Site) -> Value {
     });
     let more = json!({
         "codec_type": "HTTP2",
+        "http_filters": [filter, router()],
         "http2_protocol_options": {"allow_connect": true},
         "upgrade_configs": [{"upgrade_type": "CONNECT"}],
         "access_log": peer_log("%DOWNSTREAM_PEER_URI_SAN%", DIRECT),
@@ -210,10 +201,10 @@ fn connect_terminate(site: &Site) -> Value {
     });
     let handler = connection_manager(
         "connect_terminate",
-        Speaks::Http2,
+        AppProtocol::Http2,
         &Routes::All("main_internal"),
         more,
-        &[filter],
+        &[],
     );
     let mut tls = typed("envoy.extensions.transport_sockets.tls.v3.DownstreamTlsContext");
     tls["require_client_certificate"] = json!(true);
@@ -232,7 +223,7 @@ fn connect_terminate(site: &Site) -> Value {
     })
 }
 
-/// Something that is remembered of a connection, also behind an internal listener.
+/// Filter state of a connection, shared with the internal listener behind.
 fn remembered(key: &str, factory: &str, value: &str) -> Value {
     json!({
         "object_key": key,
@@ -242,20 +233,20 @@ fn remembered(key: &str, factory: &str, value: &str) -> Value {
     })
 }
 
-/// What is done with the connections to each port: requests are judged, and sent on.
+/// The filter chains for each port: policies are applied to requests, which are then forwarded.
 fn judged(site: &Site, level: PolicyLevel, before: Option<&Value>) -> Value {
     let chains: Vec<Value> = site
         .ports()
         .iter()
         .map(|port| {
-            let name = to_port(port.number);
-            let rules =
-                (level == PolicyLevel::L7).then(|| http_policy(site, peer_in_filter_state(site)));
-            let handler = match port.speaks {
-                Speaks::Tcp => tcp_proxy(&name, &name),
-                speaks => connection_manager(
+            let name = to_port(site.entry_point(), port.number);
+            let rules = (level == PolicyLevel::L7)
+                .then(|| http_policy(&permitted_requests(site), peer_in_filter_state(site)));
+            let handler = match port.protocol {
+                AppProtocol::Tcp => tcp_proxy(&name, &name),
+                protocol => connection_manager(
                     "inbound-vip",
-                    speaks,
+                    protocol,
                     &Routes::All(&name),
                     json!({}),
                     rules.as_slice(),
@@ -284,15 +275,20 @@ fn internal_address(listener: &str, endpoint: &str) -> Value {
     }})
 }
 
-/// A cluster whose connections stay in this Envoy. Without endpoints it has one.
-fn internal_cluster(name: &str, listener: &str, speaks: Speaks, endpoints: &[Value]) -> Value {
+/// A cluster for connections within this Envoy. It has one endpoint unless others are given.
+fn internal_cluster(
+    name: &str,
+    listener: &str,
+    protocol: AppProtocol,
+    endpoints: &[Value],
+) -> Value {
     let only = [json!({"endpoint": {"address": internal_address(listener, listener)}})];
     let endpoints = if endpoints.is_empty() {
         &only
     } else {
         endpoints
     };
-    let mut cluster = unbound_cluster(name, "STATIC", speaks);
+    let mut cluster = unbound_cluster(name, "STATIC", protocol);
     set_endpoints(&mut cluster, endpoints);
     let mut transport =
         typed("envoy.extensions.transport_sockets.internal_upstream.v3.InternalUpstreamTransport");
@@ -308,7 +304,7 @@ fn internal_cluster(name: &str, listener: &str, speaks: Speaks, endpoints: &[Val
     cluster
 }
 
-/// Opens a tunnel to the pod that was chosen.
+/// Opens a tunnel to the selected pod.
 fn connect_originate() -> Value {
     let mut proxy = tcp_proxy("connect_originate", "connect_originate");
     proxy["typed_config"]["tunneling_config"] = json!({"hostname": "%DOWNSTREAM_LOCAL_ADDRESS%"});
@@ -320,13 +316,13 @@ fn connect_originate() -> Value {
     })
 }
 
-/// HBONE to the pod's own ztunnel, which must show the pod's identity.
+/// HBONE to the pod's own ztunnel, which must present the pod's identity.
 fn originate_cluster(site: &Site) -> Value {
     let mut cluster = cluster(
         "connect_originate",
         "ORIGINAL_DST",
         "0.0.0.0",
-        Speaks::Http2,
+        AppProtocol::Http2,
     );
     cluster["lb_policy"] = json!("CLUSTER_PROVIDED");
     cluster["original_dst_lb_config"] = json!({"upstream_port_override": PORT_HBONE});
@@ -334,7 +330,7 @@ fn originate_cluster(site: &Site) -> Value {
     tls["common_tls_context"] = common_tls(
         &site.waypoint,
         &["h2"],
-        &json!({"exact": site.server.identity()}),
+        &json!({"exact": spiffe_id(site.entry_point().service_account())}),
     );
     cluster["transport_socket"] = json!({
         "name": "envoy.transport_sockets.tls",
@@ -343,19 +339,20 @@ fn originate_cluster(site: &Site) -> Value {
     cluster
 }
 
-/// Its ztunnel ends and begins the tunnels: it takes plain connections with a header in front, and opens
-/// plain ones, which are captured.
+/// Its ztunnel terminates and originates the tunnels: the waypoint accepts plain connections with a PROXY protocol
+/// header, and opens plain ones, which are captured.
 fn sandwiched(site: &Site, level: PolicyLevel, port: u16) -> Value {
-    // The principal's place in ztunnel's header (istio/ztunnel, src/proxy.rs).
+    // The TLV type of the principal in ztunnel's header (istio/ztunnel, src/proxy.rs).
     const TLV_PRINCIPAL: u8 = 0xd0;
     let mut header = typed("envoy.extensions.filters.listener.proxy_protocol.v3.ProxyProtocol");
     header["rules"] = json!([{
         "tlv_type": TLV_PRINCIPAL,
         "on_tlv_present": {"key": "peer_principal"},
     }]);
-    const TOLD: &str = "%DYNAMIC_METADATA(envoy.filters.listener.proxy_protocol:peer_principal)%";
+    const PEER_PRINCIPAL: &str =
+        "%DYNAMIC_METADATA(envoy.filters.listener.proxy_protocol:peer_principal)%";
     let mut remember = typed("envoy.extensions.filters.network.set_filter_state.v3.Config");
-    remember["on_new_connection"] = json!([remembered(PEER, "envoy.string", TOLD)]);
+    remember["on_new_connection"] = json!([remembered(PEER, "envoy.string", PEER_PRINCIPAL)]);
     let remember = json!({
         "name": "envoy.filters.network.set_filter_state",
         "typed_config": remember,
@@ -367,7 +364,7 @@ fn sandwiched(site: &Site, level: PolicyLevel, port: u16) -> Value {
             "name": "envoy.filters.listener.proxy_protocol",
             "typed_config": header,
         }],
-        "access_log": peer_log(TOLD, "%DOWNSTREAM_REMOTE_ADDRESS_WITHOUT_PORT%"),
+        "access_log": peer_log(PEER_PRINCIPAL, "%DOWNSTREAM_REMOTE_ADDRESS_WITHOUT_PORT%"),
         "filter_chains": judged(site, level, Some(&remember)),
     }]);
     let clusters: Vec<Value> = site
@@ -375,10 +372,17 @@ fn sandwiched(site: &Site, level: PolicyLevel, port: u16) -> Value {
         .iter()
         .map(|port| {
             // Its connections must be captured.
-            let mut cluster = unbound_cluster(&to_port(port.number), "STATIC", port.speaks);
-            set_endpoints(&mut cluster, &pod_endpoints(site.servers(), port.number));
+            let mut cluster = unbound_cluster(
+                &to_port(site.entry_point(), port.number),
+                "STATIC",
+                port.protocol,
+            );
+            set_endpoints(
+                &mut cluster,
+                &pod_endpoints(&site.entry_point().pods, port.number),
+            );
             cluster
         })
         .collect();
-    bootstrap(&site.waypoint, &listeners, &json!(clusters))
+    bootstrap(site, &site.waypoint, &listeners, &json!(clusters))
 }

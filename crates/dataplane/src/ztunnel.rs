@@ -7,172 +7,132 @@
 
 use std::collections::BTreeMap;
 
-use meshtax_model::experiment::{OptionKind, PolicyLevel};
+use meshtax_model::experiment::PolicyLevel;
+use meshtax_model::failure::TrafficUnit;
 use meshtax_model::trial::ComponentRole;
 
-use crate::ztunnel_state::state;
-use crate::{
-    Blueprint, ClientIdentityFrom, Content, ControlService, DataPlane, DirectTls, HttpMetrics,
-    Looks, Meshed, Own, PORT_INBOUND, PORT_OUTBOUND, Place, Pod, PodBlueprint, PodFile, PodNode,
-    Process, Program, Redirect, Site, Workload, spiffe_id,
-};
+use crate::blueprint::{Blueprint, every_pod, ingress};
+use crate::contract::{Contract, DirectTls, HttpMetrics};
+use crate::control::{ControlService, Workload};
+use crate::emulation::{Content, PodBlueprint, PodFile, Process, Redirect, RedirectExemption};
+use crate::mesh::ProxiedPod;
+use crate::names::{PORT_INBOUND, PORT_OUTBOUND, spiffe_id};
+use crate::probe::{ClientIdentityFrom, Counter};
+use crate::probe_targets::ProbeTargets;
+use crate::scope::ProcessScope;
+use crate::site::{Pod, PodNode, Site};
+use crate::traffic::{Proxied, TrafficCounter, proxied};
+use crate::ztunnel_state::{Mesh, PORT_HBONE, node_name, state, uid};
+use meshtax_model::catalogue::Program;
 
-pub(crate) const DATA_PLANE: DataPlane = DataPlane {
-    name: "ztunnel",
-    levels: &[PolicyLevel::Mtls, PolicyLevel::L4],
-    summary: "the real ztunnel, one per node, in-pod redirection, HBONE; stands for Istio ambient at L4",
-    needs: &[Program::Ztunnel],
-    note: Some(
-        "connections between nodes share one HTTP/2 tunnel, encrypted with AES-256-GCM; it does not \
-         parse HTTP, and balances connections, not requests",
-    ),
-    options: &[OptionKind::Knows],
-    waypoint: false,
-    graphs: true,
-    gateway: true,
-    build: |site, level| blueprint(site, level, Place::Node),
-};
-
-pub(crate) const DEDICATED: DataPlane = DataPlane {
-    name: "ztunnel-dedicated",
-    levels: &[PolicyLevel::Mtls, PolicyLevel::L4],
-    summary: "the real ztunnel, one in each pod: as a sidecar, which Istio does not offer",
-    needs: &[Program::Ztunnel],
-    note: Some("what one ztunnel for each pod would take: compare it with one for each node"),
-    options: &[OptionKind::Knows],
-    waypoint: false,
-    graphs: true,
-    gateway: false,
-    build: |site, level| blueprint(site, level, Place::Pod),
-};
-
-/// Where a meshed pod takes HBONE.
-pub(crate) const PORT_HBONE: u16 = 15008;
 const PORT_METRICS: u16 = 15020;
 const PORT_CA: u16 = 15012;
 const CA_NAME: &str = "istiod.istio-system.svc";
 /// Istio's mark of ztunnel's own connections, and the bits that count.
 const MARK: u32 = 0x539;
-const OWN_MARK: Own = Own::Mark {
+const EXEMPTION: RedirectExemption = RedirectExemption::Mark {
     value: MARK,
     mask: 0xfff,
 };
 
-fn blueprint(site: &Site, level: PolicyLevel, place: Place) -> Blueprint {
+pub(crate) fn blueprint(site: &Site, level: PolicyLevel, scope: ProcessScope) -> Blueprint {
     let mesh = Mesh::of(level);
     let metrics = ClientIdentityFrom::Metrics {
-        place,
+        scope,
         port: PORT_METRICS,
         series: "istio_tcp_connections_opened_total".into(),
         // A node's ztunnel counts those to all of its services.
         with: vec![
             "reporter=\"destination\"".into(),
-            format!("destination_principal=\"{}\"", site.server.identity()),
+            format!(
+                "destination_principal=\"{}\"",
+                spiffe_id(site.entry_point().service_account())
+            ),
         ],
         label: "source_principal".into(),
     };
-    let looks = Looks {
+    let targets = ProbeTargets {
         client_port: PORT_OUTBOUND,
         server_port: PORT_HBONE,
         gateway_proxy_port: Some(PORT_OUTBOUND),
         wire_ports: vec![PORT_HBONE],
         identity: spiffe_id,
         client_identity: metrics,
-        server_service_account: site.server.service_account.clone(),
+        server_service_account: site.entry_point().service_account().to_owned(),
     };
     Blueprint {
-        probes: looks.probes(site, level),
-        direct_tls: DirectTls {
-            alpn: vec!["h2".into()],
-            port: Some(PORT_HBONE),
-            server_name: None,
-            hbone: true,
-            at_waypoint: false,
+        contract: Contract {
+            probes: targets.probes(site, level),
+            direct_tls: DirectTls {
+                alpn: vec!["h2".into()],
+                port: Some(PORT_HBONE),
+                server_name: None,
+                hbone: true,
+                at_waypoint: false,
+            },
+            http_metrics: Some(HttpMetrics {
+                role: ComponentRole::ServerProxy,
+                scope,
+                port: PORT_METRICS,
+                path: "/metrics".into(),
+                series: "istio_requests_total".into(),
+            }),
+            proxy_port: Some(PORT_HBONE),
+            caller_port: Some(PORT_OUTBOUND),
+            traffic: traffic(site, scope),
+            ingress: ingress(site),
+            ..Contract::default()
         },
-        http_metrics: Some(HttpMetrics {
-            role: ComponentRole::ServerProxy,
-            place,
-            port: PORT_METRICS,
-            path: "/metrics".into(),
-            series: "istio_requests_total".into(),
+        emulation: every_pod(site, |proxied| match scope {
+            ProcessScope::Node => on_node(site, proxied, &mesh),
+            ProcessScope::Pod => dedicated(site, proxied, &mesh),
         }),
-        proxy_port: Some(PORT_HBONE),
-        ..Blueprint::meshed(site, |end| match place {
-            Place::Node => on_node(site, end, &mesh),
-            Place::Pod => dedicated(site, end, &mesh),
-        })
     }
 }
 
-/// What the ztunnels are told besides who is there.
-pub(crate) struct Mesh {
-    pub(crate) level: PolicyLevel,
-    /// All traffic to the servers goes through the waypoint.
-    pub(crate) waypoint: Option<Waypoint>,
-}
-
-impl Mesh {
-    pub(crate) fn of(level: PolicyLevel) -> Self {
-        Self {
-            level,
-            waypoint: None,
+/// What the ztunnels count of each workload's connections.
+pub(crate) fn traffic(site: &Site, scope: ProcessScope) -> Vec<TrafficCounter> {
+    let of = |(role, workload, account): Proxied<'_>| {
+        let end = match role {
+            ComponentRole::ServerProxy => "destination",
+            _ => "source",
+        };
+        TrafficCounter {
+            role,
+            workload: workload.to_owned(),
+            unit: TrafficUnit::Bytes,
+            scope,
+            counter: Counter {
+                port: PORT_METRICS,
+                path: "/metrics".into(),
+                series: "istio_tcp_sent_bytes_total{".into(),
+            },
+            with: vec![
+                format!("reporter=\"{end}\""),
+                format!("{end}_principal=\"{}\"", spiffe_id(account)),
+            ],
         }
-    }
-
-    /// How pods of the mesh are reached.
-    pub(crate) fn protocol(&self) -> &'static str {
-        match self.level >= PolicyLevel::Mtls {
-            true => "HBONE",
-            false => "TCP",
-        }
-    }
-
-    fn is_sandwiched(&self) -> bool {
-        matches!(self.waypoint, Some(Waypoint::Sandwiched { .. }))
-    }
-}
-
-/// How a waypoint is reached.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Waypoint {
-    /// It speaks HBONE itself, with its own certificate.
-    SpeaksHbone,
-    /// Its node's ztunnel speaks HBONE for it, and hands connections on at this port, with whose
-    /// they are in front (PROXY protocol).
-    Sandwiched {
-        /// Where the waypoint takes them.
-        port: u16,
-    },
-}
-
-/// Its name in the mesh.
-pub(crate) fn node_name(node: PodNode) -> String {
-    match node {
-        PodNode::Client => "node-of-client".to_owned(),
-        PodNode::Server(0) => "node-of-server".to_owned(),
-        PodNode::Server(number) => format!("node-of-server-{}", number + 1),
-    }
+    };
+    proxied(site).into_iter().map(of).collect()
 }
 
 /// The pods of a node that its ztunnel serves.
 fn pods_on<'a>(node: PodNode, site: &'a Site, mesh: &Mesh) -> Vec<&'a Pod> {
-    let outside = [site.client_end(), site.gateway_end()]
-        .into_iter()
-        .flatten();
-    let services = site.services().into_iter();
+    let outside = [site.proxied_client(), site.proxied_gateway()];
+    let outside = outside.into_iter().flatten().map(|proxied| proxied.pod);
     let waypoint = mesh.is_sandwiched().then_some(&site.waypoint);
-    let all = outside.map(|end| end.pod);
-    let all = all.chain(services.flat_map(|called| called.service.pods));
-    all.chain(waypoint).filter(|pod| pod.node == node).collect()
+    let all = outside.chain(site.service_pods()).chain(waypoint);
+    all.filter(|pod| pod.node == node).collect()
 }
 
-/// A pod whose traffic goes to its node's ztunnel.
-pub(crate) fn captured() -> PodBlueprint {
+/// A pod whose traffic is redirected to its node's ztunnel.
+pub(crate) fn captured(pod: &Pod) -> PodBlueprint {
     PodBlueprint {
+        pod: pod.name.clone(),
         redirect: Redirect {
             outbound_to: Some(PORT_OUTBOUND),
             inbound_to: Some(PORT_INBOUND),
-            own: OWN_MARK,
+            exemption: EXEMPTION,
             inbound_except: Some(PORT_HBONE),
             keeps_source: true,
         },
@@ -180,21 +140,21 @@ pub(crate) fn captured() -> PodBlueprint {
     }
 }
 
-/// A pod of the mesh. What serves a node stands with the first of its pods.
-pub(crate) fn on_node(site: &Site, end: &Meshed<'_>, mesh: &Mesh) -> PodBlueprint {
-    let first = pods_on(end.pod.node, site, mesh).into_iter().next();
-    let blueprint = match first == Some(end.pod) {
-        true => node(site, end.pod, mesh),
-        false => captured(),
+/// A pod of the mesh. The node's shared processes are part of the first of its pods.
+pub(crate) fn on_node(site: &Site, proxied: &ProxiedPod<'_>, mesh: &Mesh) -> PodBlueprint {
+    let first = pods_on(proxied.pod.node, site, mesh).into_iter().next();
+    let blueprint = match first == Some(proxied.pod) {
+        true => node(site, proxied.pod, mesh),
+        false => captured(proxied.pod),
     };
-    left_open(site, end, blueprint)
+    left_open(site, proxied, blueprint)
 }
 
 /// Clients outside the mesh come to the gateway as they are: Istio has the annotation
 /// `ambient.istio.io/bypass-inbound-capture` for pods whose clients are not of the mesh.
-fn left_open(site: &Site, end: &Meshed<'_>, mut blueprint: PodBlueprint) -> PodBlueprint {
+fn left_open(site: &Site, proxied: &ProxiedPod<'_>, mut blueprint: PodBlueprint) -> PodBlueprint {
     let gateway = site.gateway.as_ref();
-    if gateway.is_some_and(|gateway| gateway.pod == *end.pod) {
+    if gateway.is_some_and(|gateway| gateway.pod == *proxied.pod) {
         blueprint.redirect.inbound_to = None;
         blueprint.redirect.inbound_except = None;
     }
@@ -208,7 +168,7 @@ fn node(site: &Site, pod: &Pod, mesh: &Mesh) -> PodBlueprint {
         PodNode::Client => ComponentRole::ClientProxy,
         PodNode::Server(_) => ComponentRole::ServerProxy,
     };
-    let mut blueprint = ztunnel(site, pod, role, mesh, Place::Node);
+    let mut blueprint = ztunnel(site, pod, role, mesh, ProcessScope::Node);
     let pods = pods_on(pod.node, site, mesh);
     blueprint.control.push(ControlService::WorkloadSocket {
         path: socket.clone(),
@@ -224,10 +184,10 @@ fn node(site: &Site, pod: &Pod, mesh: &Mesh) -> PodBlueprint {
     with_environment(blueprint, mode)
 }
 
-/// A pod with a ztunnel of its own.
-fn dedicated(site: &Site, end: &Meshed<'_>, mesh: &Mesh) -> PodBlueprint {
-    let pod = end.pod;
-    let role = match end.callers {
+/// A pod with a dedicated ztunnel.
+fn dedicated(site: &Site, proxied: &ProxiedPod<'_>, mesh: &Mesh) -> PodBlueprint {
+    let pod = proxied.pod;
+    let role = match proxied.callers {
         None => ComponentRole::ClientProxy,
         Some(_) => ComponentRole::ServerProxy,
     };
@@ -238,11 +198,17 @@ fn dedicated(site: &Site, end: &Meshed<'_>, mesh: &Mesh) -> PodBlueprint {
         ("PACKET_MARK", MARK.to_string()),
         ("ENABLE_ORIG_SRC", "true".to_owned()),
     ];
-    with_environment(ztunnel(site, pod, role, mesh, Place::Pod), mode)
+    with_environment(ztunnel(site, pod, role, mesh, ProcessScope::Pod), mode)
 }
 
 /// What both forms have in common: a ztunnel, its files, its certificates' source.
-fn ztunnel(site: &Site, pod: &Pod, role: ComponentRole, mesh: &Mesh, place: Place) -> PodBlueprint {
+fn ztunnel(
+    site: &Site,
+    pod: &Pod,
+    role: ComponentRole,
+    mesh: &Mesh,
+    scope: ProcessScope,
+) -> PodBlueprint {
     let file = |name: &str, content| PodFile {
         name: name.into(),
         content,
@@ -254,7 +220,7 @@ fn ztunnel(site: &Site, pod: &Pod, role: ComponentRole, mesh: &Mesh, place: Plac
             file("token", Content::Text("meshtax".into())),
         ],
         control: vec![ControlService::IstioCa {
-            place,
+            scope,
             port: PORT_CA,
             dns_name: CA_NAME.into(),
         }],
@@ -263,9 +229,9 @@ fn ztunnel(site: &Site, pod: &Pod, role: ComponentRole, mesh: &Mesh, place: Plac
             program: Program::Ztunnel,
             arguments: vec!["proxy".into(), "ztunnel".into()],
             environment: environment(site, pod),
-            place,
+            scope,
         }],
-        ..captured()
+        ..captured(pod)
     }
 }
 
@@ -283,7 +249,7 @@ fn with_environment<const N: usize>(
 
 fn environment(site: &Site, pod: &Pod) -> BTreeMap<String, Content> {
     [
-        // ztunnel logs every connection by default: access logs are off for all alike.
+        // ztunnel logs every connection by default: access logs are disabled for all data planes.
         ("RUST_LOG", "warn".to_owned()),
         ("XDS_ADDRESS", String::new()),
         ("LOCAL_XDS_PATH", pod.path("ztunnel.yaml")),
@@ -295,9 +261,16 @@ fn environment(site: &Site, pod: &Pod) -> BTreeMap<String, Content> {
         ("AUTH_TOKEN", pod.path("token")),
         ("IPV6_ENABLED", "false".to_owned()),
         ("ISTIO_META_DNS_CAPTURE", "false".to_owned()),
-        ("ZTUNNEL_WORKER_THREADS", site.workers.to_string()),
+        (
+            "ZTUNNEL_WORKER_THREADS",
+            site.workers_of(Program::Ztunnel).to_string(),
+        ),
     ]
     .into_iter()
+    .chain(
+        site.environment_switches()
+            .map(|(key, value)| (key, value.to_owned())),
+    )
     .map(|(key, value)| (key.to_owned(), Content::Text(value)))
     .collect()
 }
@@ -309,9 +282,4 @@ fn workload(pod: &Pod) -> Workload {
         namespace: "default".into(),
         service_account: pod.service_account.clone(),
     }
-}
-
-/// Of the pod of this name.
-pub(crate) fn uid(name: &str) -> String {
-    format!("Kubernetes//Pod/default/{name}")
 }

@@ -1,43 +1,95 @@
-//! What a ztunnel knows of its mesh, in the form of its local configuration (istio/ztunnel, src/state.rs and
-//! src/rbac.rs): all pods, the services with an address of their own, and the policies of those that are called.
+//! A ztunnel's local configuration (istio/ztunnel, src/state.rs and src/rbac.rs): all pods, the services with a
+//! virtual address, and the policies of the services that are called.
 //!
-//! YAML, of which JSON is a part: a principal's kind of match is a YAML tag, and ports are numbers as keys; JSON has
-//! neither.
+//! YAML, a superset of JSON: a principal's match type is a YAML tag, and ports are integer keys, which JSON does not
+//! support.
 
 use std::net::Ipv4Addr;
 
 use meshtax_model::experiment::PolicyLevel;
 use serde_json::{Value, json};
 
-use crate::known::{KnownService, services};
-use crate::ztunnel::{Mesh, PORT_HBONE, Waypoint, node_name, uid};
-use crate::{AppPort, MeshService, Pod, Site, TRUST_DOMAIN};
+use crate::extra::{ExtraService, services};
+use crate::names::{TRUST_DOMAIN, spiffe_id};
+use crate::site::{AppPort, Pod, PodNode, Site, SiteService};
 
+/// The port at which a proxied pod accepts HBONE.
+pub(crate) const PORT_HBONE: u16 = 15008;
 const STRICT: &str = "istio_converted_static_strict";
 
-/// The same for every ztunnel of a variant.
+/// The configuration of a mesh of ztunnels.
+pub(crate) struct Mesh {
+    pub(crate) level: PolicyLevel,
+    /// The waypoint for all traffic to the service, if there is one.
+    pub(crate) waypoint: Option<Waypoint>,
+}
+
+impl Mesh {
+    pub(crate) fn of(level: PolicyLevel) -> Self {
+        Self {
+            level,
+            waypoint: None,
+        }
+    }
+
+    /// How pods of the mesh are reached.
+    pub(crate) fn protocol(&self) -> &'static str {
+        match self.level >= PolicyLevel::Mtls {
+            true => "HBONE",
+            false => "TCP",
+        }
+    }
+
+    pub(crate) fn is_sandwiched(&self) -> bool {
+        matches!(self.waypoint, Some(Waypoint::Sandwiched { .. }))
+    }
+}
+
+/// How a waypoint is reached.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Waypoint {
+    /// It terminates HBONE itself, with its own certificate.
+    SpeaksHbone,
+    /// The ztunnel of its node terminates HBONE and forwards connections to this port, preceded by the client's
+    /// identity (PROXY protocol).
+    Sandwiched {
+        /// The waypoint's port.
+        port: u16,
+    },
+}
+
+/// A node's name in the mesh.
+pub(crate) fn node_name(node: PodNode) -> String {
+    match node {
+        PodNode::Client => "node-of-client".to_owned(),
+        PodNode::Server(0) => "node-of-server".to_owned(),
+        PodNode::Server(number) => format!("node-of-server-{}", number + 1),
+    }
+}
+
+/// Identical for every ztunnel of a variant.
 pub(crate) fn state(site: &Site, mesh: &Mesh) -> String {
-    let called = site.services();
-    let known = services(site.options.knows);
-    let outside = [site.client_end(), site.gateway_end()]
-        .into_iter()
-        .flatten();
+    let known = services(site.options.extra_endpoints);
+    let outside = [site.proxied_client(), site.proxied_gateway()];
+    let outside = outside.into_iter().flatten();
     let mut workloads: Vec<String> = outside
-        .map(|end| workload(end.pod, mesh, &[], None))
+        .map(|proxied| workload(proxied.pod, mesh, &[], None))
         .collect();
-    for called in &called {
-        let pods = called.service.pods.iter();
-        workloads.extend(pods.map(|pod| called_workload(site, pod, called, mesh)));
+    for service in &site.services {
+        let pods = service.pods.iter();
+        workloads.extend(pods.map(|pod| called_workload(site, pod, service, mesh)));
     }
     workloads.extend(mesh.waypoint.map(|form| waypoint_workload(site, form)));
-    let ports = port_map(&site.ports());
+    let ports = port_map(site.ports());
     workloads.extend(known.iter().flat_map(|s| known_workloads(s, mesh, &ports)));
 
     let strict = (mesh.level >= PolicyLevel::Mtls).then(strict);
-    let of_callers = called.iter().filter_map(|c| of_callers(site, c, mesh));
+    let services_of_site = site.services.iter();
+    let of_callers = services_of_site.filter_map(|service| of_callers(site, service, mesh));
     let policies = strict.into_iter().chain(of_callers).map(|p| p.entry());
 
-    let own = called.iter().filter_map(|c| own_address(site, c, mesh));
+    let own = site.services.iter();
+    let own = own.filter_map(|service| own_address(site, service, mesh));
     let known = known.iter();
     let known = known.map(|s| service_entry(&s.name, &s.dns_name(), s.address, &ports));
     [
@@ -55,12 +107,12 @@ fn section(name: &str, entries: Vec<String>) -> String {
     }
 }
 
-/// A policy of ztunnel's, for the workloads that name it.
+/// A ztunnel authorization policy, for the workloads that reference it.
 struct Policy {
     namespace: &'static str,
     name: String,
     action: &'static str,
-    /// One match, in YAML; `None`: it matches nobody.
+    /// One match, in YAML; `None`: it matches no client.
     rule: Option<String>,
 }
 
@@ -79,7 +131,7 @@ impl Policy {
     }
 }
 
-/// `PeerAuthentication` STRICT reaches ztunnel as a denial of whoever has no principal.
+/// `PeerAuthentication` STRICT reaches ztunnel as a denial of all clients without a principal.
 fn strict() -> Policy {
     Policy {
         namespace: "istio-system",
@@ -89,12 +141,12 @@ fn strict() -> Policy {
     }
 }
 
-/// Who may call a service, where the level has such a policy.
-fn of_callers(site: &Site, called: &MeshService<'_>, mesh: &Mesh) -> Option<Policy> {
-    // Behind a waypoint nobody else is let through: what it judges must not be gone around.
+/// The permitted callers of a service, where the level has such a policy.
+fn of_callers(site: &Site, service: &SiteService, mesh: &Mesh) -> Option<Policy> {
+    // Behind a waypoint only the waypoint is admitted: its policies must not be bypassed.
     let allowed = match mesh.waypoint {
         Some(_) => vec![site.waypoint.identity()],
-        None => called.callers.iter().map(|c| crate::spiffe_id(c)).collect(),
+        None => site.callers(service).into_iter().map(spiffe_id).collect(),
     };
     let principal = |identity: &String| {
         let principal = identity.trim_start_matches("spiffe://");
@@ -103,14 +155,14 @@ fn of_callers(site: &Site, called: &MeshService<'_>, mesh: &Mesh) -> Option<Poli
     let allowed: Vec<String> = allowed.iter().map(principal).collect();
     (mesh.level >= PolicyLevel::L4).then(|| Policy {
         namespace: "default",
-        name: format!("callers-of-{}", called.service.short_name()),
+        name: format!("callers-of-{}", service.name),
         action: "Allow",
-        // A list without anybody would match everybody.
+        // An empty list would match all clients.
         rule: (!allowed.is_empty()).then(|| format!("principals: [{}]", allowed.join(", "))),
     })
 }
 
-/// A pod with the names of its policies. `services`: those whose pod it is, in YAML; `None`: of none.
+/// A pod with the names of its policies. `services`: those that the pod belongs to, in YAML; `None`: none.
 fn workload(pod: &Pod, mesh: &Mesh, policies: &[String], services: Option<String>) -> String {
     let mut fields = entry(pod, &node_name(pod.node), mesh.protocol());
     fields["authorizationPolicies"] = json!(policies);
@@ -125,26 +177,24 @@ fn with_services(fields: &Value, services: Option<String>) -> String {
 }
 
 /// A pod of a service.
-fn called_workload(site: &Site, pod: &Pod, called: &MeshService<'_>, mesh: &Mesh) -> String {
-    let service = &called.service;
+fn called_workload(site: &Site, pod: &Pod, service: &SiteService, mesh: &Mesh) -> String {
     let strict = (mesh.level >= PolicyLevel::Mtls).then(strict);
-    let policies = strict.into_iter().chain(of_callers(site, called, mesh));
+    let policies = strict.into_iter().chain(of_callers(site, service, mesh));
     let names: Vec<String> = policies.map(|policy| policy.full_name()).collect();
     let mut fields = entry(pod, &node_name(pod.node), mesh.protocol());
     fields["authorizationPolicies"] = json!(names);
     let own = service.virtual_address();
-    // A service that is called by an address of its own has the waypoint; otherwise its pods.
+    // With a virtual address, the service has the waypoint; otherwise its pods have it.
     if own.is_none() && mesh.waypoint.is_some() {
         fields["waypoint"] = gateway_to(&site.waypoint);
     }
     let ports = port_map(&service.ports);
-    let services = own.map(|_| format!("{{\"default/{}\": {ports}}}", service.name));
+    let services = own.map(|_| format!("{{\"default/{}\": {ports}}}", service.dns_name()));
     with_services(&fields, services)
 }
 
-/// A service that is called by an address of its own.
-fn own_address(site: &Site, called: &MeshService<'_>, mesh: &Mesh) -> Option<String> {
-    let service = &called.service;
+/// A service with a virtual address.
+fn own_address(site: &Site, service: &SiteService, mesh: &Mesh) -> Option<String> {
     let waypoint = match mesh.waypoint {
         Some(_) => format!(", waypoint: {}", gateway_to(&site.waypoint)),
         None => String::new(),
@@ -152,14 +202,14 @@ fn own_address(site: &Site, called: &MeshService<'_>, mesh: &Mesh) -> Option<Str
     let ports = format!("{}{waypoint}", port_map(&service.ports));
     let address = service.virtual_address()?;
     Some(service_entry(
-        service.short_name(),
         &service.name,
+        &service.dns_name(),
         address,
         &ports,
     ))
 }
 
-/// `ports`: and whatever stands behind them.
+/// `ports`: the port map, and any further fields.
 fn service_entry(name: &str, hostname: &str, address: Ipv4Addr, ports: &str) -> String {
     format!(
         "- {{name: {name}, namespace: default, hostname: {hostname}, vips: [\"/{address}\"], \
@@ -167,7 +217,7 @@ fn service_entry(name: &str, hostname: &str, address: Ipv4Addr, ports: &str) -> 
     )
 }
 
-/// Each under its own number. JSON has no numbers for keys, and ztunnel takes no text for ports.
+/// Each mapped to itself. JSON has no integer keys, and ztunnel does not accept strings for ports.
 fn port_map(ports: &[AppPort]) -> String {
     let ports: Vec<String> = ports
         .iter()
@@ -176,8 +226,8 @@ fn port_map(ports: &[AppPort]) -> String {
     format!("{{{}}}", ports.join(", "))
 }
 
-/// The endpoints of a service that is known, on a node that is no other's.
-fn known_workloads(service: &KnownService, mesh: &Mesh, ports: &str) -> Vec<String> {
+/// The extra endpoints of a service, on a node without other pods.
+fn known_workloads(service: &ExtraService, mesh: &Mesh, ports: &str) -> Vec<String> {
     let host = service.dns_name();
     let of_service = format!("{{\"default/{host}\": {ports}}}");
     let mut workloads = Vec::new();
@@ -199,7 +249,7 @@ fn waypoint_workload(site: &Site, form: Waypoint) -> String {
     format!("- {fields}\n")
 }
 
-/// Where the tunnel to a waypoint ends.
+/// The destination of the tunnel to a waypoint.
 fn gateway_to(waypoint: &Pod) -> Value {
     json!({
         "destination": format!("/{}", waypoint.address),
@@ -207,7 +257,7 @@ fn gateway_to(waypoint: &Pod) -> Value {
     })
 }
 
-/// What every pod has in the local configuration.
+/// Fields common to all pods in the local configuration.
 fn entry(pod: &Pod, node: &str, protocol: &str) -> Value {
     let who = (pod.name.as_str(), pod.service_account.as_str(), pod.address);
     entry_of(who, node, protocol)
@@ -232,12 +282,17 @@ fn entry_of(
     })
 }
 
+/// The workload id of the pod with this name.
+pub(crate) fn uid(name: &str) -> String {
+    format!("Kubernetes//Pod/default/{name}")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::tests::{gateway_site, graph_site};
 
-    /// The entry of this name in a section.
+    /// The entry with this name in a section.
     fn entry_named<'a>(state: &'a str, name: &str) -> &'a str {
         let mut entries = state.lines().filter(|line| line.starts_with("- "));
         let is_it = |line: &&str| {
@@ -256,31 +311,31 @@ mod tests {
     }
 
     #[test]
-    fn a_policy_lets_in_exactly_those_who_call() {
+    fn policy_admits_exactly_the_callers() {
         let mut site = graph_site();
         site.gateway = gateway_site(false).gateway;
         let mesh = Mesh::of(PolicyLevel::L4);
-        let told = state(&site, &mesh);
+        let configuration = state(&site, &mesh);
         for (service, callers) in [
             ("server", ["client", "ingress-gateway"].as_slice()),
             ("reviews", &["server"]),
             ("ratings", &["server", "reviews"]),
         ] {
-            let policy = entry_named(&told, &format!("callers-of-{service}"));
+            let policy = entry_named(&configuration, &format!("callers-of-{service}"));
             assert!(policy.contains(&principals(callers)), "{policy}");
-            let pod = entry_named(&told, service);
+            let pod = entry_named(&configuration, service);
             let named = format!("\"default/callers-of-{service}\"]");
             assert!(pod.contains(&named), "{pod}");
         }
-        // Nobody calls these by the mesh.
+        // These have no callers in the mesh.
         for name in ["client", "ingress-gateway"] {
-            let pod = entry_named(&told, name);
+            let pod = entry_named(&configuration, name);
             assert!(pod.contains("\"authorizationPolicies\":[]"), "{pod}");
         }
-        // A list of nobody would be none, and let everybody in.
-        site.calls.retain(|name| name != "reviews");
-        let told = state(&site, &mesh);
-        let policy = entry_named(&told, "callers-of-reviews");
+        // An empty list would be ignored, and all clients admitted.
+        site.services[0].calls.retain(|name| name != "reviews");
+        let configuration = state(&site, &mesh);
+        let policy = entry_named(&configuration, "callers-of-reviews");
         assert!(
             policy.contains("action: Allow") && policy.contains("rules: []"),
             "{policy}"
@@ -288,10 +343,13 @@ mod tests {
     }
 
     #[test]
-    fn by_the_gateway_only_nobody_else_comes_from_outside() {
-        let told = state(&gateway_site(true), &Mesh::of(PolicyLevel::L4));
-        assert!(!told.contains("\"name\":\"client\""), "{told}");
-        let policy = entry_named(&told, "callers-of-server");
+    fn gateway_only_policy_admits_no_outside_clients() {
+        let configuration = state(&gateway_site(true), &Mesh::of(PolicyLevel::L4));
+        assert!(
+            !configuration.contains("\"name\":\"client\""),
+            "{configuration}"
+        );
+        let policy = entry_named(&configuration, "callers-of-server");
         assert!(
             policy.contains(&principals(&["ingress-gateway"])),
             "{policy}"

@@ -1,12 +1,12 @@
-//! Time, given to the runner so that tests need none.
+//! Time, injected into the runner so that tests need not wait.
 
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-/// What time it is.
+/// A source of time.
 pub trait Clock {
-    /// Monotonic nanoseconds since some fixed instant.
+    /// Monotonic nanoseconds since an arbitrary fixed instant.
     fn now_ns(&self) -> u64;
-    /// Milliseconds since 1970.
+    /// Milliseconds since the Unix epoch.
     fn unix_ms(&self) -> u64;
 }
 
@@ -17,7 +17,7 @@ pub struct SystemClock {
 }
 
 impl SystemClock {
-    /// A clock that starts at 0 now.
+    /// A clock whose zero is now.
     #[must_use]
     pub fn new() -> Self {
         Self {

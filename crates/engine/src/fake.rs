@@ -1,27 +1,32 @@
-//! An engine that measures nothing, for tests: scripted failures, a latency model with
-//! seeded noise, and a clock of its own, so that a run of minutes takes no time.
+//! An engine that measures nothing, for tests: scripted failures, a latency model with seeded
+//! noise, and its own clock, so that a run of minutes takes no time.
 //!
-//! Its figures are made up and must never reach a person as results: its environment says
+//! Its figures are invented and must never be presented as results: its environment's engine is
 //! `fake`.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use meshtax_model::environment::{Artifact, CpuLayout, CpuSplit, Environment, Host};
-use meshtax_model::evidence::{Evidence, ProbeResult, Start, WireEvidence, probe};
+use meshtax_model::catalogue;
+use meshtax_model::environment::{Artifact, CpuSplit, Environment, Host, Node, NodeRole};
+use meshtax_model::evidence::{Evidence, FailedProbe, ProbeId, ProbeResult, Start, WireEvidence};
 use meshtax_model::experiment::{
     Experiment, Inject, LoadPoint, PolicyLevel, Regime, Variant, VariantId,
+};
+use meshtax_model::failure::{
+    ComponentEnding, ComponentFailure, TrialFailure, VariantFailureReason,
 };
 use meshtax_model::plan::{PlannedTrial, TrialId};
 use meshtax_model::trial::{
     ComponentRole, ComponentUsage, GeneratorAudit, InjectedTime, LoadResult, MachineUsage, Memory,
-    ResourceSample, TrialOutcome,
+    ProxyConnections, ResourceSample, TrialOutcome,
 };
 use rand_pcg::Pcg64;
 use rand_pcg::rand_core::Rng as _;
 
-use crate::{Clock, Engine, EngineError, Measured, RoundEnd, VariantStart};
+use crate::clock::Clock;
+use crate::engine::{Engine, EngineError, Measured, RoundEnd, VariantStart};
 
 const CORES: u32 = 2;
 const BASE_NS: f64 = 100_000.0;
@@ -34,7 +39,7 @@ impl FakeClock {
     /// Unix time at its start: 2026-01-01T00:00:00Z, in milliseconds.
     pub const EPOCH_UNIX_MS: u64 = 1_767_225_600_000;
 
-    /// Lets time pass, in nanoseconds.
+    /// Advances the clock, in nanoseconds.
     pub fn advance(&self, ns: u64) {
         self.0.set(self.0.get().saturating_add(ns));
     }
@@ -50,50 +55,50 @@ impl Clock for FakeClock {
     }
 }
 
-/// Something that goes wrong on purpose.
+/// A scripted failure.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// The machine lacks something: `prepare` fails.
+    /// A requirement is not met: `prepare` fails.
     Missing,
     /// A variant does not start in this round.
     VariantFails(VariantId, u32),
     /// A variant's evidence fails in this round.
     ProbeFails(VariantId, u32),
-    /// A variant's evidence is lost by the end of this round.
+    /// A variant's evidence no longer holds at the end of this round.
     ProofLost(VariantId, u32),
     /// The environment is lost when this round starts.
     LostAtStart(u32),
-    /// A trial gives no figure.
+    /// A trial gives no result.
     TrialFails(TrialId),
     /// A component dies in this trial.
     ComponentDies(TrialId),
     /// The environment is lost in this trial.
     LostInTrial(TrialId),
-    /// Teardown leaves this behind.
+    /// Teardown cannot remove this.
     Leftover(String),
 }
 
-/// The engine. Its public fields are its script and may be set before the run.
+/// The engine. Its public fields are its script and can be set before the run.
 #[derive(Clone, Debug)]
 pub struct FakeEngine {
-    /// The time that its work takes passes here.
+    /// Advances by the time that the work would take.
     pub clock: FakeClock,
-    /// Time to bring a round up, in nanoseconds.
+    /// Time to start a round, in nanoseconds.
     pub setup_ns: u64,
     /// Time that a trial takes beyond its warm-up and window, in nanoseconds.
     pub overhead_ns: u64,
     /// Time to end a round, in nanoseconds.
     pub end_ns: u64,
-    /// What goes wrong.
+    /// The scripted failures.
     pub faults: Vec<Fault>,
-    /// Latency that a variant adds to the baseline's 100 µs, in nanoseconds. What is not
-    /// listed costs 30 µs (`limit-*`), 150 µs, or 200 µs (level `l7`).
+    /// Latency that a variant adds to the baseline's 100 µs, in nanoseconds. Variants that are not
+    /// listed cost 30 µs (minimal proxies), 150 µs, or 200 µs (level `l7`).
     pub cost_ns: BTreeMap<VariantId, u64>,
-    /// Standard deviation of what a round's processes differ by, as a fraction.
+    /// Standard deviation between the processes of different rounds, as a fraction.
     pub round_noise: f64,
-    /// Standard deviation of what trials of the same processes differ by, as a fraction.
+    /// Standard deviation between trials of the same processes, as a fraction.
     pub trial_noise: f64,
-    /// What was called, in order.
+    /// The calls received, in order.
     pub calls: Vec<String>,
     round: u32,
     variants: Vec<Variant>,
@@ -101,7 +106,7 @@ pub struct FakeEngine {
 }
 
 impl FakeEngine {
-    /// An engine without faults: 2 s to set a round up, 0.1 s of overhead per trial.
+    /// An engine without faults: 2 s to start a round, 0.1 s of overhead per trial.
     #[must_use]
     pub fn new(clock: FakeClock) -> Self {
         Self {
@@ -120,7 +125,7 @@ impl FakeEngine {
         }
     }
 
-    /// The same with faults.
+    /// An engine with faults.
     #[must_use]
     pub fn with_faults(clock: FakeClock, faults: impl Into<Vec<Fault>>) -> Self {
         Self {
@@ -140,7 +145,9 @@ impl FakeEngine {
         VariantStart {
             variant: id.clone(),
             evidence: (!fails).then(|| evidence(id, round, !seen_wrong)),
-            failure: fails.then(|| "scripted: it does not start".to_owned()),
+            failure: fails.then(|| VariantFailureReason::StartFailed {
+                detail: "scripted: it does not start".to_owned(),
+            }),
         }
     }
 
@@ -149,8 +156,8 @@ impl FakeEngine {
             return *cost as f64;
         }
         match (variant.data_plane.as_str(), variant.level) {
-            ("none", _) => 0.0,
-            (name, _) if name.starts_with("limit-") => 30_000.0,
+            (name, _) if catalogue::is_baseline(name) => 0.0,
+            (name, _) if catalogue::is_floor(name) => 30_000.0,
             (_, Some(PolicyLevel::L7)) => 200_000.0,
             _ => 150_000.0,
         }
@@ -188,9 +195,7 @@ impl Engine for FakeEngine {
             .push(format!("start {round}: {}", names.join(" ")));
         self.clock.advance(self.setup_ns);
         if self.has(&Fault::LostAtStart(round)) {
-            return Err(EngineError::Lost(
-                "scripted: the environment is gone".to_owned(),
-            ));
+            return Err(lost());
         }
         self.round = round;
         self.variants = variants.to_vec();
@@ -210,19 +215,23 @@ impl Engine for FakeEngine {
                 .find(|v| v.id == trial.variant)
                 .cloned(),
         ) else {
-            return Err(EngineError::Lost(format!("{} is not up", trial.variant)));
+            return Err(EngineError::Lost {
+                component: "variant",
+                problem: format!("{} is not running", trial.variant),
+            });
         };
         let design = &experiment.design;
         self.clock
             .advance(design.trial_ns + design.warmup_ns + self.overhead_ns);
         if self.has(&Fault::LostInTrial(trial.id.clone())) {
-            return Err(EngineError::Lost(
-                "scripted: the environment is gone".to_owned(),
-            ));
+            return Err(lost());
         }
         if self.has(&Fault::TrialFails(trial.id.clone())) {
-            let reason = "scripted: the load did not run".to_owned();
-            let outcome = TrialOutcome::Failed { reason };
+            let outcome = TrialOutcome::Failed {
+                failure: TrialFailure::LoadFailed {
+                    detail: "scripted: the load did not run".to_owned(),
+                },
+            };
             return Ok(Measured {
                 outcome,
                 sample: None,
@@ -235,11 +244,20 @@ impl Engine for FakeEngine {
         let died = self.has(&Fault::ComponentDies(trial.id.clone()));
         Ok(Measured {
             outcome: TrialOutcome::Measured {
-                proxy_connections: (variant.data_plane != "none").then_some(32),
+                proxy_connections: (!catalogue::is_baseline(&variant.data_plane)).then_some(
+                    ProxyConnections {
+                        before: Some(32),
+                        after: 32,
+                    },
+                ),
                 injected: injected(&variant, &load),
                 replicas: Vec::new(),
                 component_failures: died
-                    .then(|| format!("{}/server-proxy: scripted exit 139", variant.id))
+                    .then(|| ComponentFailure {
+                        component: format!("{}/server-proxy", variant.id),
+                        ending: ComponentEnding::Exited { code: 139 },
+                        last_output: Vec::new(),
+                    })
                     .into_iter()
                     .collect(),
                 lost_evidence: Vec::new(),
@@ -255,12 +273,16 @@ impl Engine for FakeEngine {
         self.variants.clear();
         let lost = |fault: &Fault| match fault {
             Fault::ProofLost(variant, round) if prove && *round == self.round => {
-                Some((variant.clone(), "scripted: not as promised".to_owned()))
+                let probe = FailedProbe {
+                    probe: ProbeId::Canary,
+                    seen: "scripted: not as promised".to_owned(),
+                };
+                Some((variant.clone(), vec![probe]))
             }
             _ => None,
         };
         Ok(RoundEnd {
-            died: Vec::new(),
+            ended: Vec::new(),
             lost: self.faults.iter().filter_map(lost).collect(),
         })
     }
@@ -272,6 +294,13 @@ impl Engine for FakeEngine {
             _ => None,
         };
         self.faults.iter().filter_map(left).collect()
+    }
+}
+
+fn lost() -> EngineError {
+    EngineError::Lost {
+        component: "environment",
+        problem: "lost, as scripted".to_owned(),
     }
 }
 
@@ -290,7 +319,7 @@ impl Noise {
         (self.0.next_u64() >> 11) as f64 / (1_u64 << 53) as f64
     }
 
-    /// The sum of twelve uniform numbers: normal enough here.
+    /// The sum of twelve uniform numbers: sufficiently normal here.
     fn normal(&mut self) -> f64 {
         (0..12).map(|_| self.uniform()).sum::<f64>() - 6.0
     }
@@ -389,7 +418,7 @@ fn sample(
         component("meshtax", ComponentRole::Harness, 1_000_000),
         component("idle", ComponentRole::Idle, 2_000_000),
     ];
-    if variant.data_plane != "none" {
+    if !catalogue::is_baseline(&variant.data_plane) {
         components.push(component(
             "client-proxy",
             ComponentRole::ClientProxy,
@@ -405,36 +434,36 @@ fn sample(
     let wall_ns = load.window_ns;
     ResourceSample {
         components,
-        machine: MachineUsage {
+        machines: vec![MachineUsage {
             wall_ns,
             cores: CORES,
             idle_ns: (wall_ns * u64::from(CORES)).saturating_sub(busy_ns),
             resolution_ns: 10_000_000,
+            speed_probe_ns: Some([3_000_000, 3_000_000]),
+            others: Some(Vec::new()),
             ..MachineUsage::default()
-        },
-        speed_probe_ns: Some([3_000_000, 3_000_000]),
-        others: Some(Vec::new()),
+        }],
         ..ResourceSample::new(trial.id.clone())
     }
 }
 
 fn evidence(variant: VariantId, round: u32, passed: bool) -> Evidence {
-    let result = |probe: &str, passed, seen: &str| ProbeResult {
-        probe: probe.to_owned(),
+    let result = |probe, passed, seen: &str| ProbeResult {
+        probe,
         passed,
         seen: seen.to_owned(),
     };
     let canary = if passed {
-        "as promised"
+        "as expected"
     } else {
-        "scripted: not as promised"
+        "scripted: not as expected"
     };
     Evidence {
         variant,
         round,
         probes: vec![
-            result(probe::PERMITTED, true, "200"),
-            result(probe::CANARY, passed, canary),
+            result(ProbeId::PermittedRequest, true, "200"),
+            result(ProbeId::Canary, passed, canary),
         ],
         wire: WireEvidence {
             frames_to_server: 20,
@@ -450,23 +479,31 @@ fn evidence(variant: VariantId, round: u32, passed: bool) -> Evidence {
     }
 }
 
+fn node(name: &str, role: NodeRole, process: ComponentRole, core: u32) -> Node {
+    Node {
+        name: name.to_owned(),
+        role,
+        machine: 0,
+        cores: [(process, vec![core])].into(),
+    }
+}
+
 fn environment() -> Environment {
     Environment {
         engine: "fake".to_owned(),
-        host: Host {
+        machines: vec![Host {
             kernel: "0.0.0-fake".to_owned(),
-            cpu_model: "no processor: made-up figures".to_owned(),
+            cpu_model: "no processor: invented figures".to_owned(),
             cores: CORES,
             memory_bytes: 1 << 30,
             clock_source: "fake".to_owned(),
             virtual_machine: true,
             cpu_split: CpuSplit::Sampled,
-        },
-        layout: CpuLayout {
-            generator: vec![0],
-            client_node: vec![1],
-            server_node: vec![1],
-        },
+        }],
+        nodes: vec![
+            node("client", NodeRole::Client, ComponentRole::Generator, 0),
+            node("server-1", NodeRole::Server, ComponentRole::App, 1),
+        ],
         rootless: true,
         artifacts: vec![Artifact {
             data_plane: "limit-mtls".to_owned(),
@@ -474,6 +511,7 @@ fn environment() -> Environment {
             sha256: "0".repeat(64),
             origin: "built in".to_owned(),
             note: Some("the fake engine's".to_owned()),
+            ..Artifact::default()
         }],
     }
 }

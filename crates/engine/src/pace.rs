@@ -1,8 +1,8 @@
-//! How many blocks and rounds the time allows, from what things took so far. Pure.
+//! How many blocks and rounds the time allows, from the durations so far. Pure.
 
 use meshtax_model::experiment::Design;
 
-/// What a trial takes beyond its warm-up and window, until the first one has been seen.
+/// Overhead of a trial beyond its warm-up and window, until the first one is measured.
 const OVERHEAD_GUESS_NS: u64 = 100_000_000;
 
 /// A running mean.
@@ -23,16 +23,16 @@ impl Mean {
     }
 }
 
-/// What is still to come, as far as can be told.
+/// An estimate of the remaining work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Forecast {
-    /// Trials, the one that begins now included.
+    /// Trials, including the one that starts now.
     pub(crate) trials: u64,
     /// Time until the last of them has ended.
     pub(crate) left_ns: u64,
 }
 
-/// Where a run stands inside a round.
+/// The position of a run within a round.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Position {
     /// Counts from 1.
@@ -41,16 +41,16 @@ pub(crate) struct Position {
     pub(crate) blocks_done: u32,
     /// Trials in a block of this round.
     pub(crate) block_trials: u64,
-    /// Trials done in the block that is under way.
+    /// Trials done in the current block.
     pub(crate) trials_done: u64,
 }
 
-/// Running means of set-up, trials and ends of rounds, and the time allowed.
+/// Running means of set-up, trials and ends of rounds, and the time limit.
 #[derive(Clone, Debug)]
 pub(crate) struct Pace {
     limit_ns: u64,
     min_rounds: u32,
-    most_blocks: u32,
+    max_blocks: u32,
     trial_guess_ns: u64,
     setup: Mean,
     trial: Mean,
@@ -62,7 +62,7 @@ impl Pace {
         Self {
             limit_ns: design.time_limit_ns,
             min_rounds: design.min_rounds.max(1),
-            most_blocks: design.blocks_per_round.max(1),
+            max_blocks: design.blocks_per_round.max(1),
             trial_guess_ns: design
                 .trial_ns
                 .saturating_add(design.warmup_ns)
@@ -93,7 +93,7 @@ impl Pace {
         self.trial_ns().saturating_mul(trials).max(1)
     }
 
-    /// What a round costs besides its blocks.
+    /// Time of a round without its blocks.
     fn round_ns(&self) -> u64 {
         self.setup.or(0).saturating_add(self.end.or(0))
     }
@@ -112,15 +112,15 @@ impl Pace {
         self.round_ns().saturating_add(self.block_ns(trials)) <= self.left_ns(elapsed_ns)
     }
 
-    /// Blocks for the round that is under way, from 1 to the design's number.
+    /// Blocks for the current round, from 1 to the design's number.
     ///
-    /// Rounds are what inference clusters on, so a round gets only as many blocks as keep
-    /// set-up under a quarter of the time, and fewer if the least number of rounds would
-    /// not fit otherwise.
+    /// Rounds are the unit of inference, so a round gets only as many blocks as keep set-up
+    /// under a quarter of the time, and fewer if the minimum number of rounds would not fit
+    /// otherwise.
     pub(crate) fn blocks(&self, elapsed_ns: u64, at: Position) -> u32 {
         let block = self.block_ns(at.block_trials);
         let wanted = self.round_ns().saturating_mul(3).div_ceil(block);
-        let wanted = wanted.clamp(1, u64::from(self.most_blocks));
+        let wanted = wanted.clamp(1, u64::from(self.max_blocks));
         let rounds_after = u64::from(self.min_rounds.saturating_sub(at.round));
         let done = u64::from(at.blocks_done);
         let needed = |blocks: u64| {
@@ -134,7 +134,7 @@ impl Pace {
         u32::try_from(fitting.unwrap_or(1)).unwrap_or(1)
     }
 
-    /// How many rounds there will be in all when `round` is about to start.
+    /// The expected total number of rounds when `round` is about to start.
     pub(crate) fn rounds(&self, elapsed_ns: u64, round: u32, block_trials: u64) -> u32 {
         if self.setup.count == 0 {
             return self.min_rounds;
@@ -151,7 +151,7 @@ impl Pace {
         (round - 1).saturating_add(u32::try_from(more.max(1)).unwrap_or(u32::MAX))
     }
 
-    /// Full rounds that fit into a time, and the blocks of a shorter last one.
+    /// Full rounds that fit into a time, and the blocks of a shorter final one.
     fn rounds_in(&self, ns: u64, blocks: u64, block_trials: u64) -> (u64, u64) {
         let block = self.block_ns(block_trials);
         let each = self.round_ns().saturating_add(blocks.saturating_mul(block));
@@ -160,7 +160,7 @@ impl Pace {
         (full, partial)
     }
 
-    /// What is still to come when a trial begins.
+    /// The remaining work when a trial starts.
     pub(crate) fn forecast(&self, elapsed_ns: u64, at: Position) -> Forecast {
         let block = self.block_ns(at.block_trials);
         let trials_here = at.block_trials.saturating_sub(at.trials_done);
@@ -225,13 +225,13 @@ mod tests {
     }
 
     #[test]
-    fn a_quick_set_up_gives_one_block_per_round() {
+    fn fast_setup_gives_one_block_per_round() {
         let pace = seen(&design(1000, 6, 4), SECOND, SECOND);
         assert_eq!(pace.blocks(11 * SECOND, at(1, 1)), 1);
     }
 
     #[test]
-    fn a_slow_set_up_gives_more_blocks() {
+    fn slow_setup_gives_more_blocks_per_round() {
         let pace = seen(&design(1000, 6, 4), 8 * SECOND, SECOND);
         assert_eq!(pace.blocks(18 * SECOND, at(1, 1)), 3);
         let pace = seen(&design(10_000, 6, 4), 80 * SECOND, SECOND);
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn the_least_number_of_rounds_comes_before_blocks() {
+    fn the_minimum_number_of_rounds_has_priority_over_blocks() {
         // Six rounds of 8 + 3 x 10 s are 228 s, of 8 + 2 x 10 s 168 s.
         let pace = seen(&design(170, 6, 4), 8 * SECOND, SECOND);
         assert_eq!(pace.blocks(18 * SECOND, at(1, 1)), 2);
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_estimate_is_sensible() {
+    fn the_first_estimate_uses_planned_durations() {
         let mut pace = Pace::new(&design(120, 6, 2));
         pace.setup_took(2 * SECOND);
         let forecast = pace.forecast(2 * SECOND, at(1, 0));
@@ -258,7 +258,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn nothing_overflows_and_the_forecast_stays_in_time(
+        fn no_overflow_and_the_forecast_stays_within_the_time_limit(
             time_s in 1_u64..100_000, rounds in 1_u32..20, blocks in 1_u32..9,
             setup in 0_u64..200 * SECOND, trial in 0_u64..60 * SECOND,
             elapsed in 0_u64..200_000 * SECOND, round in 1_u32..50, done in 0_u32..9,

@@ -1,14 +1,15 @@
-//! Where results go, one by one, as they come.
+//! Where results are stored, one by one, as they arrive.
 
 use std::error::Error;
 
 use meshtax_model::environment::Environment;
 use meshtax_model::event::Ending;
-use meshtax_model::evidence::{Evidence, VariantFailure};
+use meshtax_model::evidence::Evidence;
 use meshtax_model::experiment::Experiment;
+use meshtax_model::failure::VariantFailure;
 use meshtax_model::trial::{ResourceSample, TrialRecord};
 
-/// A result could not be kept: the run stops, since what is measured next would be lost too.
+/// A result could not be stored: the run stops, since further results would be lost too.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct SinkError(#[source] pub Box<dyn Error + Send + Sync>);
@@ -20,44 +21,44 @@ impl SinkError {
     }
 }
 
-/// Keeps what the runner hands over, before the next trial starts.
+/// Stores what the runner passes on, before the next trial starts.
 pub trait Sink {
-    /// The environment stands and the experiment is resolved (no injected delay is a share
+    /// The environment is ready and the experiment is resolved (no injected delay is a share
     /// any more). Called once, before anything else.
     ///
     /// # Errors
-    /// If it could not be kept.
+    /// If it could not be stored.
     fn prepared(
         &mut self,
         environment: &Environment,
         experiment: &Experiment,
     ) -> Result<(), SinkError>;
 
-    /// What the probes saw of a variant in a round, whether they passed or not.
+    /// What the probes observed of a variant in a round, whether they passed or not.
     ///
     /// # Errors
-    /// If it could not be kept.
+    /// If it could not be stored.
     fn evidence(&mut self, evidence: &Evidence) -> Result<(), SinkError>;
 
     /// A variant cannot be measured in a round.
     ///
     /// # Errors
-    /// If it could not be kept.
+    /// If it could not be stored.
     fn variant_failed(&mut self, failure: &VariantFailure) -> Result<(), SinkError>;
 
     /// A trial is over.
     ///
     /// # Errors
-    /// If it could not be kept.
+    /// If it could not be stored.
     fn trial(
         &mut self,
         record: &TrialRecord,
         sample: Option<&ResourceSample>,
     ) -> Result<(), SinkError>;
 
-    /// Nothing more will come. Called once, if [`Sink::prepared`] succeeded.
+    /// The run is over. Called once, if [`Sink::prepared`] succeeded.
     ///
     /// # Errors
-    /// If it could not be kept.
+    /// If it could not be stored.
     fn ended(&mut self, ending: &Ending) -> Result<(), SinkError>;
 }

@@ -1,4 +1,4 @@
-//! The runner with the fake engine: order, stopping, failing, interruption, the pilot.
+//! The runner with the fake engine: order, stopping, failures, interruption, the pilot.
 #![forbid(unsafe_code)]
 
 use std::collections::BTreeSet;
@@ -10,23 +10,36 @@ use meshtax_engine::{
 };
 use meshtax_model::environment::Environment;
 use meshtax_model::event::{Ending, Event};
-use meshtax_model::evidence::{Evidence, VariantFailure};
-use meshtax_model::experiment::{Experiment, Inject, PolicyLevel, VariantId};
+use meshtax_model::evidence::{Evidence, ProbeId};
+use meshtax_model::experiment::{Experiment, Inject, VariantId};
+use meshtax_model::failure::{VariantFailure, VariantFailureReason};
 use meshtax_model::plan::TrialId;
 use meshtax_model::trial::{ResourceSample, TrialOutcome, TrialRecord};
-use meshtax_spec::{KnownDataPlane, add_injected, parse, preset};
+use meshtax_spec::{add_injected, parse, preset};
 
 const SECOND: u64 = 1_000_000_000;
 
-fn experiment(name: &str) -> Experiment {
-    let known = [
-        KnownDataPlane::new("limit-mtls", [PolicyLevel::Mtls]),
-        KnownDataPlane::new("envoy-sidecar", [PolicyLevel::Mtls, PolicyLevel::L7]),
-    ];
-    parse(name, preset(name).unwrap().yaml, &known).unwrap()
+/// Ten trials in a block: both baselines and three candidates, at two load points.
+const TEN_TRIALS: &str = "
+name: ten-trials
+workload: {response: 1 KiB, connections: 32}
+variants:
+  - {data-plane: limit-mtls, level: mtls}
+  - {data-plane: envoy-sidecar, level: mtls}
+  - {data-plane: envoy-sidecar, level: l7}
+load:
+  - steady: {rate: 1000, arrivals: poisson}
+  - saturated: {}
+design: {rounds: 6, blocks: 2, trial: 500ms, warmup: 100ms, time: 2m}
+";
+
+/// That of a preset, or of a spec.
+fn experiment(named: &str) -> Experiment {
+    let yaml = preset(named).map_or(named, |preset| preset.yaml);
+    parse("spec.yaml", yaml).unwrap()
 }
 
-/// Keeps everything, and fails at a given trial as a full disk does.
+/// Stores everything in memory, and fails at a given trial like a full disk.
 #[derive(Default)]
 struct Memory {
     calls: Vec<&'static str>,
@@ -77,7 +90,7 @@ impl Sink for Memory {
     }
 }
 
-struct Ran {
+struct Finished {
     outcome: RunOutcome,
     sink: Memory,
     events: Vec<Event>,
@@ -85,7 +98,7 @@ struct Ran {
     took_ns: u64,
 }
 
-impl Ran {
+impl Finished {
     fn rounds(&self) -> BTreeSet<u32> {
         self.sink.trials.iter().map(|t| t.trial.round).collect()
     }
@@ -101,14 +114,14 @@ impl Ran {
     }
 }
 
-/// A run with the knobs that tests turn.
+/// A run and the settings that tests change.
 struct Setup {
     experiment: Experiment,
     engine: FakeEngine,
     sink: Memory,
     /// Interrupt when this many trials have started.
     interrupt_at: Option<usize>,
-    /// The precision is reached after this many questions.
+    /// The precision is reached after this many checks.
     enough_after: Option<u32>,
 }
 
@@ -123,12 +136,12 @@ impl Setup {
         }
     }
 
-    fn run(mut self) -> Ran {
+    fn run(mut self) -> Finished {
         let clock = self.engine.clock.clone();
         let interrupted = AtomicBool::new(false);
         let mut events = Vec::new();
         let mut started = 0;
-        let mut asked = 0;
+        let mut checks = 0;
         let outcome = run(
             &mut self.engine,
             &self.experiment,
@@ -145,12 +158,12 @@ impl Setup {
                 },
                 interrupted: &interrupted,
                 enough: &mut || {
-                    asked += 1;
-                    self.enough_after.is_some_and(|n| asked >= n)
+                    checks += 1;
+                    self.enough_after.is_some_and(|n| checks >= n)
                 },
             },
         );
-        Ran {
+        Finished {
             outcome,
             sink: self.sink,
             events,
@@ -169,8 +182,8 @@ fn trial_id(name: &str) -> TrialId {
 }
 
 #[test]
-fn a_whole_run_uses_its_time_and_not_more() {
-    let ran = Setup::new("quick", []).run();
+fn a_run_uses_its_time_limit_and_no_more() {
+    let ran = Setup::new(TEN_TRIALS, []).run();
     assert_eq!(ran.outcome.ending, Ending::TimeUsed);
     assert!(ran.outcome.problem.is_none());
     assert!(ran.took_ns <= 120 * SECOND, "{}", ran.took_ns);
@@ -185,7 +198,7 @@ fn a_whole_run_uses_its_time_and_not_more() {
 }
 
 #[test]
-fn every_step_comes_in_its_order() {
+fn steps_are_called_in_order() {
     let mut setup = Setup::new("noise", []);
     setup.experiment.design.blocks_per_round = 4;
     let ran = setup.run();
@@ -203,9 +216,9 @@ fn every_step_comes_in_its_order() {
 }
 
 #[test]
-fn what_was_lost_by_a_rounds_end_is_on_record_and_the_run_goes_on() {
+fn evidence_lost_by_the_end_of_a_round_is_recorded_and_the_run_continues() {
     let lost = Fault::ProofLost(VariantId("limit-mtls".into()), 2);
-    let ran = Setup::new("quick", [lost]).run();
+    let ran = Setup::new(TEN_TRIALS, [lost]).run();
     let on_record: Vec<(u32, &str)> = ran
         .sink
         .failures
@@ -219,10 +232,10 @@ fn what_was_lost_by_a_rounds_end_is_on_record_and_the_run_goes_on() {
 }
 
 #[test]
-fn the_plan_is_the_seeds() {
-    let ran = Setup::new("quick", []).run();
-    let experiment = experiment("quick");
-    let plan = meshtax_spec::block(&experiment, 42, 1, 1, &BTreeSet::new());
+fn the_seed_determines_the_plan() {
+    let ran = Setup::new(TEN_TRIALS, []).run();
+    let experiment = experiment(TEN_TRIALS);
+    let plan = meshtax_plan::block(&experiment, 42, 1, 1, &BTreeSet::new());
     let first: Vec<_> = ran
         .sink
         .trials
@@ -234,12 +247,12 @@ fn the_plan_is_the_seeds() {
 }
 
 #[test]
-fn rounds_come_before_blocks_where_set_up_is_slow() {
-    let mut setup = Setup::new("quick", []);
+fn rounds_have_priority_over_blocks_when_setup_is_slow() {
+    let mut setup = Setup::new(TEN_TRIALS, []);
     setup.engine.setup_ns = 8 * SECOND;
     let ran = setup.run();
     assert!(ran.rounds().len() >= 6, "{:?}", ran.blocks());
-    let mut setup = Setup::new("quick", []);
+    let mut setup = Setup::new(TEN_TRIALS, []);
     setup.engine.setup_ns = 8 * SECOND;
     setup.experiment.design.time_limit_ns = 600 * SECOND;
     let ran = setup.run();
@@ -247,8 +260,8 @@ fn rounds_come_before_blocks_where_set_up_is_slow() {
 }
 
 #[test]
-fn too_little_time_still_gives_one_block() {
-    let mut setup = Setup::new("quick", []);
+fn one_block_is_measured_even_when_time_is_too_short() {
+    let mut setup = Setup::new(TEN_TRIALS, []);
     setup.experiment.design.time_limit_ns = SECOND;
     let ran = setup.run();
     assert_eq!(ran.outcome.ending, Ending::TimeUsed);
@@ -257,8 +270,8 @@ fn too_little_time_still_gives_one_block() {
 }
 
 #[test]
-fn precision_stops_it_but_not_before_the_least_rounds() {
-    let mut setup = Setup::new("quick", []);
+fn precision_stops_the_run_after_the_minimum_number_of_rounds() {
+    let mut setup = Setup::new(TEN_TRIALS, []);
     setup.enough_after = Some(1);
     setup.experiment.design.time_limit_ns = 3600 * SECOND;
     let ran = setup.run();
@@ -268,30 +281,33 @@ fn precision_stops_it_but_not_before_the_least_rounds() {
 }
 
 #[test]
-fn a_variant_that_fails_at_first_is_left_out_for_good() {
-    let ran = Setup::new("quick", [Fault::VariantFails(id("envoy-sidecar-l7"), 1)]).run();
+fn a_variant_that_fails_in_the_first_round_is_excluded_from_the_run() {
+    let ran = Setup::new(TEN_TRIALS, [Fault::VariantFails(id("envoy-sidecar-l7"), 1)]).run();
     assert_eq!(ran.outcome.ending, Ending::TimeUsed);
     assert_eq!(ran.measured("envoy-sidecar-l7", 2), 0);
     assert!(ran.measured("envoy-sidecar-mtls", 2) > 0);
     assert_eq!(ran.sink.failures.len(), 1);
-    assert_eq!(ran.outcome.left_out, ran.sink.failures);
+    assert_eq!(ran.outcome.excluded, ran.sink.failures);
     assert!(
         ran.calls
             .contains(&"start 2: none none-again limit-mtls envoy-sidecar-mtls".to_owned())
     );
-    let told = |e: &Event| matches!(e, Event::VariantFailed { round: 1, .. });
-    assert_eq!(ran.events.iter().filter(|e| told(e)).count(), 1);
+    let reported = |e: &Event| matches!(e, Event::VariantFailed(failure) if failure.round == 1);
+    assert_eq!(ran.events.iter().filter(|e| reported(e)).count(), 1);
 }
 
 #[test]
-fn a_later_failure_is_for_its_round_only() {
-    let ran = Setup::new("quick", [Fault::ProbeFails(id("limit-mtls"), 2)]).run();
+fn a_later_failure_excludes_the_variant_from_that_round_only() {
+    let ran = Setup::new(TEN_TRIALS, [Fault::ProbeFails(id("limit-mtls"), 2)]).run();
     assert!(ran.measured("limit-mtls", 1) > 0);
     assert_eq!(ran.measured("limit-mtls", 2), 0);
     assert!(ran.measured("limit-mtls", 3) > 0);
-    assert!(ran.outcome.left_out.is_empty());
-    assert!(ran.sink.failures[0].reason.contains("canary"));
-    // What the failing probe saw is kept.
+    assert!(ran.outcome.excluded.is_empty());
+    let VariantFailureReason::NotProven { probes, .. } = &ran.sink.failures[0].reason else {
+        panic!("{:?}", ran.sink.failures);
+    };
+    assert_eq!(probes[0].probe, ProbeId::Canary);
+    // The failing evidence is stored.
     assert!(
         ran.sink
             .evidence
@@ -301,15 +317,15 @@ fn a_later_failure_is_for_its_round_only() {
 }
 
 #[test]
-fn without_a_baseline_nothing_is_measured() {
+fn nothing_is_measured_without_a_baseline() {
     for name in ["none", "none-again"] {
-        let ran = Setup::new("quick", [Fault::VariantFails(id(name), 1)]).run();
+        let ran = Setup::new(TEN_TRIALS, [Fault::VariantFails(id(name), 1)]).run();
         assert!(matches!(
             ran.outcome.problem,
             Some(RunError::NothingToCompare { .. })
         ));
         assert!(
-            matches!(ran.sink.ended, Some(Ending::Failed { ref reason }) if reason.contains(name))
+            matches!(ran.sink.ended, Some(Ending::Failed { ref detail, .. }) if detail.contains(name))
         );
         assert!(ran.sink.trials.is_empty());
         assert_eq!(ran.calls[ran.calls.len() - 2..], ["end", "teardown"]);
@@ -317,10 +333,10 @@ fn without_a_baseline_nothing_is_measured() {
 }
 
 #[test]
-fn without_any_candidate_nothing_is_measured() {
+fn nothing_is_measured_without_a_candidate() {
     let all = ["limit-mtls", "envoy-sidecar-mtls", "envoy-sidecar-l7"];
     let faults = all.map(|name| Fault::VariantFails(id(name), 1));
-    let ran = Setup::new("quick", faults).run();
+    let ran = Setup::new(TEN_TRIALS, faults).run();
     assert!(matches!(
         ran.outcome.problem,
         Some(RunError::NothingToCompare { .. })
@@ -330,12 +346,12 @@ fn without_any_candidate_nothing_is_measured() {
 
 #[test]
 fn a_round_without_a_baseline_is_skipped() {
-    let ran = Setup::new("quick", [Fault::VariantFails(id("none"), 3)]).run();
+    let ran = Setup::new(TEN_TRIALS, [Fault::VariantFails(id("none"), 3)]).run();
     assert_eq!(ran.outcome.ending, Ending::TimeUsed);
     assert!(!ran.rounds().contains(&3));
     assert!(ran.rounds().contains(&4));
     let faults = [2, 3, 4].map(|round| Fault::VariantFails(id("none"), round));
-    let ran = Setup::new("quick", faults).run();
+    let ran = Setup::new(TEN_TRIALS, faults).run();
     assert!(matches!(
         ran.outcome.problem,
         Some(RunError::NothingToCompare { .. })
@@ -344,29 +360,29 @@ fn a_round_without_a_baseline_is_skipped() {
 }
 
 #[test]
-fn a_failed_trial_is_kept_and_the_others_go_on() {
+fn a_failed_trial_is_stored_and_the_run_continues() {
     let faults = [
         Fault::TrialFails(trial_id("r1b1t02")),
         Fault::ComponentDies(trial_id("r2b1t03")),
     ];
-    let ran = Setup::new("quick", faults).run();
+    let ran = Setup::new(TEN_TRIALS, faults).run();
     assert_eq!(ran.outcome.ending, Ending::TimeUsed);
     assert_eq!(ran.outcome.measured.failed_trials, 2);
     assert!(matches!(
         ran.sink.trials[1].outcome,
         TrialOutcome::Failed { .. }
     ));
-    let told: Vec<&Event> = ran
+    let reported: Vec<&Event> = ran
         .events
         .iter()
         .filter(|e| matches!(e, Event::TrialFailed { .. }))
         .collect();
-    assert_eq!(told.len(), 2);
+    assert_eq!(reported.len(), 2);
 }
 
 #[test]
-fn an_interruption_ends_the_round_and_takes_down() {
-    let mut setup = Setup::new("quick", [Fault::Leftover("a veth".to_owned())]);
+fn an_interruption_ends_the_round_and_tears_down() {
+    let mut setup = Setup::new(TEN_TRIALS, [Fault::Leftover("a veth".to_owned())]);
     setup.interrupt_at = Some(13);
     let ran = setup.run();
     assert_eq!(ran.outcome.ending, Ending::Interrupted);
@@ -377,8 +393,8 @@ fn an_interruption_ends_the_round_and_takes_down() {
 }
 
 #[test]
-fn an_engine_that_dies_of_the_interruption_is_no_failure() {
-    let mut setup = Setup::new("quick", [Fault::LostInTrial(trial_id("r1b1t04"))]);
+fn an_engine_lost_during_an_interruption_is_not_a_failure() {
+    let mut setup = Setup::new(TEN_TRIALS, [Fault::LostInTrial(trial_id("r1b1t04"))]);
     setup.interrupt_at = Some(4);
     let ran = setup.run();
     assert_eq!(ran.outcome.ending, Ending::Interrupted);
@@ -386,24 +402,24 @@ fn an_engine_that_dies_of_the_interruption_is_no_failure() {
 }
 
 #[test]
-fn a_lost_engine_keeps_what_was_measured() {
-    let ran = Setup::new("quick", [Fault::LostInTrial(trial_id("r2b1t04"))]).run();
+fn results_measured_before_the_engine_is_lost_are_kept() {
+    let ran = Setup::new(TEN_TRIALS, [Fault::LostInTrial(trial_id("r2b1t04"))]).run();
     let problem = ran.outcome.problem.as_ref();
     assert!(matches!(
         problem,
-        Some(RunError::Engine(EngineError::Lost(_)))
+        Some(RunError::Engine(EngineError::Lost { .. }))
     ));
     assert!(matches!(ran.sink.ended, Some(Ending::Failed { .. })));
     assert!(ran.measured("none", 1) > 0);
     assert_eq!(ran.calls.last().unwrap(), "teardown");
-    let ran = Setup::new("quick", [Fault::LostAtStart(3)]).run();
+    let ran = Setup::new(TEN_TRIALS, [Fault::LostAtStart(3)]).run();
     assert!(matches!(ran.outcome.ending, Ending::Failed { .. }));
     assert_eq!(ran.outcome.measured.rounds, 2);
 }
 
 #[test]
-fn what_the_machine_lacks_is_told_before_anything_is_stored() {
-    let ran = Setup::new("quick", [Fault::Missing]).run();
+fn missing_requirements_are_reported_before_anything_is_stored() {
+    let ran = Setup::new(TEN_TRIALS, [Fault::Missing]).run();
     let problem = ran.outcome.problem.as_ref();
     assert!(matches!(
         problem,
@@ -415,8 +431,8 @@ fn what_the_machine_lacks_is_told_before_anything_is_stored() {
 }
 
 #[test]
-fn a_full_disk_stops_the_run_and_takes_down() {
-    let mut setup = Setup::new("quick", []);
+fn a_full_disk_stops_the_run_and_tears_down() {
+    let mut setup = Setup::new(TEN_TRIALS, []);
     setup.sink.full_after = Some(7);
     let ran = setup.run();
     assert!(matches!(ran.outcome.problem, Some(RunError::Sink(_))));
@@ -432,8 +448,8 @@ fn a_full_disk_stops_the_run_and_takes_down() {
 }
 
 #[test]
-fn a_share_becomes_nanoseconds_before_anything_is_stored() {
-    let mut setup = Setup::new("quick", []);
+fn injected_shares_are_resolved_to_nanoseconds_before_anything_is_stored() {
+    let mut setup = Setup::new(TEN_TRIALS, []);
     add_injected(&mut setup.experiment, Inject::DelayShareOfP50(0.15)).unwrap();
     let ran = setup.run();
     assert_eq!(ran.calls[..2], ["prepare", "start 0: none"]);
@@ -449,19 +465,19 @@ fn a_share_becomes_nanoseconds_before_anything_is_stored() {
             "start 1: none none-again limit-mtls envoy-sidecar-mtls envoy-sidecar-l7 none+delay"
         ]
     );
-    let kept = ran.sink.experiment.as_ref().unwrap();
-    let Some(Inject::DelayNs(ns)) = kept.variant(&id("none+delay")).unwrap().inject else {
-        panic!("not resolved: {kept:?}");
+    let stored = ran.sink.experiment.as_ref().unwrap();
+    let Some(Inject::DelayNs(ns)) = stored.variant(&id("none+delay")).unwrap().inject else {
+        panic!("not resolved: {stored:?}");
     };
     assert!((14_000..17_000).contains(&ns), "{ns}");
-    assert_eq!(*kept, ran.outcome.experiment);
+    assert_eq!(*stored, ran.outcome.experiment);
     assert!(ran.sink.trials.iter().all(|t| t.trial.round > 0));
     assert!(ran.took_ns <= 120 * SECOND);
 }
 
 #[test]
-fn a_pilot_that_cannot_be_made_is_an_error_of_its_own() {
-    let mut setup = Setup::new("quick", []);
+fn a_failed_pilot_is_a_pilot_error() {
+    let mut setup = Setup::new(TEN_TRIALS, []);
     add_injected(&mut setup.experiment, Inject::DelayShareOfP50(0.15)).unwrap();
     setup.experiment.load_points.retain(|p| !p.is_steady());
     let ran = setup.run();
@@ -471,7 +487,7 @@ fn a_pilot_that_cannot_be_made_is_an_error_of_its_own() {
         Fault::VariantFails(id("none"), 0),
         Fault::TrialFails(trial_id("r0b1t02")),
     ] {
-        let mut setup = Setup::new("quick", [fault]);
+        let mut setup = Setup::new(TEN_TRIALS, [fault]);
         add_injected(&mut setup.experiment, Inject::DelayShareOfP50(0.15)).unwrap();
         let ran = setup.run();
         assert!(matches!(ran.outcome.problem, Some(RunError::Pilot { .. })));
@@ -481,8 +497,8 @@ fn a_pilot_that_cannot_be_made_is_an_error_of_its_own() {
 }
 
 #[test]
-fn progress_is_sensible_from_the_first_trial_to_the_last() {
-    let ran = Setup::new("quick", []).run();
+fn progress_estimates_are_accurate_from_the_first_trial_to_the_last() {
+    let ran = Setup::new(TEN_TRIALS, []).run();
     let total = ran.sink.trials.len() as f64;
     let mut last_done = 0;
     for event in &ran.events {
@@ -514,7 +530,7 @@ fn progress_is_sensible_from_the_first_trial_to_the_last() {
 }
 
 #[test]
-fn the_same_seed_measures_the_same() {
+fn the_same_seed_gives_the_same_results() {
     let a = Setup::new("noise", []).run();
     let b = Setup::new("noise", []).run();
     assert_eq!(a.sink.trials, b.sink.trials);

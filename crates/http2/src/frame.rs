@@ -28,7 +28,7 @@ pub mod kind {
     pub const RST_STREAM: u8 = 3;
     /// What the sender wants of its peer.
     pub const SETTINGS: u8 = 4;
-    /// An answer that was not asked for.
+    /// A response that was not asked for.
     pub const PUSH_PROMISE: u8 = 5;
     /// Asks for the same eight bytes.
     pub const PING: u8 = 6;
@@ -44,13 +44,13 @@ pub mod kind {
 pub mod flag {
     /// DATA, HEADERS: the sender's last frame on this stream.
     pub const END_STREAM: u8 = 1;
-    /// SETTINGS, PING: the answer to such a frame.
+    /// SETTINGS, PING: the response to such a frame.
     pub const ACK: u8 = 1;
     /// HEADERS, CONTINUATION: the block of headers is complete.
     pub const END_HEADERS: u8 = 4;
     /// DATA, HEADERS: the payload begins with a length of padding, which is at its end.
     pub const PADDED: u8 = 8;
-    /// HEADERS: five bytes of priority stand before the block.
+    /// HEADERS: five bytes of priority precede the block.
     pub const PRIORITY: u8 = 0x20;
 }
 
@@ -116,7 +116,7 @@ pub struct FrameHeader {
 }
 
 impl FrameHeader {
-    /// Reads a header. Any nine bytes are one; the reserved bit is left out.
+    /// Reads a header. Any nine bytes are a header; the reserved bit is ignored.
     #[must_use]
     pub fn parse(bytes: &[u8; HEADER_BYTES]) -> Self {
         let [a, b, c, kind, flags, d, e, f, g] = *bytes;
@@ -178,6 +178,12 @@ pub enum FrameError {
         /// The frame's kind.
         kind: u8,
     },
+    /// A priority that makes a stream depend on itself (RFC 7540, section 5.3.1).
+    #[error("stream {stream} depends on itself")]
+    SelfDependency {
+        /// The stream.
+        stream: u32,
+    },
     /// CONTINUATION without headers before it, or something else within a block of headers.
     #[error("a frame of kind {kind} where a block of headers does not allow it")]
     Order {
@@ -199,7 +205,10 @@ impl FrameError {
         match self {
             Self::TooLarge { .. } | Self::Length { .. } => code::FRAME_SIZE_ERROR,
             Self::HeadersTooLarge { .. } => code::ENHANCE_YOUR_CALM,
-            Self::Stream { .. } | Self::Padding { .. } | Self::Order { .. } => code::PROTOCOL_ERROR,
+            Self::Stream { .. }
+            | Self::Padding { .. }
+            | Self::SelfDependency { .. }
+            | Self::Order { .. } => code::PROTOCOL_ERROR,
         }
     }
 }
@@ -241,7 +250,7 @@ pub fn ping(out: &mut Vec<u8>, payload: [u8; 8]) {
     out.extend_from_slice(&payload);
 }
 
-/// Appends the answer to a PING, which has the same payload.
+/// Appends the response to a PING, which has the same payload.
 pub fn ping_ack(out: &mut Vec<u8>, payload: [u8; 8]) {
     begin(out, 8, kind::PING, flag::ACK, 0);
     out.extend_from_slice(&payload);
@@ -355,7 +364,7 @@ pub fn goaway_code(payload: &[u8]) -> u32 {
 /// both already, and passes unchanged.
 ///
 /// # Errors
-/// When there is more padding than payload.
+/// When there is more padding than payload, or the stream depends on itself.
 pub fn strip_padding<'a>(header: &FrameHeader, payload: &'a [u8]) -> Result<&'a [u8], FrameError> {
     let wrong = FrameError::Padding { kind: header.kind };
     let mut rest = payload;
@@ -365,7 +374,13 @@ pub fn strip_padding<'a>(header: &FrameHeader, payload: &'a [u8]) -> Result<&'a 
         (padding, rest) = (usize::from(*first), others);
     }
     if header.kind == kind::HEADERS && header.has(flag::PRIORITY) {
-        rest = rest.get(5..).ok_or(wrong)?;
+        let (priority, others) = rest.split_first_chunk::<5>().ok_or(wrong)?;
+        if first_31_bits(priority) == header.stream {
+            return Err(FrameError::SelfDependency {
+                stream: header.stream,
+            });
+        }
+        rest = others;
     }
     let end = rest.len().checked_sub(padding).ok_or(wrong)?;
     Ok(&rest[..end])

@@ -3,7 +3,7 @@
 //! The code is canonical: among the codes of a length, the symbols ascend, and each length
 //! begins where the one before it ended. So the lengths of appendix B are the whole code.
 
-use crate::hpack::HpackError;
+use crate::error::HpackError;
 
 /// Symbols: all bytes, and the end of string.
 const SYMBOLS: usize = 257;

@@ -46,7 +46,7 @@ fn ours(decoder: &mut Decoder, block: &[u8]) -> Vec<Header> {
 
 proptest! {
     #[test]
-    fn their_blocks_say_the_same_here(
+    fn blocks_of_another_encoder_are_decoded(
         blocks in proptest::collection::vec((headers(), prop::option::weighted(0.2, 0_u32..4097)), 1..12),
     ) {
         let mut theirs = TheirEncoder::default();
@@ -65,7 +65,7 @@ proptest! {
     }
 
     #[test]
-    fn our_blocks_say_the_same_there(headers in headers()) {
+    fn our_blocks_are_decoded_by_another_decoder(headers in headers()) {
         let mut block = Vec::new();
         for ((name, value), _) in &headers {
             encode_literal(&mut block, name, value);

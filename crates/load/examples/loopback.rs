@@ -100,6 +100,9 @@ fn measure(spec: &LoadSpec) {
         r.audit.cpu_ns as f64 / 1e3 / r.completed as f64,
         r.audit.busy_share,
         r.audit.longest_loop_ns as f64 / 1e3,
-        r.audit.generator_bound.as_deref().unwrap_or("")
+        r.audit
+            .generator_bound
+            .as_ref()
+            .map_or_else(String::new, |bound| format!("{bound:?}"))
     );
 }

@@ -1,7 +1,7 @@
 //! What the generator says of itself: was it, or the system under test, the limit?
 
 use meshtax_model::LatencyHistogram;
-use meshtax_model::trial::GeneratorAudit;
+use meshtax_model::trial::{GeneratorAudit, GeneratorBound, GeneratorLimit};
 use nix::sys::resource::{UsageWho, getrusage};
 
 use crate::clock::thread_cpu_ns;
@@ -73,13 +73,15 @@ impl Turn {
     }
 
     /// The stretch of that time, if it was a stall: before the look, or overslept in it.
-    pub(crate) fn stall(&self) -> Option<(u64, u64)> {
+    pub(crate) fn stall(&self) -> Option<Stall> {
         let due_ns = self.deadline_ns.unwrap_or(self.wait_ns).max(self.wait_ns);
-        let worked = (self.looked_ns, self.wait_ns);
-        let overslept = (due_ns.min(self.woke_ns), self.woke_ns);
-        [worked, overslept]
-            .into_iter()
-            .find(|(begin_ns, end_ns)| end_ns - begin_ns >= STALL_NS)
+        let stretch = |begin_ns, end_ns| Stall { begin_ns, end_ns };
+        [
+            stretch(self.looked_ns, self.wait_ns),
+            stretch(due_ns.min(self.woke_ns), self.woke_ns),
+        ]
+        .into_iter()
+        .find(|stall| stall.end_ns - stall.begin_ns >= STALL_NS)
     }
 
     fn busy_ns(&self) -> u64 {
@@ -91,6 +93,30 @@ impl Turn {
         };
         let instant = self.found && look_ns < NO_SLEEP_NS;
         work_ns + if instant { look_ns } else { 0 }
+    }
+}
+
+/// A stretch of time in which the generator did not listen, although it had a free connection.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Stall {
+    pub(crate) begin_ns: u64,
+    pub(crate) end_ns: u64,
+}
+
+impl Stall {
+    /// Whether a request that was due then is late through the generator's own fault.
+    pub(crate) fn delayed(&self, intended_ns: u64) -> bool {
+        self.begin_ns < intended_ns && intended_ns <= self.end_ns
+    }
+
+    /// This stall and then another one. While requests that this one delayed are still unsent (the first due at
+    /// `next_due_ns`), both are one: a short pause in the middle of catching up does not make the server the cause.
+    pub(crate) fn then(self, next: Self, next_due_ns: Option<u64>) -> Self {
+        let begin_ns = match next_due_ns {
+            Some(due_ns) if self.delayed(due_ns) => self.begin_ns,
+            _ => next.begin_ns,
+        };
+        Self { begin_ns, ..next }
     }
 }
 
@@ -182,7 +208,11 @@ pub(crate) fn verdict(
     busy_share: f64,
     window_ns: u64,
     lag: Option<&LatencyHistogram>,
-) -> Option<String> {
+) -> Option<GeneratorBound> {
+    let alone = |limit| GeneratorBound {
+        worker: None,
+        limit,
+    };
     let busy_share = if window_ns < LEAST_WINDOW_NS {
         0.0
     } else {
@@ -190,34 +220,30 @@ pub(crate) fn verdict(
     };
     let Some(lag) = lag else {
         return (busy_share > MAX_BUSY_CLOSED).then(|| {
-            format!(
-                "the generator worked for {:.0} % of the window: \
-                 it, not the system under test, may be the limit of the throughput",
-                busy_share * 100.0
-            )
+            alone(GeneratorLimit::Busy {
+                busy_share,
+                max_share: MAX_BUSY_CLOSED,
+                closed_loop: true,
+            })
         });
     };
-    for (quantile, name, limit_ns) in [
-        (0.95, "1 request in 20", MAX_LAG_P95_NS),
-        (0.5, "1 request in 2", MAX_LAG_P50_NS),
-    ] {
-        let found_ns = lag.quantile_ns(quantile).unwrap_or(0);
+    for (quantile, max_lag_ns) in [(0.95, MAX_LAG_P95_NS), (0.5, MAX_LAG_P50_NS)] {
+        let lag_ns = lag.quantile_ns(quantile).unwrap_or(0);
         let above = lag.count() as f64 * (1.0 - quantile);
-        if found_ns > limit_ns && above >= LEAST_ABOVE {
-            return Some(format!(
-                "the generator sent {name} more than {:.2} ms late with a connection free \
-                 (limit {:.2} ms)",
-                found_ns as f64 / 1e6,
-                limit_ns as f64 / 1e6
-            ));
+        if lag_ns > max_lag_ns && above >= LEAST_ABOVE {
+            return Some(alone(GeneratorLimit::LateSends {
+                quantile,
+                lag_ns,
+                max_lag_ns,
+            }));
         }
     }
     (busy_share > MAX_BUSY_OPEN).then(|| {
-        format!(
-            "the generator worked for {:.0} % of the window (limit {:.0} %): requests queued in it",
-            busy_share * 100.0,
-            MAX_BUSY_OPEN * 100.0
-        )
+        alone(GeneratorLimit::Busy {
+            busy_share,
+            max_share: MAX_BUSY_OPEN,
+            closed_loop: false,
+        })
     })
 }
 
@@ -236,8 +262,21 @@ mod tests {
         }
     }
 
+    fn stall(begin_ns: u64, end_ns: u64) -> Stall {
+        Stall { begin_ns, end_ns }
+    }
+
     #[test]
-    fn sleeping_too_long_is_the_generators_own_time() {
+    fn second_stall_joins_the_first_while_its_requests_wait() {
+        let (first, second) = (stall(100, 400), stall(410, 430));
+        assert_eq!(first.then(second, Some(120)), stall(100, 430));
+        assert_eq!(first.then(second, Some(401)), second);
+        assert_eq!(first.then(second, None), second);
+        assert!(first.delayed(400) && !first.delayed(100));
+    }
+
+    #[test]
+    fn oversleeping_counts_as_the_generators_own_time() {
         let late = turn();
         assert_eq!(late.unseen_since_ns(), 1_200_000);
         assert_eq!(late.deaf_ns(), 110_000);
@@ -245,22 +284,22 @@ mod tests {
     }
 
     #[test]
-    fn a_stall_has_a_begin_and_an_end() {
+    fn a_stall_has_a_start_and_an_end() {
         assert_eq!(turn().stall(), None);
         let overslept = Turn {
             woke_ns: 1_500_000,
             ..turn()
         };
-        assert_eq!(overslept.stall(), Some((1_200_000, 1_500_000)));
+        assert_eq!(overslept.stall(), Some(stall(1_200_000, 1_500_000)));
         let worked = Turn {
             looked_ns: 500_000,
             ..turn()
         };
-        assert_eq!(worked.stall(), Some((500_000, 1_010_000)));
+        assert_eq!(worked.stall(), Some(stall(500_000, 1_010_000)));
     }
 
     #[test]
-    fn an_answer_that_wakes_is_seen_at_once() {
+    fn a_response_that_wakes_the_generator_is_seen_at_once() {
         let woken = Turn {
             woke_ns: 1_100_000,
             ..turn()
@@ -270,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_was_there_came_while_the_generator_worked() {
+    fn a_response_found_without_waiting_arrived_during_work() {
         let instant = Turn {
             woke_ns: 1_010_500,
             ..turn()
@@ -295,9 +334,17 @@ mod tests {
         }
         let open = |busy_share, lag: &LatencyHistogram| verdict(busy_share, SECOND_NS, Some(lag));
         assert_eq!(open(0.5, &lag), None);
-        assert!(open(0.91, &lag).unwrap().contains("91 %"));
+        let busy = |bound: Option<GeneratorBound>| match bound.unwrap().limit {
+            GeneratorLimit::Busy {
+                busy_share,
+                closed_loop,
+                ..
+            } => (busy_share, closed_loop),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(busy(open(0.91, &lag)), (0.91, false));
         assert_eq!(verdict(0.94, SECOND_NS, None), None);
-        assert!(verdict(0.96, SECOND_NS, None).unwrap().contains("96 %"));
+        assert_eq!(busy(verdict(0.96, SECOND_NS, None)), (0.96, true));
         assert_eq!(verdict(0.96, SECOND_NS / 20, None), None, "a burst");
         for _ in 0..4 {
             lag.record(9_000_000);
@@ -306,11 +353,15 @@ mod tests {
         for _ in 0..32 {
             lag.record(3_000_000);
         }
-        let reason = open(0.5, &lag).unwrap();
-        assert!(
-            reason.contains("1 request in 20 more than 3.00 ms late"),
-            "{reason}"
-        );
+        let limit = open(0.5, &lag).unwrap().limit;
+        let GeneratorLimit::LateSends {
+            quantile, lag_ns, ..
+        } = limit
+        else {
+            panic!("{limit:?}");
+        };
+        assert_eq!(quantile, 0.95);
+        assert!(lag_ns.abs_diff(3_000_000) < 3_000, "{lag_ns}");
         let mut few = LatencyHistogram::new();
         for _ in 0..4 {
             few.record(3_000_000);

@@ -14,7 +14,7 @@ pub fn now_ns() -> u64 {
 pub(crate) fn clock_name() -> String {
     let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     let namespace = std::fs::read_link("/proc/self/ns/time").unwrap_or_default();
-    // Without a boot's name nobody is told to have the same clock.
+    // Without a boot id, no worker is assumed to share the clock.
     if boot.is_empty() {
         return format!("process {}", std::process::id());
     }

@@ -1,4 +1,4 @@
-//! One connection: opening it, requests out, answers in.
+//! One connection: opening it, requests out, responses in.
 
 use std::io::{Read, Write};
 
@@ -11,6 +11,7 @@ use rustix::net::{
 use rustls::{AlertDescription, ClientConnection};
 
 use crate::dial::Dial;
+use crate::error::ConnectProblem;
 use crate::ring::Token;
 use crate::wire::{Event, Failure, Wire};
 
@@ -41,7 +42,7 @@ pub(crate) struct InFlight {
     pub(crate) intended_ns: u64,
     /// When it was handed to the kernel; while its connection is being opened, when that began.
     pub(crate) sent_ns: u64,
-    /// When its answer's first byte was read; 0 before.
+    /// When its response's first byte was read; 0 before.
     pub(crate) first_byte_ns: u64,
     /// Whether it belongs to the measured window.
     pub(crate) in_window: bool,
@@ -52,13 +53,13 @@ pub(crate) struct InFlight {
 /// What io_uring does with a connection's socket.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct InRing {
-    /// What was written stands in the list of what is handed over next.
+    /// Written data is in the list to be submitted next.
     pub(crate) listed: bool,
     /// The socket is full, and io_uring tells when it is not any more.
     pub(crate) full: bool,
 }
 
-/// What reading the socket brought.
+/// The result of reading the socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Arrival {
     /// So many bytes.
@@ -92,6 +93,15 @@ impl OpenError {
             Self::Tcp(_) => Failure::Connect,
             Self::Tls(_) | Self::TlsClosed | Self::NoHttp2 => Failure::Tls,
             Self::Unusable => Failure::Protocol,
+        }
+    }
+
+    pub(crate) fn problem(&self) -> ConnectProblem {
+        match self {
+            Self::Tcp(_) => ConnectProblem::Tcp,
+            Self::Tls(rustls::Error::InvalidCertificate(_)) => ConnectProblem::Certificate,
+            Self::Tls(_) | Self::TlsClosed => ConnectProblem::Tls,
+            Self::Unusable | Self::NoHttp2 => ConnectProblem::Protocol,
         }
     }
 
@@ -144,21 +154,21 @@ pub(crate) struct Connection {
     pub(crate) written: u64,
     /// Requests since it was opened.
     carried: u32,
-    /// Told apart in events: one that was queued for an earlier socket must not be taken
+    /// Distinguishes events: one that was queued for an earlier socket must not be taken
     /// for one of the present socket.
     pub(crate) generation: u32,
     pub(crate) phase: Phase,
     /// When its handshakes began, TCP's and then TLS's.
     pub(crate) handshake_ns: u64,
-    /// When the answer came that freed it, or when it was opened.
+    /// When the response came that freed it, or when it was opened.
     pub(crate) free_since_ns: u64,
     /// The earliest instant at which the generator, had it looked, could have found it free.
     pub(crate) available_since_ns: u64,
-    /// Whether this socket has carried an answer: one that never did is reopened with care.
+    /// Whether this socket has carried a response: one that never did is reopened with care.
     pub(crate) proven: bool,
     /// Pause before the next attempt to open it, in nanoseconds.
     pub(crate) backoff_ns: u64,
-    /// Whether it stands in the list of those that are free.
+    /// Whether it is in the list of free connections.
     pub(crate) listed: bool,
     /// Whether it pauses after a failed attempt.
     pub(crate) resting: bool,
@@ -265,7 +275,7 @@ impl Connection {
             .splice(self.out_at..self.out_at, unsent.iter().copied());
     }
 
-    /// Has epoll tell once more what it has told already.
+    /// Makes epoll report its current readiness again.
     pub(crate) fn tell_again(&self, epoll: BorrowedFd<'_>, index: u32) -> Result<(), Errno> {
         match &self.socket {
             Some(socket) => epoll::modify(epoll, socket, self.token(index), INTEREST),
@@ -320,7 +330,7 @@ impl Connection {
         if tls.is_handshaking() {
             return Ok(());
         }
-        // HTTP/1.1 is what a server speaks that knows nothing of ALPN.
+        // A server without ALPN uses HTTP/1.1.
         let wants_http2 = dial.secure.as_ref().is_some_and(|s| s.wants_http2);
         if wants_http2 && tls.alpn_protocol() != Some(b"h2") {
             return Err(OpenError::NoHttp2);
@@ -438,7 +448,7 @@ impl Connection {
         self.take(slot as u32)
     }
 
-    /// The answer in this slot began.
+    /// The response in this slot began.
     pub(crate) fn first_byte(&mut self, slot: u32, now_ns: u64) {
         if let Some(request) = &mut self.slots[slot as usize] {
             request.first_byte_ns = now_ns;
@@ -520,8 +530,8 @@ impl Connection {
         }
     }
 
-    /// Takes what was read; answers and other news go to `events`. What the protocol itself
-    /// answers to the bytes is written at the next [`Self::flush`].
+    /// Takes what was read; responses and other news go to `events`. What the protocol itself
+    /// responses to the bytes is written at the next [`Self::flush`].
     pub(crate) fn feed(
         &mut self,
         dial: &Dial,
@@ -535,7 +545,7 @@ impl Connection {
                 .feed(encoded, bytes, events, &mut self.out)
                 .map_err(|_| Failure::Protocol)?;
             if !self.is_flushed() {
-                self.wire.answered_early(events);
+                self.wire.response_was_early(events);
             }
             return Ok(());
         };
@@ -560,14 +570,14 @@ impl Connection {
             }
         }
         if !self.out.is_empty() {
-            self.wire.answered_early(events);
+            self.wire.response_was_early(events);
         }
         Ok(())
     }
 
-    /// The socket is at its end: an answer that this completes.
+    /// The socket is at its end: a response that this completes.
     pub(crate) fn end(&mut self, events: &mut Vec<Event>) {
-        // Over TLS only a peer that said so has ended its answer: anyone can cut a socket.
+        // Over TLS only a peer that said so has ended its response: anyone can cut a socket.
         let said_so = match &mut self.tls {
             None => true,
             Some(tls) => matches!(tls.reader().read(&mut [0]), Ok(0)),

@@ -2,7 +2,22 @@
 
 use std::net::SocketAddr;
 
+use meshtax_tls::TlsError;
 use rustix::io::Errno;
+use rustls::pki_types::InvalidDnsNameError;
+
+/// What kept a connection from being opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ConnectProblem {
+    /// TCP.
+    Tcp,
+    /// The server's certificate is not trusted.
+    Certificate,
+    /// The rest of the TLS handshake.
+    Tls,
+    /// What the server sent, or did, afterwards.
+    Protocol,
+}
 
 /// Why a run ended without a result.
 #[derive(Debug, thiserror::Error)]
@@ -42,7 +57,9 @@ pub enum LoadError {
     Connect {
         /// The address.
         target: SocketAddr,
-        /// What the last attempt met.
+        /// The kind of the last attempt's error.
+        problem: ConnectProblem,
+        /// The last attempt's error.
         cause: String,
         /// Connections that were open by then.
         opened: u32,
@@ -51,9 +68,17 @@ pub enum LoadError {
         /// What can be done about it.
         fix: &'static str,
     },
-    /// The certificates for TLS are of no use.
-    #[error("{0}")]
-    Tls(String),
+    /// The certificates or keys for TLS are invalid.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+    /// The server's name for TLS is neither a DNS name nor an address.
+    #[error("{name}: {source}")]
+    ServerName {
+        /// The name.
+        name: String,
+        /// What is wrong with it.
+        source: InvalidDnsNameError,
+    },
     /// A thread ended without a word, which a panic alone can do.
     #[error("a thread of the load generator ended: this is a bug; the lines above say where")]
     Thread,
@@ -64,7 +89,7 @@ pub enum LoadError {
     Pin {
         /// The core.
         core: u32,
-        /// The kernel's answer.
+        /// The kernel's response.
         source: Errno,
     },
     /// The kernel lacks a call.
@@ -72,13 +97,13 @@ pub enum LoadError {
         "this kernel has no epoll_pwait2 or forbids it ({source}): Linux 5.11 or later is needed"
     )]
     Kernel {
-        /// The kernel's answer.
+        /// The kernel's response.
         source: Errno,
     },
     /// The kernel gave an io_uring and then could not go on with it.
     #[error("io_uring failed: {source}; offer the load without it (`--no-io-uring`)")]
     Ring {
-        /// The kernel's answer.
+        /// The kernel's response.
         source: std::io::Error,
     },
     /// A system call failed that never should.
@@ -86,7 +111,7 @@ pub enum LoadError {
     System {
         /// The system call.
         call: &'static str,
-        /// The kernel's answer.
+        /// The kernel's response.
         source: Errno,
     },
 }

@@ -1,7 +1,7 @@
-//! Several generators that offer one load together.
+//! Several workers that offer one load together.
 //!
-//! Each gets its share of connections, and every n-th arrival of the one schedule. They open
-//! their connections, are started together, and their histograms are merged.
+//! Each gets its share of the connections, and every n-th arrival of the common schedule. They open
+//! their connections, are started together, and their results are merged.
 
 use std::io::{BufRead as _, BufReader, Read, Write};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -15,53 +15,79 @@ use crate::run::{Hooks, Progress, Window};
 use crate::spec::LoadSpec;
 use crate::worker::{WorkerMessage, WorkerOrder, WorkerProgress, WorkerRequest};
 
-/// Between the order to start and the begin: an order takes so long to reach everyone.
+/// From the order to start until the load begins: an order takes up to this long to arrive.
 const LEAD_NS: u64 = 50_000_000;
 
 /// How soon an abort is seen, and how often progress is shown.
 const TICK: Duration = Duration::from_millis(250);
 
-/// Beyond window and drain, for which a worker may be silent.
+/// How long a worker may be silent, in addition to window and drain.
 const GRACE_NS: u64 = 15_000_000_000;
 
-/// A worker: what it says, and where it is told.
+/// The connection to a worker.
 pub struct Member {
-    /// How errors and verdicts call it.
+    /// Its name in errors and verdicts.
     pub name: String,
     /// Its [`WorkerMessage`]s.
-    pub says: Box<dyn Read + Send>,
+    pub output: Box<dyn Read + Send>,
     /// Its request and orders. Dropped, it stops.
-    pub hears: Box<dyn Write + Send>,
+    pub input: Box<dyn Write + Send>,
 }
 
-/// Why several generators came to no result.
+/// Why several workers have no result.
 #[derive(Debug, thiserror::Error)]
 pub enum FleetError {
-    /// The load itself cannot be.
+    /// The load is invalid.
     #[error("{0}")]
     Load(#[from] LoadError),
-    /// There are more workers than something can be shared out to.
+    /// There are more workers than connections or requests to share.
     #[error("{workers} workers cannot share {what} {count}: use fewer workers, or more {what}")]
     TooMany {
         /// Workers.
         workers: usize,
-        /// What is to be shared.
+        /// What they share.
         what: &'static str,
-        /// How many of that there are.
+        /// How many of them there are.
         count: u64,
     },
     /// One of them failed.
-    #[error("worker {name}: {reason}")]
+    #[error("worker {name}: {failure}")]
     Worker {
-        /// Which.
+        /// Its name.
         name: String,
-        /// Why.
-        reason: String,
+        /// What went wrong.
+        failure: WorkerFailure,
     },
 }
 
-/// What a worker's reader passes on; `Err`: it says nothing any more.
-type News = (usize, Result<WorkerMessage, String>);
+/// What went wrong with a worker.
+#[derive(Debug, thiserror::Error)]
+pub enum WorkerFailure {
+    /// It reported this error.
+    #[error("{0}")]
+    Reported(String),
+    /// Its output cannot be read.
+    #[error("cannot read its output: {0}")]
+    Read(std::io::Error),
+    /// Its input cannot be written.
+    #[error("cannot write to it: {0}")]
+    Write(std::io::Error),
+    /// Its output is not a message.
+    #[error("its output is not a message: {0}")]
+    Message(serde_json::Error),
+    /// It has ended.
+    #[error("it ended without a result")]
+    Ended,
+    /// Its connections were not opened in time.
+    #[error("it does not get its connections open")]
+    NotReady,
+    /// It no longer reports its progress.
+    #[error("it no longer reports anything")]
+    Silent,
+}
+
+/// A worker's index and message; `Err`: it was the last one.
+type MemberEvent = (usize, Result<WorkerMessage, WorkerFailure>);
 
 /// Offers the load with all members together and merges what they measured.
 ///
@@ -87,45 +113,45 @@ pub fn run_fleet(
             count: most,
         });
     }
-    let (sender, news) = channel();
+    let (sender, events) = channel();
     let mut fleet = Fleet {
         spec,
         names: Vec::new(),
-        hears: Vec::new(),
-        news,
+        inputs: Vec::new(),
+        events,
         progress: vec![WorkerProgress::default(); workers],
         hooks,
         begin_ns: 0,
     };
     for (number, member) in members.into_iter().enumerate() {
         fleet.names.push(member.name);
-        fleet.hears.push(member.hears);
+        fleet.inputs.push(member.input);
         let sender = sender.clone();
         // Ends with what it reads.
-        std::thread::spawn(move || pass_on(number, member.says, &sender));
+        std::thread::spawn(move || pass_on(number, member.output, &sender));
     }
     drop(sender);
     fleet.conduct()
 }
 
-fn pass_on(number: usize, says: Box<dyn Read + Send>, news: &Sender<News>) {
-    for line in BufReader::new(says).lines() {
-        let message = line.map_err(|e| e.to_string()).and_then(|line| {
-            serde_json::from_str(&line).map_err(|e| format!("said what is no message: {e}"))
-        });
+fn pass_on(number: usize, output: Box<dyn Read + Send>, events: &Sender<MemberEvent>) {
+    for line in BufReader::new(output).lines() {
+        let message = line
+            .map_err(WorkerFailure::Read)
+            .and_then(|line| serde_json::from_str(&line).map_err(WorkerFailure::Message));
         let goes_on = message.is_ok();
-        if news.send((number, message)).is_err() || !goes_on {
+        if events.send((number, message)).is_err() || !goes_on {
             return;
         }
     }
-    let _ = news.send((number, Err("ended without a result".into())));
+    let _ = events.send((number, Err(WorkerFailure::Ended)));
 }
 
 struct Fleet<'a, 'h> {
     spec: &'a LoadSpec,
     names: Vec<String>,
-    hears: Vec<Box<dyn Write + Send>>,
-    news: Receiver<News>,
+    inputs: Vec<Box<dyn Write + Send>>,
+    events: Receiver<MemberEvent>,
     progress: Vec<WorkerProgress>,
     hooks: Hooks<'h>,
     begin_ns: u64,
@@ -139,7 +165,7 @@ impl Fleet<'_, '_> {
                 together: true,
                 ..WorkerRequest::new(self.spec.part(number, count))
             };
-            self.tell(number as usize, &request)?;
+            self.send(number as usize, &request)?;
         }
         let clocks = self.all_ready()?;
         self.start(&clocks)?;
@@ -155,34 +181,34 @@ impl Fleet<'_, '_> {
         Ok(result)
     }
 
-    fn failed(&self, number: usize, reason: impl ToString) -> FleetError {
+    fn failed(&self, number: usize, failure: WorkerFailure) -> FleetError {
         FleetError::Worker {
             name: self.names[number].clone(),
-            reason: reason.to_string(),
+            failure,
         }
     }
 
-    fn tell(&mut self, number: usize, what: &impl serde::Serialize) -> Result<(), FleetError> {
+    fn send(&mut self, number: usize, what: &impl serde::Serialize) -> Result<(), FleetError> {
         let written = serde_json::to_vec(what)
             .map_err(std::io::Error::from)
             .and_then(|mut line| {
                 line.push(b'\n');
-                self.hears[number].write_all(&line)?;
-                self.hears[number].flush()
+                self.inputs[number].write_all(&line)?;
+                self.inputs[number].flush()
             });
         match written {
             Ok(()) => Ok(()),
-            // What it said last tells more than that it does not listen.
+            // Its last error is more informative than the failed write.
             Err(error) => Err(self
-                .last_words(number)
-                .unwrap_or(self.failed(number, error))),
+                .last_error(number)
+                .unwrap_or(self.failed(number, WorkerFailure::Write(error)))),
         }
     }
 
-    fn last_words(&self, number: usize) -> Option<FleetError> {
-        while let Ok((from, message)) = self.news.recv_timeout(TICK) {
+    fn last_error(&self, number: usize) -> Option<FleetError> {
+        while let Ok((from, message)) = self.events.recv_timeout(TICK) {
             if let (true, Ok(WorkerMessage::Error(reason))) = (from == number, message) {
-                return Some(self.failed(number, reason));
+                return Some(self.failed(number, WorkerFailure::Reported(reason)));
             }
         }
         None
@@ -191,25 +217,26 @@ impl Fleet<'_, '_> {
     fn all_ready(&mut self) -> Result<Vec<String>, FleetError> {
         let mut clocks = vec![None; self.names.len()];
         while clocks.iter().any(Option::is_none) {
-            match self.news.recv_timeout(Duration::from_nanos(
+            match self.events.recv_timeout(Duration::from_nanos(
                 self.spec.connect_timeout_ns.saturating_add(GRACE_NS),
             )) {
                 Ok((number, Ok(WorkerMessage::Ready(clock)))) => clocks[number] = Some(clock),
-                Ok((number, Ok(WorkerMessage::Error(reason)) | Err(reason))) => {
-                    return Err(self.failed(number, reason));
+                Ok((number, Ok(WorkerMessage::Error(reason)))) => {
+                    return Err(self.failed(number, WorkerFailure::Reported(reason)));
                 }
+                Ok((number, Err(failure))) => return Err(self.failed(number, failure)),
                 Ok(_) => {}
                 Err(_) => {
                     let silent = clocks.iter().position(Option::is_none).unwrap_or(0);
-                    return Err(self.failed(silent, "does not get its connections open"));
+                    return Err(self.failed(silent, WorkerFailure::NotReady));
                 }
             }
         }
         Ok(clocks.into_iter().flatten().collect())
     }
 
-    /// Those who share our clock start at one instant, the others as soon after it as the order
-    /// takes to reach them.
+    /// Workers that share our clock start at the same instant, the others later by the time that the
+    /// order takes to arrive.
     fn start(&mut self, clocks: &[String]) -> Result<(), FleetError> {
         let ours = clock_name();
         self.begin_ns = now_ns() + LEAD_NS;
@@ -218,7 +245,7 @@ impl Fleet<'_, '_> {
                 in_ns: self.begin_ns.saturating_sub(now_ns()),
                 at_monotonic_ns: (*clock == ours).then_some(self.begin_ns),
             };
-            self.tell(number, &order)?;
+            self.send(number, &order)?;
         }
         Ok(())
     }
@@ -226,20 +253,21 @@ impl Fleet<'_, '_> {
     fn all_results(&mut self) -> Result<LoadResult, FleetError> {
         let mut sum = LoadResult::default();
         let mut has_result = vec![false; self.names.len()];
-        let mut told_to_stop = false;
+        let mut stopped = false;
         let mut silent_since_ns = now_ns();
         let silence_ns = GRACE_NS.saturating_add(self.spec.drain_ns);
         while has_result.contains(&false) {
-            match self.news.recv_timeout(TICK) {
+            match self.events.recv_timeout(TICK) {
                 Ok((number, Ok(WorkerMessage::Result(result)))) => {
                     sum.merge(&self.named(number, *result));
                     has_result[number] = true;
                 }
-                // After its result it may end as it likes.
-                Ok((number, Ok(WorkerMessage::Error(reason)) | Err(reason)))
-                    if !has_result[number] =>
-                {
-                    return Err(self.failed(number, reason));
+                Ok((number, Ok(WorkerMessage::Error(reason)))) if !has_result[number] => {
+                    return Err(self.failed(number, WorkerFailure::Reported(reason)));
+                }
+                // After its result it may end in any way.
+                Ok((number, Err(failure))) if !has_result[number] => {
+                    return Err(self.failed(number, failure));
                 }
                 Ok((number, Ok(WorkerMessage::Progress(progress)))) => {
                     self.progress[number] = progress;
@@ -247,38 +275,38 @@ impl Fleet<'_, '_> {
                 }
                 Ok(_) => {}
                 Err(RecvTimeoutError::Timeout) if now_ns() - silent_since_ns < silence_ns => {
-                    self.stop_if_asked(&mut told_to_stop);
+                    self.stop_on_abort(&mut stopped);
                     continue;
                 }
                 Err(_) => {
                     let silent = has_result.iter().position(|has| !has).unwrap_or(0);
-                    return Err(self.failed(silent, "says nothing any more"));
+                    return Err(self.failed(silent, WorkerFailure::Silent));
                 }
             }
             silent_since_ns = now_ns();
-            self.stop_if_asked(&mut told_to_stop);
+            self.stop_on_abort(&mut stopped);
         }
         Ok(sum)
     }
 
-    /// A verdict says whose it is.
+    /// Adds the name of the worker to its verdict.
     fn named(&self, number: usize, mut result: LoadResult) -> LoadResult {
-        if let Some(reason) = &mut result.audit.generator_bound {
-            *reason = format!("worker {}: {reason}", self.names[number]);
+        if let Some(bound) = &mut result.audit.generator_bound {
+            bound.worker = Some(self.names[number].clone());
         }
         result
     }
 
-    fn stop_if_asked(&mut self, told: &mut bool) {
-        let asked = self
+    fn stop_on_abort(&mut self, stopped: &mut bool) {
+        let aborted = self
             .hooks
             .abort
             .is_some_and(|flag| flag.load(std::sync::atomic::Ordering::Relaxed));
-        if asked && !*told {
-            *told = true;
-            for number in 0..self.hears.len() {
-                // One that does not hear has ended, or its reader says why.
-                let _ = self.tell(number, &WorkerOrder::Stop);
+        if aborted && !*stopped {
+            *stopped = true;
+            for number in 0..self.inputs.len() {
+                // One that cannot be written to has ended, or its reader reports why.
+                let _ = self.send(number, &WorkerOrder::Stop);
             }
         }
     }
@@ -288,7 +316,7 @@ impl Fleet<'_, '_> {
         let progress = Progress {
             elapsed_ns: now_ns().saturating_sub(self.begin_ns),
             sent: sum(|p| p.sent),
-            answered: sum(|p| p.answered),
+            responses: sum(|p| p.responses),
             failed: sum(|p| p.failed),
             connections: sum(|p| u64::from(p.connections)) as u32,
             last: None,

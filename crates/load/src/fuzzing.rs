@@ -9,7 +9,7 @@ use crate::wire::{Encoded, Event, Wire};
 pub struct Outcome {
     /// Which of those under way.
     pub slot: u32,
-    /// Status and gRPC status of its answer; `None`: it failed.
+    /// Status and gRPC status of its response; `None`: it failed.
     pub status: Option<(u16, Option<u16>)>,
 }
 
@@ -18,7 +18,7 @@ pub struct Outcome {
 pub struct Client {
     encoded: Encoded,
     wire: Wire,
-    /// Which slots have a request, and whether its answer has begun.
+    /// Which slots have a request, and whether its response has begun.
     slots: Vec<Option<bool>>,
     out: Vec<u8>,
 }
@@ -63,7 +63,7 @@ impl Client {
     /// Takes bytes of the peer; whether it goes on after them, and what ended.
     ///
     /// # Panics
-    /// When a request ends that is not under way, or is answered before its answer began: that
+    /// When a request ends that is not under way, or gets a response before its response began: that
     /// is what the fuzzer looks for.
     pub fn feed(&mut self, bytes: &[u8]) -> (bool, Vec<Outcome>) {
         let mut events = Vec::new();
@@ -75,14 +75,14 @@ impl Client {
             match event {
                 Event::FirstByte { slot } => {
                     let begun = self.slots[slot as usize].replace(true);
-                    assert_eq!(begun, Some(false), "an answer begins once");
+                    assert_eq!(begun, Some(false), "a response begins once");
                 }
-                Event::Answer { slot, answer } => {
+                Event::Response { slot, status } => {
                     let begun = self.slots[slot as usize].take();
-                    assert_eq!(begun, Some(true), "an answer begins before it ends");
+                    assert_eq!(begun, Some(true), "a response begins before it ends");
                     outcomes.push(Outcome {
                         slot,
-                        status: Some((answer.status, answer.grpc_status)),
+                        status: Some((status.http, status.grpc)),
                     });
                 }
                 Event::Failed { slot, .. } => {

@@ -1,9 +1,9 @@
-//! meshtax's load generator for HTTP/1.1.
+//! meshtax's load generator for HTTP/1.1, HTTP/2, gRPC and TCP.
 //!
 //! It offers load in two ways. In an **open loop** the intended send times come from a
 //! schedule that was fixed before the first request, and response latency counts from
 //! them, so that neither a stalled server nor a stalled generator can hide. In a **closed
-//! loop** every connection sends again as soon as it has its answer.
+//! loop** every connection sends again as soon as it has its response.
 //!
 //! Threads share nothing; no runtime, nothing allocated per request. The result carries an
 //! audit of the generator by itself ([`meshtax_model::trial::GeneratorAudit`]).
@@ -33,6 +33,7 @@ mod pool;
 mod ring;
 mod run;
 mod schedule;
+mod settings;
 mod spec;
 mod sum;
 mod tally;
@@ -41,12 +42,12 @@ mod wire;
 mod worker;
 
 pub use clock::now_ns;
-pub use error::LoadError;
-pub use fleet::{FleetError, Member, run_fleet};
+pub use error::{ConnectProblem, LoadError};
+pub use fleet::{FleetError, Member, WorkerFailure, run_fleet};
 pub use run::{Hooks, Progress, Window, run, run_with};
 pub use schedule::Schedule;
 pub use spec::{LoadModel, LoadSpec, Protocol, Rate, Request, Slice, Target, Tls};
 pub use worker::{
-    WORKER_PROTOCOL, WorkerError, WorkerMessage, WorkerOrder, WorkerProgress, WorkerRequest,
-    worker_main,
+    MessageError, RequestError, WORKER_PROTOCOL, WorkerError, WorkerMessage, WorkerOrder,
+    WorkerProgress, WorkerRequest, worker_main,
 };

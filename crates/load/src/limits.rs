@@ -4,7 +4,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::error::LoadError;
 
-/// Descriptors besides the sockets and what is open already: epoll, and a few that the
+/// Descriptors in addition to the sockets and those already open: epoll, and a few that the
 /// caller may open meanwhile.
 const SPARE: u64 = 8;
 

@@ -6,7 +6,7 @@ use std::collections::{BinaryHeap, VecDeque};
 use crate::schedule::{Deck, Schedule};
 use crate::spec::{LoadModel, LoadSpec};
 
-/// The course of a load, for one thread. Times count from the load's begin.
+/// The course of a load, for one thread. Times count from the load's start.
 #[derive(Debug)]
 pub(crate) enum Pace {
     /// One schedule; any free connection takes the next arrival.
@@ -215,7 +215,7 @@ mod tests {
         while let Some((due_ns, who)) = users.pop() {
             dues.push(who);
             if who == user {
-                // A tenth of a second after the last one, however long the answer took.
+                // A tenth of a second after the last one, however long the response took.
                 assert!(due_ns.abs_diff(first_ns + 100_000_000) <= 1);
             }
         }
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn what_users_never_sent_was_offered_all_the_same() {
+    fn requests_that_users_never_sent_count_as_offered() {
         let model = LoadModel::Users {
             rate_per_s: 10.0,
             arrivals: Arrivals::Constant,
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn thinkers_do_not_think_in_step() {
+    fn think_times_are_not_synchronized() {
         let mut thinkers = own(4, LoadModel::Closed { think_ns: 400 });
         let first: Vec<_> = std::iter::from_fn(|| thinkers.pop()).collect();
         assert_eq!(first, [(0, 0), (100, 1), (200, 2), (300, 3)]);

@@ -247,7 +247,7 @@ impl Pool {
 
     /// The longest free connection, so that all of them carry traffic in turn. It stays free if
     /// it has room for more. Of several destinations it is that whose turn it is, or the next with a free one: slow
-    /// answers of one of them do not keep it from being asked as often as the others.
+    /// responses of one of them do not keep it from being asked as often as the others.
     pub(crate) fn pop_free(&mut self) -> Option<u32> {
         let destination = self.next_with_free()?;
         let index = self.free[destination].pop_front()?;
@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_no_room_any_more_is_passed_over() {
+    fn connections_without_room_are_skipped() {
         let mut pool = pool(2, None);
         for index in 0..2 {
             pool.connections[index as usize].phase = Phase::Open;
@@ -340,7 +340,7 @@ mod tests {
 
     /// One of the first destination's connections is busy all the time, and one of the second's.
     #[test]
-    fn destinations_are_asked_in_turn_whoever_is_free_the_longest() {
+    fn destinations_are_used_round_robin() {
         let mut pool = pool_to(3, 6, None);
         let to: Vec<usize> = pool.connections.iter().map(|c| c.destination).collect();
         assert_eq!(to, [0, 1, 2, 0, 1, 2]);
@@ -363,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn the_pause_doubles_up_to_a_second() {
+    fn the_backoff_doubles_up_to_a_second() {
         let mut pool = pool(1, None);
         let mut pauses = Vec::new();
         for _ in 0..9 {
@@ -378,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn opened_on_demand_it_is_free_without_a_socket_but_not_during_its_pause() {
+    fn an_on_demand_connection_is_free_except_during_backoff() {
         let mut pool = pool(1, Some(1));
         pool.all_free();
         assert_eq!(pool.pop_free(), Some(0));

@@ -1,5 +1,5 @@
 //! io_uring, as far as connections that stay open need it: receives that stay armed and fill
-//! shared buffers, and sends that are handed over together with the wait for answers.
+//! shared buffers, and sends that are handed over together with the wait for responses.
 //!
 //! It saves a system call for each send, one for each receive, and most of epoll's work.
 //!
@@ -23,10 +23,10 @@ use io_uring::{IoUring, cqueue, opcode};
 const ENTRIES: u32 = 256;
 
 /// Bytes of one buffer that is received into. Of each, only what came is ever touched, so that
-/// small answers stay in the processor's cache.
+/// small responses stay in the processor's cache.
 const BUFFER_BYTES: usize = 16 * 1024;
 
-/// As many buffers as connections, within these bounds: each may have one answer at a time. A
+/// As many buffers as connections, within these bounds: each may have one response at a time. A
 /// power of two.
 const BUFFERS: (u32, u32) = (16, 256);
 
@@ -50,7 +50,7 @@ const SEND_FLAGS: i32 = 0x40 | 0x4000;
 /// What happened to what was asked for.
 #[derive(Debug)]
 pub(crate) enum Happening {
-    /// The connection of this token brought bytes: see [`Ring::received`].
+    /// The connection of this token has received bytes: see [`Ring::received`].
     Received(Filled),
     /// Nothing more will be received until that is asked for again.
     Unarmed,
@@ -128,7 +128,7 @@ pub(crate) struct Ring {
     ring: IoUring,
     inbox: Inbox,
     /// What is sent in the present turn. It never grows beyond its first capacity, since the
-    /// kernel is told where it lies.
+    /// kernel receives its address.
     outbox: Vec<u8>,
     sends: Vec<Send>,
     /// The outbox was handed over: it is empty when the next send comes.
@@ -250,7 +250,7 @@ impl Ring {
         Ok(())
     }
 
-    /// What a connection brought.
+    /// Bytes that a connection received.
     pub(crate) fn received(&self, filled: &Filled) -> &[u8] {
         let at = usize::from(filled.buffer) * BUFFER_BYTES;
         let length = (filled.length as usize).min(BUFFER_BYTES);
@@ -349,7 +349,7 @@ fn arrival(entry: &cqueue::Entry) -> Happening {
     }
 }
 
-/// Buffers that the kernel fills, and the list by which it is given them.
+/// Buffers that the kernel fills, and the list that passes them to it.
 struct Inbox {
     buffers: NonNull<u8>,
     list: NonNull<BufRingEntry>,
@@ -463,7 +463,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_full_socket_leaves_is_told_and_the_rest_arrives() {
+    fn bytes_that_a_full_socket_rejects_are_reported_and_sent_later() {
         let Some(mut ring) = ring() else {
             return;
         };
@@ -500,7 +500,7 @@ mod tests {
     }
 
     #[test]
-    fn no_buffer_no_bytes_but_a_word() {
+    fn a_receive_without_a_buffer_is_reported() {
         let Some(mut ring) = ring() else {
             return;
         };
@@ -545,7 +545,7 @@ mod tests {
     }
 
     #[test]
-    fn the_peers_end_and_a_shutdown_of_our_own_are_told() {
+    fn the_peers_close_and_our_shutdown_are_reported() {
         let Some(mut ring) = ring() else {
             return;
         };

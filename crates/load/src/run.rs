@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::audit::steal_ns;
 use crate::clock::now_ns;
 use crate::dial::{Destination, Dial, Secure};
-use crate::engine::{Engine, Part};
+use crate::engine::{Engine, ThreadResult};
 use crate::error::LoadError;
 use crate::limits;
 use crate::spec::{LoadSpec, Protocol};
@@ -37,8 +37,8 @@ pub struct Progress<'a> {
     pub elapsed_ns: u64,
     /// Requests sent.
     pub sent: u64,
-    /// Answers of any status.
-    pub answered: u64,
+    /// Responses of any status.
+    pub responses: u64,
     /// Errors of any kind.
     pub failed: u64,
     /// Connections that are open.
@@ -47,7 +47,7 @@ pub struct Progress<'a> {
     pub last: Option<&'a LoadInterval>,
 }
 
-/// What the caller wants to hear of a running load.
+/// Callbacks and controls of a running load.
 pub struct Hooks<'a> {
     /// All connections are open; the warm-up is about to begin.
     pub on_window: &'a mut dyn FnMut(Window),
@@ -55,15 +55,15 @@ pub struct Hooks<'a> {
     pub on_progress: Option<&'a mut dyn FnMut(Progress<'_>)>,
     /// When this becomes true the window ends, and the result is of what was measured.
     pub abort: Option<&'a AtomicBool>,
-    /// The figures are there and the connections still open: they close when this returns.
+    /// Called with the result while the connections are still open; they close when it returns.
     pub on_result: Option<&'a mut dyn FnMut(&LoadResult)>,
-    /// The load begins at this instant on `CLOCK_MONOTONIC`, if it has not passed when all
-    /// connections are open; `None`: at once.
+    /// Returns the instant on `CLOCK_MONOTONIC` at which the load begins, if that has not passed when
+    /// all connections are open; `None`: at once.
     pub begin_at: Option<&'a mut dyn FnMut() -> Option<u64>>,
 }
 
 impl<'a> Hooks<'a> {
-    /// Nothing but the window.
+    /// Only the window callback.
     pub fn new(on_window: &'a mut dyn FnMut(Window)) -> Self {
         Self {
             on_window,
@@ -98,30 +98,39 @@ pub fn run_with(spec: &LoadSpec, hooks: Hooks<'_>) -> Result<LoadResult, LoadErr
         .iter()
         .map(|part| Counter::new(part.interval_ns.is_some()))
         .collect();
-    let (news_sender, news) = channel();
+    let (event_sender, events) = channel();
     std::thread::scope(|scope| {
         let mut starts = Vec::new();
         for (part, counter) in parts.iter().zip(&counters) {
             let (start_sender, start) = channel();
             starts.push(start_sender);
-            let line = Line {
-                news: news_sender.clone(),
+            let handle = ThreadHandle {
+                events: event_sender.clone(),
                 start,
             };
             let dial = dials.dial(part);
-            scope.spawn(move || line.work(part, dial, counter, abort));
+            scope.spawn(move || handle.work(part, dial, counter, abort));
         }
         Conductor {
             spec,
             hooks,
             counters: &counters,
-            news,
-            ticks: news_sender,
+            events,
+            ticks: event_sender,
             starts,
             begin_ns: 0,
         }
         .conduct()
     })
+}
+
+/// The protocol to negotiate by ALPN; `None` over plain TCP.
+fn alpn(protocol: Protocol) -> Option<&'static str> {
+    match protocol {
+        Protocol::Http1 => Some("http/1.1"),
+        Protocol::Http2 { .. } | Protocol::Grpc { .. } => Some("h2"),
+        Protocol::Tcp => None,
+    }
 }
 
 /// What connections are opened with, made once for all threads.
@@ -134,18 +143,22 @@ impl Dials {
     fn new(spec: &LoadSpec) -> Result<Self, LoadError> {
         let secure = spec.tls.as_ref().map(|tls| {
             let mut credentials = tls.credentials.clone();
-            credentials.alpn = match spec.protocol {
-                Protocol::Tcp => Vec::new(),
-                protocol => vec![protocol.alpn().to_owned()],
-            };
-            let config = meshtax_tls::client_config(&credentials)
-                .map_err(|e| LoadError::Tls(e.to_string()))?;
-            let name = ServerName::try_from(tls.server_name.clone())
-                .map_err(|e| LoadError::Tls(format!("{}: {e}", tls.server_name)))?;
+            let alpn = alpn(spec.protocol).into_iter();
+            credentials.alpn = alpn.map(str::to_owned).collect();
+            let config = meshtax_tls::client_config(&credentials)?;
+            let name = ServerName::try_from(tls.server_name.clone()).map_err(|source| {
+                LoadError::ServerName {
+                    name: tls.server_name.clone(),
+                    source,
+                }
+            })?;
             Ok::<_, LoadError>(Secure {
                 config: Arc::new(config),
                 name,
-                wants_http2: spec.protocol.alpn() == "h2",
+                wants_http2: matches!(
+                    spec.protocol,
+                    Protocol::Http2 { .. } | Protocol::Grpc { .. }
+                ),
             })
         });
         Ok(Self {
@@ -166,43 +179,43 @@ impl Dials {
     }
 }
 
-/// What a thread tells.
-enum News {
+/// A message of a thread to the conductor.
+enum ThreadEvent {
     /// Its connections are open.
     Ready,
-    /// Its part is over; its connections stay open until it hears again.
-    Done(Box<Part>),
-    /// There is no figure.
+    /// It has finished; its connections stay open until this is dropped.
+    Done(Box<ThreadResult>),
+    /// It has failed.
     Failed(LoadError),
-    /// How far all are.
+    /// The progress of all threads.
     Tick(Box<Tick>),
 }
 
-/// A thread's line to the conductor.
-struct Line {
-    news: Sender<News>,
+/// A thread's channels to and from the conductor.
+struct ThreadHandle {
+    events: Sender<ThreadEvent>,
     /// When to begin.
     start: Receiver<u64>,
 }
 
-impl Drop for Line {
+impl Drop for ThreadHandle {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            let _ = self.news.send(News::Failed(LoadError::Thread));
+            let _ = self.events.send(ThreadEvent::Failed(LoadError::Thread));
         }
     }
 }
 
-impl Line {
+impl ThreadHandle {
     fn work(self, spec: &LoadSpec, dial: Dial, counter: &Counter, abort: &AtomicBool) {
         let outcome = self.try_work(spec, dial, counter, abort);
-        let news = match outcome {
-            Ok(Some(part)) => News::Done(Box::new(part)),
-            // The conductor has given up: it knows why.
+        let event = match outcome {
+            Ok(Some(part)) => ThreadEvent::Done(Box::new(part)),
+            // The conductor has given up, and has the reason.
             Ok(None) => return,
-            Err(error) => News::Failed(error),
+            Err(error) => ThreadEvent::Failed(error),
         };
-        let _ = self.news.send(news);
+        let _ = self.events.send(event);
     }
 
     fn try_work(
@@ -211,11 +224,11 @@ impl Line {
         dial: Dial,
         counter: &Counter,
         abort: &AtomicBool,
-    ) -> Result<Option<Part>, LoadError> {
+    ) -> Result<Option<ThreadResult>, LoadError> {
         prepare_thread(spec)?;
         let mut engine = Engine::new(spec, dial, counter, abort)?;
         engine.open_all()?;
-        let _ = self.news.send(News::Ready);
+        let _ = self.events.send(ThreadEvent::Ready);
         match self.start.recv() {
             Ok(begin_ns) => engine.run(begin_ns).map(Some),
             Err(_) => Ok(None),
@@ -236,13 +249,13 @@ fn prepare_thread(spec: &LoadSpec) -> Result<(), LoadError> {
     Ok(())
 }
 
-/// Begins the threads together and adds up what they count.
+/// Starts the threads together and sums up their counts.
 struct Conductor<'a, 'h> {
     spec: &'a LoadSpec,
     hooks: Hooks<'h>,
     counters: &'a [Counter],
-    news: Receiver<News>,
-    ticks: Sender<News>,
+    events: Receiver<ThreadEvent>,
+    ticks: Sender<ThreadEvent>,
     starts: Vec<Sender<u64>>,
     begin_ns: u64,
 }
@@ -275,9 +288,9 @@ impl Conductor<'_, '_> {
 
     fn all_ready(&mut self) -> Result<(), LoadError> {
         for _ in 0..self.starts.len() {
-            match self.news.recv() {
-                Ok(News::Failed(error)) => return Err(error),
-                Ok(News::Ready | News::Done(_) | News::Tick(_)) => {}
+            match self.events.recv() {
+                Ok(ThreadEvent::Failed(error)) => return Err(error),
+                Ok(ThreadEvent::Ready | ThreadEvent::Done(_) | ThreadEvent::Tick(_)) => {}
                 Err(_) => return Err(LoadError::Thread),
             }
         }
@@ -285,7 +298,7 @@ impl Conductor<'_, '_> {
     }
 
     /// Waits for the end, with someone adding up meanwhile if that is to be seen.
-    fn until_done(&mut self) -> Result<(Vec<Part>, Sum), LoadError> {
+    fn until_done(&mut self) -> Result<(Vec<ThreadResult>, Sum), LoadError> {
         let is_watched = self.hooks.on_progress.is_some();
         if !is_watched && self.spec.interval_ns.is_none() {
             return Ok((self.all_done()?, Sum::new(self.spec)));
@@ -296,7 +309,7 @@ impl Conductor<'_, '_> {
             let adding = scope.spawn(move || {
                 let on_tick = is_watched.then_some(|tick| {
                     // When nobody listens any more, the end comes too.
-                    let _ = ticks.send(News::Tick(Box::new(tick)));
+                    let _ = ticks.send(ThreadEvent::Tick(Box::new(tick)));
                 });
                 collect(counters, spec, &ended, on_tick)
             });
@@ -307,14 +320,14 @@ impl Conductor<'_, '_> {
         })
     }
 
-    fn all_done(&mut self) -> Result<Vec<Part>, LoadError> {
+    fn all_done(&mut self) -> Result<Vec<ThreadResult>, LoadError> {
         let mut parts = Vec::new();
         while parts.len() < self.starts.len() {
-            match self.news.recv() {
-                Ok(News::Done(part)) => parts.push(*part),
-                Ok(News::Failed(error)) => return Err(error),
-                Ok(News::Ready) => {}
-                Ok(News::Tick(tick)) => self.show(&tick),
+            match self.events.recv() {
+                Ok(ThreadEvent::Done(part)) => parts.push(*part),
+                Ok(ThreadEvent::Failed(error)) => return Err(error),
+                Ok(ThreadEvent::Ready) => {}
+                Ok(ThreadEvent::Tick(tick)) => self.show(&tick),
                 Err(_) => return Err(LoadError::Thread),
             }
         }
@@ -327,7 +340,7 @@ impl Conductor<'_, '_> {
             on_progress(Progress {
                 elapsed_ns,
                 sent: tick.totals.sent,
-                answered: tick.totals.answered,
+                responses: tick.totals.responses,
                 failed: tick.totals.failed,
                 connections: tick.totals.connections,
                 last: tick.last.as_ref(),

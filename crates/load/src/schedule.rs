@@ -81,7 +81,7 @@ impl Schedule {
 
     fn paced(curve: Curve, arrivals: Arrivals, seed: u64, slice: Slice) -> Self {
         // Constant arrivals are one grid that the slices share, so that their phase is one;
-        // Poisson slices must know nothing of each other.
+        // Poisson slices must be independent.
         let seed = match arrivals {
             Arrivals::Constant => seed,
             Arrivals::Poisson => mixed(seed, u64::from(slice.index)),
@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn the_seed_is_the_schedule() {
+    fn the_same_seed_gives_the_same_schedule() {
         for arrivals in [Arrivals::Constant, Arrivals::Poisson] {
             let one = times(1000.0, arrivals, 7, 1000);
             assert_eq!(one, times(1000.0, arrivals, 7, 1000));
@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn peeking_takes_nothing() {
+    fn peeking_consumes_nothing() {
         let mut schedule = Schedule::new(10.0, Arrivals::Poisson, 1);
         let seen = schedule.peek_ns();
         assert_eq!(schedule.take_ns(), seen);
@@ -364,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn slices_of_constant_arrivals_are_one_grid() {
+    fn slices_of_constant_arrivals_form_one_grid() {
         let constant = Rate::Constant { per_s: 1000.0 };
         let whole = ramp(constant, Arrivals::Constant, Slice::WHOLE);
         let whole = until(whole, 1_000_000_000);
@@ -455,7 +455,7 @@ mod tests {
     }
 
     #[test]
-    fn a_replay_ends_and_is_shared_out() {
+    fn a_replay_ends_and_is_divided_among_slices() {
         let mut spec = LoadSpec::new("127.0.0.1:80".parse().unwrap());
         spec.model = LoadModel::Replay {
             times_ns: (0..10).collect(),

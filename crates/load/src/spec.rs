@@ -3,45 +3,15 @@
 use std::net::SocketAddr;
 
 use meshtax_model::experiment::Arrivals;
+pub use meshtax_model::load::{Protocol, Rate};
 use meshtax_tls::ClientTls;
 use serde::{Deserialize, Serialize};
-
-use crate::error::LoadError;
-use crate::validate::validate;
-
-/// How the offered rate of an open loop runs over the window. Before it, the first rate holds,
-/// after it the last.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase", deny_unknown_fields)]
-pub enum Rate {
-    /// The same all the time.
-    Constant {
-        /// Requests per second.
-        per_s: f64,
-    },
-    /// A straight line.
-    Linear {
-        /// Requests per second at the window's begin.
-        from_per_s: f64,
-        /// Requests per second at its end.
-        to_per_s: f64,
-    },
-    /// Steps of equal length and equal height.
-    Steps {
-        /// Requests per second in the first step.
-        from_per_s: f64,
-        /// Requests per second in the last.
-        to_per_s: f64,
-        /// How many steps; at least two.
-        steps: u32,
-    },
-}
 
 /// How requests are offered.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "loop", rename_all = "lowercase")]
 pub enum LoadModel {
-    /// Arrivals do not wait for answers; any free connection takes the next.
+    /// Arrivals do not wait for responses; any free connection takes the next.
     Open {
         /// Offered rate.
         rate: Rate,
@@ -50,11 +20,11 @@ pub enum LoadModel {
     },
     /// As open, with intended send times that are given.
     Replay {
-        /// From the load's begin (the warm-up's), in nanoseconds, in order.
+        /// From the load's start (the warm-up's), in nanoseconds, in order.
         times_ns: Vec<u64>,
     },
     /// Every connection is a user with a schedule of its own, who works through the list of
-    /// requests in its order, again and again. A user whose answer is late sends late, and the
+    /// requests in its order, again and again. A user whose response is late sends late, and the
     /// latency still counts from when it was to send.
     Users {
         /// Requests per second of each user.
@@ -62,9 +32,9 @@ pub enum LoadModel {
         /// How each user's intended send times are spread.
         arrivals: Arrivals,
     },
-    /// Every connection sends again as soon as it has its answer.
+    /// Every connection sends again as soon as it has its response.
     Closed {
-        /// Pause between an answer and the next request, in nanoseconds.
+        /// Pause between a response and the next request, in nanoseconds.
         think_ns: u64,
     },
 }
@@ -85,51 +55,10 @@ impl LoadModel {
         Self::Closed { think_ns: 0 }
     }
 
-    /// Whether latency waits for the answers: the mean is connections / throughput then.
+    /// Whether latency waits for the responses: the mean is connections / throughput then.
     #[must_use]
     pub fn is_closed(&self) -> bool {
         matches!(self, Self::Closed { .. })
-    }
-}
-
-/// What is spoken on a connection.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase", deny_unknown_fields)]
-pub enum Protocol {
-    /// HTTP/1.1, one request on a connection at a time.
-    #[default]
-    Http1,
-    /// HTTP/2: by ALPN over TLS, by prior knowledge in clear.
-    Http2 {
-        /// Requests that are on one connection at the same time.
-        streams: u32,
-    },
-    /// gRPC over HTTP/2, unary calls. The request's body is the message, its path the method.
-    Grpc {
-        /// Calls that are on one connection at the same time.
-        streams: u32,
-    },
-    /// Plain TCP: the body is sent, and as many bytes are awaited.
-    Tcp,
-}
-
-impl Protocol {
-    /// Requests that one connection carries at the same time.
-    #[must_use]
-    pub fn streams(self) -> u32 {
-        match self {
-            Self::Http1 | Self::Tcp => 1,
-            Self::Http2 { streams } | Self::Grpc { streams } => streams,
-        }
-    }
-
-    /// What ALPN asks for.
-    pub(crate) fn alpn(self) -> &'static str {
-        match self {
-            Self::Http1 => "http/1.1",
-            Self::Http2 { .. } | Self::Grpc { .. } => "h2",
-            Self::Tcp => "",
-        }
     }
 }
 
@@ -175,7 +104,7 @@ impl Request {
 pub struct Tls {
     /// Whose certificates are trusted, and our own.
     pub credentials: ClientTls,
-    /// The server's name or address, as it stands in its certificate and in SNI.
+    /// The server's name or address, as in its certificate and in SNI.
     pub server_name: String,
 }
 
@@ -229,7 +158,7 @@ pub struct LoadSpec {
     /// What is spoken there.
     #[serde(default)]
     pub protocol: Protocol,
-    /// Encryption; `None` sends in clear.
+    /// Encryption; `None` sends in plaintext.
     #[serde(default)]
     pub tls: Option<Tls>,
     /// What is sent. Users work through it in order; otherwise each is drawn by its weight.
@@ -261,11 +190,11 @@ pub struct LoadSpec {
     /// The window ends after so many requests of this process, if it has not ended before.
     #[serde(default)]
     pub max_requests: Option<u64>,
-    /// A request without its answer after so long has failed, in nanoseconds; `None`: it is
+    /// A request without its response after so long has failed, in nanoseconds; `None`: it is
     /// awaited until the drain is over. Seen up to a twentieth later.
     #[serde(default)]
     pub timeout_ns: Option<u64>,
-    /// How long answers are awaited after the window, in nanoseconds.
+    /// How long responses are awaited after the window, in nanoseconds.
     #[serde(default = "default_drain_ns")]
     pub drain_ns: u64,
     /// How long the opening of the connections may make no progress, in nanoseconds.
@@ -281,7 +210,7 @@ pub struct LoadSpec {
     /// late by a wake-up, and the core is free for others.
     #[serde(default = "default_true")]
     pub spin: bool,
-    /// Carry a closed loop over connections in clear that stay open by io_uring, where the kernel
+    /// Carry a closed loop over connections in plaintext that stay open by io_uring, where the kernel
     /// gives it; otherwise, and everything else, by epoll.
     #[serde(default = "default_true")]
     pub io_uring: bool,
@@ -368,14 +297,6 @@ impl LoadSpec {
         std::iter::once(self.clone()).chain(others).collect()
     }
 
-    /// Whether this can be offered at all.
-    ///
-    /// # Errors
-    /// [`LoadError::Invalid`] with the first field that is wrong, its value and the fix.
-    pub fn validate(&self) -> Result<(), LoadError> {
-        validate(self)
-    }
-
     /// What one of its threads does: its share of connections and requests, and every
     /// `threads`-th arrival.
     pub(crate) fn of_thread(&self, index: u32) -> Self {
@@ -411,7 +332,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn survives_json() {
+    fn specs_round_trip_through_json() {
         let mut spec = LoadSpec::new("127.0.0.1:80".parse().unwrap());
         spec.model = LoadModel::open(1000.5, Arrivals::Constant);
         spec.seed = u64::MAX;
@@ -424,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_share_what_there_is() {
+    fn threads_divide_the_load() {
         let mut spec = LoadSpec::new("127.0.0.1:80".parse().unwrap());
         spec.threads = 3;
         spec.connections = 10;

@@ -9,7 +9,7 @@ use meshtax_model::HistogramSnapshot;
 use meshtax_model::trial::{LoadInterval, LoadResult};
 
 use crate::audit::verdict;
-use crate::engine::Part;
+use crate::engine::ThreadResult;
 use crate::spec::LoadSpec;
 use crate::tally::{Counter, Tally, Totals};
 
@@ -95,7 +95,7 @@ impl Sum {
             start_ns,
             length_ns,
             sent: tally.offered,
-            answered: tally.answered,
+            responses: tally.responses,
             errors: tally.errors.total(),
             response: HistogramSnapshot::from(&tally.response),
             send_lag: HistogramSnapshot::from(&tally.send_lag),
@@ -138,7 +138,7 @@ impl Sum {
             .map(|(_, interval)| interval)
     }
 
-    pub(crate) fn finish(mut self, spec: &LoadSpec, parts: &[Part]) -> LoadResult {
+    pub(crate) fn finish(mut self, spec: &LoadSpec, parts: &[ThreadResult]) -> LoadResult {
         let ended_ns = parts.iter().map(|part| part.window_ns).max().unwrap_or(0);
         // Ended early, the window's last interval is shorter.
         self.window_ns = self.window_ns.min(ended_ns);

@@ -11,7 +11,7 @@ use meshtax_model::LatencyHistogram;
 use meshtax_model::trial::{ErrorCounts, LoadResult};
 
 use crate::connection::InFlight;
-use crate::wire::{Answer, Failure};
+use crate::wire::{Failure, ResponseStatus};
 
 /// Statuses beyond these are counted as the last.
 const STATUSES: usize = 1000;
@@ -20,7 +20,7 @@ const STATUSES: usize = 1000;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Totals {
     pub(crate) sent: u64,
-    pub(crate) answered: u64,
+    pub(crate) responses: u64,
     pub(crate) failed: u64,
     pub(crate) connections: u32,
 }
@@ -28,7 +28,7 @@ pub(crate) struct Totals {
 impl Totals {
     pub(crate) fn add(&mut self, other: Self) {
         self.sent += other.sent;
-        self.answered += other.answered;
+        self.responses += other.responses;
         self.failed += other.failed;
         self.connections += other.connections;
     }
@@ -44,7 +44,7 @@ pub(crate) struct Tally {
     pub(crate) offered: u64,
     pub(crate) completed: u64,
     pub(crate) succeeded: u64,
-    pub(crate) answered: u64,
+    pub(crate) responses: u64,
     pub(crate) errors: ErrorCounts,
     /// Attempts to connect that belong to no request; the rest of `errors` are requests.
     pub(crate) failed_attempts: u64,
@@ -70,7 +70,7 @@ impl Tally {
             offered: 0,
             completed: 0,
             succeeded: 0,
-            answered: 0,
+            responses: 0,
             errors: ErrorCounts::default(),
             failed_attempts: 0,
             status: vec![0; STATUSES],
@@ -104,7 +104,7 @@ impl Tally {
             &mut self.offered,
             &mut self.completed,
             &mut self.succeeded,
-            &mut self.answered,
+            &mut self.responses,
             &mut self.failed_attempts,
             &mut self.queued,
             &mut self.bytes_received,
@@ -131,12 +131,12 @@ impl Tally {
         .into_iter()
     }
 
-    /// An answer to a request of the window.
-    fn answered(&mut self, request: &InFlight, answer: Answer, done_ns: u64) {
-        self.answered += 1;
-        self.status[usize::from(answer.status).min(STATUSES - 1)] += 1;
-        if let Some(status) = answer.grpc_status {
-            self.grpc_status[usize::from(status).min(STATUSES - 1)] += 1;
+    /// A response to a request of the window.
+    fn responded(&mut self, request: &InFlight, status: ResponseStatus, done_ns: u64) {
+        self.responses += 1;
+        self.status[usize::from(status.http).min(STATUSES - 1)] += 1;
+        if let Some(grpc) = status.grpc {
+            self.grpc_status[usize::from(grpc).min(STATUSES - 1)] += 1;
         }
         self.response.record(done_ns - request.intended_ns);
         self.service.record(done_ns - request.sent_ns);
@@ -158,7 +158,7 @@ impl Tally {
 
     /// Adds this to the figures of the whole window.
     pub(crate) fn add_to(&self, result: &mut LoadResult) {
-        // `unanswered` is what is left of the sum: an answer's tally need not be its request's.
+        // `unresponses` is what is left of the sum: a response's tally need not be its request's.
         result.offered += self.offered;
         result.completed += self.completed;
         result.succeeded += self.succeeded;
@@ -182,9 +182,9 @@ impl Tally {
         }
     }
 
-    /// Requests of the window that ended, with an answer or without.
+    /// Requests of the window that ended, with a response or without.
     pub(crate) fn ended(&self) -> u64 {
-        self.answered + self.errors.total() - self.failed_attempts
+        self.responses + self.errors.total() - self.failed_attempts
     }
 }
 
@@ -344,20 +344,20 @@ impl<'a> Recorder<'a> {
         }
     }
 
-    /// An answer is complete.
-    pub(crate) fn answered(&mut self, request: &InFlight, answer: Answer, done_ns: u64) {
-        self.totals.answered += 1;
+    /// A response is complete.
+    pub(crate) fn responded(&mut self, request: &InFlight, status: ResponseStatus, done_ns: u64) {
+        self.totals.responses += 1;
         if self.in_window(done_ns) {
-            let good = (200..400).contains(&answer.status) && answer.grpc_status.unwrap_or(0) == 0;
+            let good = (200..400).contains(&status.http) && status.grpc.unwrap_or(0) == 0;
             self.tally.completed += 1;
             self.tally.succeeded += u64::from(good);
         }
         if request.in_window {
-            self.tally.answered(request, answer, done_ns);
+            self.tally.responded(request, status, done_ns);
         }
     }
 
-    /// A request ended without an answer.
+    /// A request ended without a response.
     pub(crate) fn failed(&mut self, request: &InFlight, failure: Failure) {
         self.totals.failed += 1;
         if request.in_window {
@@ -400,9 +400,9 @@ impl<'a> Recorder<'a> {
 mod tests {
     use super::*;
 
-    const ANSWER: Answer = Answer {
-        status: 200,
-        grpc_status: None,
+    const OK: ResponseStatus = ResponseStatus {
+        http: 200,
+        grpc: None,
     };
 
     fn request(intended_ns: u64, sent_ns: u64, in_window: bool) -> InFlight {
@@ -416,7 +416,7 @@ mod tests {
     }
 
     #[test]
-    fn offered_and_completed_have_windows_of_their_own() {
+    fn offered_and_completed_requests_have_separate_windows() {
         let counter = Counter::default();
         let mut recorder = Recorder::new(100, 200, None, &counter);
         let (early, inside, late) = (
@@ -427,13 +427,10 @@ mod tests {
         for r in [&early, &inside, &late] {
             recorder.taken(r, r.sent_ns, 0);
         }
-        let not_found = Answer {
-            status: 404,
-            ..ANSWER
-        };
-        recorder.answered(&early, ANSWER, 110);
-        recorder.answered(&inside, not_found, 180);
-        recorder.answered(&late, ANSWER, 230);
+        let not_found = ResponseStatus { http: 404, ..OK };
+        recorder.responded(&early, OK, 110);
+        recorder.responded(&inside, not_found, 180);
+        recorder.responded(&late, OK, 230);
         recorder.never_sent(2);
         let t = recorder.finish();
         assert_eq!(
@@ -458,12 +455,12 @@ mod tests {
     }
 
     #[test]
-    fn a_tally_that_was_used_is_as_good_as_new() {
+    fn a_recycled_tally_is_empty() {
         let counter = Counter::default();
         let mut recorder = Recorder::new(0, 1000, None, &counter);
         let r = request(100, 150, true);
         recorder.taken(&r, 150, 140);
-        recorder.answered(&r, ANSWER, 180);
+        recorder.responded(&r, OK, 180);
         recorder.failed(&r, Failure::Reset);
         recorder.attempt_failed(Failure::Connect, 200);
         recorder.connected(5, 10);
@@ -480,7 +477,7 @@ mod tests {
     }
 
     #[test]
-    fn intervals_are_handed_over_and_one_that_was_missed_is_told() {
+    fn intervals_are_handed_over_and_missed_ones_reported() {
         let counter = Counter::default();
         let mut recorder = Recorder::new(1000, 1500, Some(100), &counter);
         recorder.turn_over(1050);

@@ -1,4 +1,4 @@
-//! Whether a load can be offered at all, before anything is opened.
+//! Checks a load before any connection is opened.
 
 use std::fmt::Display;
 
@@ -17,34 +17,41 @@ const MAX_STREAMS: u32 = 10_000;
 /// The shortest interval: below it the snapshots would cost what they measure.
 const MIN_INTERVAL_NS: u64 = 100_000_000;
 
-pub(crate) fn validate(spec: &LoadSpec) -> Result<(), LoadError> {
-    check(
-        spec.target.port() != 0,
-        "target",
-        spec.target,
-        "give a port",
-    )?;
-    connections(spec)?;
-    targets(spec)?;
-    times(spec)?;
-    model(spec)?;
-    check(
-        !spec.requests.is_empty(),
-        "requests",
-        "empty",
-        "name at least one",
-    )?;
-    let weights: u64 = spec.requests.iter().map(|r| u64::from(r.weight)).sum();
-    check(
-        weights > 0,
-        "requests",
-        "without weight",
-        "give at least one a weight above 0",
-    )?;
-    spec.by_target()
-        .iter()
-        .flat_map(|spec| &spec.requests)
-        .try_for_each(|r| request(r, spec.protocol))
+impl LoadSpec {
+    /// Checks that the load can be offered at all.
+    ///
+    /// # Errors
+    /// With the invalid field, its value and what to use instead.
+    pub fn validate(&self) -> Result<(), LoadError> {
+        let spec = self;
+        check(
+            spec.target.port() != 0,
+            "target",
+            spec.target,
+            "give a port",
+        )?;
+        connections(spec)?;
+        targets(spec)?;
+        times(spec)?;
+        model(spec)?;
+        check(
+            !spec.requests.is_empty(),
+            "requests",
+            "empty",
+            "name at least one",
+        )?;
+        let weights: u64 = spec.requests.iter().map(|r| u64::from(r.weight)).sum();
+        check(
+            weights > 0,
+            "requests",
+            "without weight",
+            "give at least one a weight above 0",
+        )?;
+        spec.by_target()
+            .iter()
+            .flat_map(|spec| &spec.requests)
+            .try_for_each(|r| request(r, spec.protocol))
+    }
 }
 
 fn targets(spec: &LoadSpec) -> Result<(), LoadError> {
@@ -390,7 +397,7 @@ mod tests {
     }
 
     #[test]
-    fn what_contradicts_itself_is_refused() {
+    fn contradictory_specs_are_rejected() {
         assert!(refused(|s| s.threads = 2).starts_with("threads is 2"));
         assert!(refused(|s| s.requests.clear()).starts_with("requests is empty"));
         assert!(refused(|s| s.requests[0].weight = 0).contains("weight above 0"));

@@ -1,7 +1,7 @@
-//! The load generator as a process of its own: JSON in, JSON lines out.
+//! The load generator as a separate process: JSON in, JSON lines out.
 //!
-//! A worker that stands alone is asked once and answers. One of several (`together`) says when
-//! its connections are open, waits for the order to start, and can be told to stop.
+//! A single worker reads one request and writes its result. One of several (`together`) reports when
+//! its connections are open, waits for the order to start, and can be stopped.
 
 use std::cell::RefCell;
 use std::io::{BufRead as _, BufReader, Read, Write};
@@ -19,45 +19,45 @@ use crate::spec::LoadSpec;
 /// The protocol's version, in both directions.
 pub const WORKER_PROTOCOL: u32 = 2;
 
-/// What the worker reads: one JSON object.
+/// The input of a worker: one JSON object.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct WorkerRequest {
     /// [`WORKER_PROTOCOL`].
     pub protocol: u32,
     /// The load.
     pub spec: LoadSpec,
-    /// Keep the connections open after the result until the input ends, so that the starter can
-    /// look at what stands between the two ends.
+    /// Keep the connections open after the result until the input ends, so that the caller can inspect
+    /// the proxies between both ends.
     #[serde(default)]
     pub hold: bool,
-    /// It is one of several: it waits for [`WorkerOrder::Start`], tells its progress, and stops
-    /// when told, or when the input ends.
+    /// It is one of several: it waits for [`WorkerOrder::Start`], reports its progress, and stops on
+    /// [`WorkerOrder::Stop`] or when the input ends.
     #[serde(default)]
     pub together: bool,
 }
 
-/// What a worker that is one of several is told after its request: one JSON object per line.
+/// An order to one of several workers, after its request: one JSON object per line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "order", rename_all = "snake_case")]
 pub enum WorkerOrder {
     /// Begin.
     Start {
-        /// So long after this is read, in nanoseconds.
+        /// How long after this is read, in nanoseconds.
         in_ns: u64,
-        /// Rather at this instant, for a worker that has the same `CLOCK_MONOTONIC`.
+        /// The exact instant, for a worker with the same `CLOCK_MONOTONIC`.
         at_monotonic_ns: Option<u64>,
     },
     /// End the window now.
     Stop,
 }
 
-/// Counts since the begin of a worker's load, warm-up included.
+/// Counts since the start of a worker's load, warm-up included.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WorkerProgress {
     /// Requests sent.
     pub sent: u64,
-    /// Answers of any status.
-    pub answered: u64,
+    /// Responses of any status.
+    pub responses: u64,
     /// Errors of any kind.
     pub failed: u64,
     /// Connections that are open.
@@ -68,7 +68,7 @@ impl From<Progress<'_>> for WorkerProgress {
     fn from(progress: Progress<'_>) -> Self {
         Self {
             sent: progress.sent,
-            answered: progress.answered,
+            responses: progress.responses,
             failed: progress.failed,
             connections: progress.connections,
         }
@@ -97,20 +97,20 @@ impl WorkerRequest {
     }
 }
 
-/// What the worker writes: one JSON object per line. The last one is a result or an error.
+/// The output of a worker: one JSON object per line. The last one is a result or an error.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(try_from = "Line", into = "Line")]
+#[serde(try_from = "WireMessage", into = "WireMessage")]
 pub enum WorkerMessage {
-    /// All connections are open, and the order to start is awaited. Whose clock it goes by:
+    /// All connections are open; the worker waits for the order to start. The text identifies its clock:
     /// workers with the same text have the same `CLOCK_MONOTONIC`.
     Ready(String),
     /// All connections are open; the warm-up is about to begin.
     Window(Window),
-    /// How far it is.
+    /// Its progress.
     Progress(WorkerProgress),
-    /// The load has ended: its figures.
+    /// The result of the load.
     Result(Box<LoadResult>),
-    /// There is no result: what failed, and the fix.
+    /// There is no result: the error.
     Error(String),
 }
 
@@ -124,10 +124,10 @@ enum Event {
     Error,
 }
 
-/// A message as it is written. Not an enum with a tag in it: serde buffers what stands in
-/// such an enum, and the numbers that are a map's keys in JSON do not survive that.
+/// A message in its JSON form. Not an internally tagged enum: serde buffers the content of such an
+/// enum, which breaks maps with numeric keys.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-struct Line {
+struct WireMessage {
     v: u32,
     event: Event,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -142,7 +142,7 @@ struct Line {
     reason: Option<String>,
 }
 
-impl From<WorkerMessage> for Line {
+impl From<WorkerMessage> for WireMessage {
     fn from(message: WorkerMessage) -> Self {
         let mut line = Self {
             v: WORKER_PROTOCOL,
@@ -176,15 +176,12 @@ impl From<WorkerMessage> for Line {
     }
 }
 
-impl TryFrom<Line> for WorkerMessage {
-    type Error = String;
+impl TryFrom<WireMessage> for WorkerMessage {
+    type Error = MessageError;
 
-    fn try_from(line: Line) -> Result<Self, String> {
+    fn try_from(line: WireMessage) -> Result<Self, MessageError> {
         if line.v != WORKER_PROTOCOL {
-            return Err(format!(
-                "a message of protocol {}, this reader speaks {WORKER_PROTOCOL}: use one version of meshtax",
-                line.v
-            ));
+            return Err(MessageError::Protocol { found: line.v });
         }
         match line.event {
             Event::Ready => line.clock.map(Self::Ready),
@@ -193,22 +190,61 @@ impl TryFrom<Line> for WorkerMessage {
             Event::Result => line.result.map(Self::Result),
             Event::Error => line.reason.map(Self::Error),
         }
-        .ok_or_else(|| format!("a {:?} message without its content", line.event))
+        .ok_or(MessageError::Incomplete)
     }
 }
 
-/// Why a worker could not even report.
+/// Why a line is not a [`WorkerMessage`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum MessageError {
+    /// The worker has another version.
+    #[error(
+        "the message has protocol {found}, this reader supports {WORKER_PROTOCOL}: use one version of meshtax"
+    )]
+    Protocol {
+        /// The version of the message.
+        found: u32,
+    },
+    /// The content of the event is missing.
+    #[error("the message lacks its content")]
+    Incomplete,
+}
+
+/// Why the input of a worker is not a [`WorkerRequest`].
+#[derive(Debug, thiserror::Error)]
+pub enum RequestError {
+    /// The input is not JSON.
+    #[error("the load request is not JSON: {0}")]
+    Json(serde_json::Error),
+    /// The caller has another version.
+    #[error(
+        "the load request has protocol {}, this worker supports {WORKER_PROTOCOL}: use one version of meshtax",
+        .found.map_or("none".to_owned(), |found| found.to_string())
+    )]
+    Protocol {
+        /// The version of the request, if it has one.
+        found: Option<u64>,
+    },
+    /// The request has other fields than expected.
+    #[error("the load request is invalid: {0}")]
+    Invalid(serde_json::Error),
+}
+
+/// Why a worker has failed.
 #[derive(Debug, thiserror::Error)]
 pub enum WorkerError {
-    /// Whoever started the worker does not read any more.
-    #[error("cannot write to the starter of this load worker: {0}")]
+    /// The caller no longer reads.
+    #[error("cannot write to the caller of this load worker: {0}")]
     Output(#[from] std::io::Error),
     /// A message could not be encoded.
     #[error("cannot encode a message: {0}")]
     Encode(#[from] serde_json::Error),
-    /// The load failed; the reason was written to the output as well.
-    #[error("{0}")]
-    Failed(String),
+    /// The input was not a request. The error was written to the output as well.
+    #[error(transparent)]
+    Request(#[from] RequestError),
+    /// The load failed. The error was written to the output as well.
+    #[error(transparent)]
+    Load(#[from] LoadError),
 }
 
 /// Reads one [`WorkerRequest`], offers its load, writes [`WorkerMessage`]s.
@@ -225,15 +261,12 @@ pub fn worker_main(
     let outcome = match read_request(&mut input) {
         Ok(request) if request.together => offer_together(&request, input, &mut output),
         Ok(request) => offer(&request, &mut input, &mut output),
-        Err(reason) => Err(reason),
+        Err(error) => Err(error.into()),
     };
-    match outcome {
-        Ok(written) => written,
-        Err(reason) => {
-            write_line(&mut output, &WorkerMessage::Error(reason.clone()))?;
-            Err(WorkerError::Failed(reason))
-        }
+    if let Err(error @ (WorkerError::Request(_) | WorkerError::Load(_))) = &outcome {
+        write_line(&mut output, &WorkerMessage::Error(error.to_string()))?;
     }
+    outcome
 }
 
 /// Writes messages from several hooks, until one cannot be written.
@@ -250,7 +283,7 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// `false`: nobody reads any more.
+    /// `false`: the caller no longer reads.
     fn write(&self, message: &WorkerMessage) -> bool {
         let mut written = self.written.borrow_mut();
         if written.is_ok() {
@@ -260,12 +293,12 @@ impl<'a> Writer<'a> {
     }
 }
 
-/// Offers the load. The inner result says whether the messages could be written.
+/// Offers the load.
 fn offer(
     request: &WorkerRequest,
     input: &mut impl Read,
     output: &mut impl Write,
-) -> Result<Result<(), WorkerError>, String> {
+) -> Result<(), WorkerError> {
     let writer = Writer::new(output);
     let mut on_window = |window| {
         writer.write(&WorkerMessage::Window(window));
@@ -273,7 +306,7 @@ fn offer(
     let mut on_result = |result: &LoadResult| {
         writer.write(&WorkerMessage::Result(Box::new(result.clone())));
         if request.hold {
-            // However it ends, whoever started this worker looks no longer.
+            // However this ends, the caller has finished its inspection.
             let _ = std::io::copy(input, &mut std::io::sink());
         }
     };
@@ -281,8 +314,8 @@ fn offer(
         on_result: Some(&mut on_result),
         ..Hooks::new(&mut on_window)
     };
-    run_with(&request.spec, hooks).map_err(|e: LoadError| e.to_string())?;
-    Ok(writer.written.into_inner())
+    run_with(&request.spec, hooks)?;
+    writer.written.into_inner()
 }
 
 /// Offers the load as one of several.
@@ -290,7 +323,7 @@ fn offer_together(
     request: &WorkerRequest,
     input: impl Read + Send + 'static,
     output: &mut impl Write,
-) -> Result<Result<(), WorkerError>, String> {
+) -> Result<(), WorkerError> {
     let writer = Writer::new(output);
     let abort = Arc::new(AtomicBool::new(false));
     let mut orders = Some(BufReader::new(input));
@@ -317,13 +350,13 @@ fn offer_together(
         begin_at: Some(&mut begin_at),
         ..Hooks::new(&mut on_window)
     };
-    let result = run_with(&request.spec, hooks).map_err(|e| e.to_string())?;
+    let result = run_with(&request.spec, hooks)?;
     writer.write(&WorkerMessage::Result(Box::new(result)));
-    Ok(writer.written.into_inner())
+    writer.written.into_inner()
 }
 
-/// Waits for the order to start, then listens for the one to stop on a thread of its own, which
-/// ends with the input. `None`: there is nobody any more who would start it.
+/// Waits for the order to start, then for the one to stop on a separate thread, which ends with the
+/// input. `None`: there will be no order to start.
 fn await_start(
     mut orders: BufReader<impl Read + Send + 'static>,
     abort: &Arc<AtomicBool>,
@@ -343,33 +376,29 @@ fn await_start(
     Some(begin_ns)
 }
 
-/// `None`: the input ended, or is no order.
+/// `None`: the input has ended, or is not an order.
 fn next_order(orders: &mut BufReader<impl Read>) -> Option<WorkerOrder> {
     loop {
         let mut line = String::new();
         if orders.read_line(&mut line).ok()? == 0 {
             return None;
         }
-        // What ended the request's own line may still be there.
+        // The line break behind the request may still be there.
         if !line.trim().is_empty() {
             return serde_json::from_str(&line).ok();
         }
     }
 }
 
-fn read_request(input: impl Read) -> Result<WorkerRequest, String> {
+fn read_request(input: impl Read) -> Result<WorkerRequest, RequestError> {
     let mut reader = serde_json::Deserializer::from_reader(input);
     // The version first: a request of another one may have any fields.
-    let value = serde_json::Value::deserialize(&mut reader)
-        .map_err(|e| format!("the load request is not JSON: {e}"))?;
-    let protocol = value.get("protocol").and_then(serde_json::Value::as_u64);
-    if protocol != Some(u64::from(WORKER_PROTOCOL)) {
-        return Err(format!(
-            "the load request has protocol {}, this worker speaks {WORKER_PROTOCOL}: use one version of meshtax",
-            protocol.map_or("none".to_owned(), |p| p.to_string())
-        ));
+    let value = serde_json::Value::deserialize(&mut reader).map_err(RequestError::Json)?;
+    let found = value.get("protocol").and_then(serde_json::Value::as_u64);
+    if found != Some(u64::from(WORKER_PROTOCOL)) {
+        return Err(RequestError::Protocol { found });
     }
-    serde_json::from_value(value).map_err(|e| format!("the load request is not understood: {e}"))
+    serde_json::from_value(value).map_err(RequestError::Invalid)
 }
 
 fn write_line(
@@ -387,7 +416,7 @@ fn write_line(
 mod tests {
     use super::*;
 
-    fn answer_to(input: &str) -> String {
+    fn error_of(input: &str) -> String {
         let mut output = Vec::new();
         assert!(worker_main(std::io::Cursor::new(input.to_owned()), &mut output).is_err());
         match serde_json::from_slice(&output).unwrap() {
@@ -397,19 +426,19 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_request_is_answered_with_its_reason() {
-        assert!(answer_to("{").contains("not JSON"));
-        assert!(answer_to("{}").contains("protocol none"));
-        assert!(answer_to(r#"{"protocol":1,"spec":7}"#).contains("protocol 1"));
-        assert!(answer_to(r#"{"protocol":2,"spec":7}"#).contains("not understood"));
+    fn an_invalid_request_is_reported_with_its_error() {
+        assert!(error_of("{").contains("not JSON"));
+        assert!(error_of("{}").contains("protocol none"));
+        assert!(error_of(r#"{"protocol":1,"spec":7}"#).contains("protocol 1"));
+        assert!(error_of(r#"{"protocol":2,"spec":7}"#).contains("is invalid"));
         let mut spec = LoadSpec::new("127.0.0.1:80".parse().unwrap());
         spec.connections = 0;
         let text = serde_json::to_string(&WorkerRequest::new(spec)).unwrap();
-        assert_eq!(answer_to(&text), "connections is 0: use 1 to 1000000");
+        assert_eq!(error_of(&text), "connections is 0: use 1 to 1000000");
     }
 
     #[test]
-    fn messages_survive_json_and_a_later_version_is_refused() {
+    fn messages_round_trip_and_a_later_version_is_rejected() {
         let mut result = LoadResult::default();
         result.status.insert(200, 7);
         for message in [

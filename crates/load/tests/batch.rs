@@ -1,6 +1,6 @@
 //! Closed loops by io_uring and by epoll do the same. Where the kernel gives no io_uring, the
 //! comparison says SKIPPED.
-#![expect(clippy::print_stderr, reason = "what is skipped is told")]
+#![expect(clippy::print_stderr, reason = "what is skipped is reported")]
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -17,8 +17,8 @@ fn app(response_bytes: u32) -> SocketAddr {
     std::thread::spawn(move || {
         let mut config = AppConfig::new("127.0.0.1:0".parse().unwrap());
         config.response_bytes = response_bytes;
-        let told = |address| sender.send(address).unwrap();
-        serve(&config, told, &AtomicBool::new(false)).unwrap();
+        let ready = |address| sender.send(address).unwrap();
+        serve(&config, ready, &AtomicBool::new(false)).unwrap();
     });
     receiver.recv().unwrap()
 }
@@ -31,7 +31,7 @@ fn spec(target: SocketAddr, protocol: Protocol, connections: u32) -> LoadSpec {
     spec
 }
 
-/// The load by io_uring and by epoll; each answers all that it sends.
+/// The load by io_uring and by epoll; each responses all that it sends.
 fn both_ways(spec: &LoadSpec) -> [LoadResult; 2] {
     ["io_uring", "epoll"].map(|by| {
         let mut spec = spec.clone();
@@ -50,7 +50,7 @@ fn both_ways(spec: &LoadSpec) -> [LoadResult; 2] {
 }
 
 #[test]
-fn every_protocol_and_more_connections_than_buffers() {
+fn all_protocols_work_with_fewer_buffers_than_connections() {
     let target = app(100);
     for (protocol, connections) in [
         (Protocol::Http1, 1),
@@ -66,7 +66,7 @@ fn every_protocol_and_more_connections_than_buffers() {
 }
 
 #[test]
-fn answers_larger_than_all_buffers() {
+fn responses_larger_than_all_buffers_are_complete() {
     let bytes = 6_000_000;
     let mut spec = spec(app(bytes), Protocol::Http1, 3);
     spec.max_requests = Some(30);
@@ -108,7 +108,7 @@ fn slow_echo(body: Vec<u8>) -> (SocketAddr, Arc<AtomicU64>) {
 
 /// Small bodies go by the ring, larger ones by the socket, and one of megabytes fills it.
 #[test]
-fn bodies_that_fill_the_socket_arrive_whole() {
+fn bodies_that_fill_the_socket_are_complete() {
     for bytes in [1_000, 16_384, 16_385, 300_000, 5_000_000] {
         let body: Vec<u8> = (0..bytes).map(|at: u32| (at % 251) as u8).collect();
         let (target, wrong) = slow_echo(body.clone());
@@ -126,7 +126,7 @@ fn bodies_that_fill_the_socket_arrive_whole() {
 
 /// Many streams with bodies on one connection overflow what its socket takes at once.
 #[test]
-fn streams_that_fill_the_socket_arrive_whole() {
+fn streams_that_fill_the_socket_are_complete() {
     let mut spec = spec(app(1000), Protocol::Http2 { streams: 100 }, 2);
     spec.requests[0].method = "POST".into();
     spec.requests[0].body = vec![b'x'; 12_000];
@@ -134,7 +134,7 @@ fn streams_that_fill_the_socket_arrive_whole() {
 }
 
 #[test]
-fn a_connection_that_ends_between_requests_is_opened_again() {
+fn a_connection_that_ends_between_requests_is_reopened() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let target = listener.local_addr().unwrap();
     std::thread::spawn(move || {

@@ -19,8 +19,8 @@ fn member(name: &str) -> Member {
     });
     Member {
         name: name.into(),
-        says: Box::new(ours.try_clone().unwrap()),
-        hears: Box::new(ours),
+        output: Box::new(ours.try_clone().unwrap()),
+        input: Box::new(ours),
     }
 }
 
@@ -60,7 +60,7 @@ fn spec(target: SocketAddr, arrivals: Arrivals) -> LoadSpec {
 }
 
 #[test]
-fn three_workers_are_one_load() {
+fn three_workers_offer_one_load() {
     let (target, notes) = noting();
     let mut window = None;
     let result = run_fleet(
@@ -81,7 +81,7 @@ fn three_workers_are_one_load() {
 /// that each worker is given its own. When requests come does not tell: a stall of the machine
 /// lets several come at once.
 #[test]
-fn each_worker_has_poisson_arrivals_of_its_own() {
+fn each_worker_has_its_own_poisson_arrivals() {
     let (target, notes) = noting();
     let mut all = 0;
     let offered = [3, 4, 5, 6, 7, 8].map(|seed| {
@@ -101,7 +101,7 @@ fn each_worker_has_poisson_arrivals_of_its_own() {
 }
 
 #[test]
-fn told_to_stop_they_tell_what_they_measured() {
+fn stopped_workers_report_what_they_measured() {
     let (target, _) = noting();
     let mut spec = spec(target, Arrivals::Constant);
     spec.window_ns = 60_000_000_000;
@@ -122,7 +122,7 @@ fn told_to_stop_they_tell_what_they_measured() {
 }
 
 #[test]
-fn one_that_fails_is_named() {
+fn a_failed_worker_is_named() {
     let refused = TcpListener::bind("127.0.0.1:0")
         .unwrap()
         .local_addr()
@@ -141,8 +141,8 @@ fn one_that_fails_is_named() {
     drop(theirs);
     let gone = Member {
         name: "gone".into(),
-        says: Box::new(ours.try_clone().unwrap()),
-        hears: Box::new(ours),
+        output: Box::new(ours.try_clone().unwrap()),
+        input: Box::new(ours),
     };
     let (target, _) = noting();
     spec.target = target;
@@ -154,7 +154,7 @@ fn one_that_fails_is_named() {
 }
 
 #[test]
-fn more_workers_than_connections_are_refused() {
+fn more_workers_than_connections_are_rejected() {
     let mut spec = spec("127.0.0.1:9".parse().unwrap(), Arrivals::Constant);
     spec.connections = 2;
     let members = ["a", "b", "c"].map(member).into();

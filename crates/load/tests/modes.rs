@@ -32,7 +32,7 @@ fn app() -> SocketAddr {
 /// Head line and arrival of each request.
 type Notes = Arc<Mutex<Vec<(String, Instant)>>>;
 
-/// A server that notes the head line and the instant of every request; answers after a pause.
+/// A server that notes the head line and the instant of every request; responses after a pause.
 fn noting(pause: Duration) -> (SocketAddr, Notes) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -81,7 +81,7 @@ fn checked(spec: &LoadSpec) -> LoadResult {
 }
 
 #[test]
-fn a_connection_for_every_request() {
+fn one_request_per_connection_is_kept() {
     while_the_machine_is_ours("a connection for every request", || {
         for model in [
             LoadModel::closed(),
@@ -100,7 +100,7 @@ fn a_connection_for_every_request() {
 }
 
 #[test]
-fn a_connection_for_some_requests() {
+fn some_requests_per_connection_are_kept() {
     let mut spec = spec(app(), LoadModel::closed());
     spec.requests_per_connection = Some(10);
     spec.max_requests = Some(1000);
@@ -111,7 +111,7 @@ fn a_connection_for_some_requests() {
 }
 
 #[test]
-fn exactly_so_many_requests_and_the_window_is_as_long_as_they_took() {
+fn max_requests_sends_exactly_that_many_and_ends_the_window() {
     for threads in [1, 3] {
         let mut spec = spec(app(), LoadModel::closed());
         spec.threads = threads;
@@ -159,7 +159,7 @@ fn a_replay_sends_at_its_times_and_ends_with_them() {
 }
 
 #[test]
-fn a_ramp_rises() {
+fn a_ramp_increases_the_rate() {
     while_the_machine_is_ours("a ramp", || {
         let rate = Rate::Linear {
             from_per_s: 100.0,
@@ -185,7 +185,7 @@ fn a_ramp_rises() {
 }
 
 #[test]
-fn users_ask_in_order_at_their_own_rates() {
+fn users_send_in_order_at_their_own_rates() {
     let (target, notes) = noting(Duration::ZERO);
     let model = LoadModel::Users {
         rate_per_s: 50.0,
@@ -211,9 +211,9 @@ fn users_ask_in_order_at_their_own_rates() {
 }
 
 #[test]
-fn a_slow_answer_makes_a_user_late_and_that_is_latency() {
+fn a_slow_response_delays_a_user_and_counts_as_latency() {
     while_the_machine_is_ours("a slow answer", || {
-        // 50 per second each, and 40 ms for an answer: every second request is due before its
+        // 50 per second each, and 40 ms for a response: every second request is due before its
         // user is free.
         let (target, _) = noting(Duration::from_millis(40));
         let model = LoadModel::Users {
@@ -237,7 +237,7 @@ fn a_slow_answer_makes_a_user_late_and_that_is_latency() {
 }
 
 #[test]
-fn thinking_makes_a_closed_loop_slow() {
+fn think_time_slows_a_closed_loop() {
     while_the_machine_is_ours("thinking", || {
         let mut spec = spec(
             app(),
@@ -250,13 +250,13 @@ fn thinking_makes_a_closed_loop_slow() {
         let r = checked(&spec);
         // Four at 50 per second at most.
         assert!((120..=204).contains(&r.offered), "{r:?}");
-        // An answer is awaited before the pause begins, so the pause is no latency.
+        // A response is awaited before the pause begins, so the pause is no latency.
         assert!(r.response.quantile_ns(0.5).unwrap() < 10_000_000, "{r:?}");
     });
 }
 
 #[test]
-fn requests_are_mixed_by_weight_and_head_has_no_body() {
+fn requests_are_mixed_by_weight() {
     let target = app();
     let mut spec = spec(target, LoadModel::closed());
     let get = Request::get("x".into());
@@ -276,7 +276,7 @@ fn requests_are_mixed_by_weight_and_head_has_no_body() {
 }
 
 #[test]
-fn an_answer_that_does_not_come_times_out() {
+fn a_missing_response_times_out() {
     while_the_machine_is_ours("a timeout", || {
         let (target, _) = noting(Duration::from_millis(300));
         let mut spec = spec(target, LoadModel::open(20.0, Arrivals::Constant));
@@ -315,7 +315,7 @@ fn intervals_add_up_to_the_whole() {
         r.intervals.iter().map(of).sum()
     };
     assert_eq!(sum(|i| i.sent), r.offered);
-    assert_eq!(sum(|i| i.answered), r.response.count());
+    assert_eq!(sum(|i| i.responses), r.response.count());
     let mut merged = meshtax_model::HistogramSnapshot::default();
     for interval in &r.intervals {
         merged.merge(&interval.response);
@@ -325,7 +325,7 @@ fn intervals_add_up_to_the_whole() {
 }
 
 #[test]
-fn warm_up_and_cool_down_are_in_no_figure() {
+fn warm_up_and_cool_down_are_not_counted() {
     let (target, notes) = noting(Duration::ZERO);
     let mut spec = spec(target, LoadModel::open(1000.0, Arrivals::Constant));
     spec.warmup_ns = 200_000_000;

@@ -182,8 +182,8 @@ fn a_stalled_server_shows_in_response_latency() {
 
 /// Runs only as the child of the next test, which stops it for a while.
 #[test]
-#[ignore = "is to be stopped in mid-run: run by a_stalled_generator_shows_too_and_is_told"]
-fn a_load_in_a_process_of_its_own() {
+#[ignore = "the child process of a_stalled_generator_shows_in_latency_and_audit"]
+fn a_worker_process_offers_the_load() {
     let mut spec = spec(app(), open(1000.0, Arrivals::Constant));
     spec.warmup_ns = 10_000_000;
     spec.window_ns = 2_000_000_000;
@@ -192,14 +192,14 @@ fn a_load_in_a_process_of_its_own() {
 }
 
 #[test]
-fn a_stalled_generator_shows_too_and_is_told() {
+fn a_stalled_generator_shows_in_latency_and_audit() {
     while_the_machine_is_ours("a stalled generator", || {
         let mut child = std::process::Command::new(std::env::current_exe().unwrap())
             .args([
                 "--ignored",
                 "--exact",
                 "--nocapture",
-                "a_load_in_a_process_of_its_own",
+                "a_worker_process_offers_the_load",
             ])
             .stdout(std::process::Stdio::null())
             .stderr(std::process::Stdio::piped())
@@ -245,7 +245,7 @@ fn thousands_of_connections_open_without_an_error() {
 
 #[test]
 fn a_reset_is_counted_once_and_the_connection_reopened() {
-    // Each connection answers three requests and dies on the fourth.
+    // Each connection serves three requests and is closed on the fourth.
     let target = server(|_, stream| {
         let mut reader = BufReader::new(stream.try_clone().unwrap());
         let mut stream = stream;
@@ -272,7 +272,7 @@ fn a_reset_is_counted_once_and_the_connection_reopened() {
 }
 
 #[test]
-fn chunks_and_closes_are_no_errors() {
+fn chunked_and_closed_responses_are_not_errors() {
     while_the_machine_is_ours("chunks and closes", || {
         let answers: [(&str, bool); 4] = [
             (
@@ -332,7 +332,7 @@ fn what_is_not_http_is_a_protocol_error() {
 }
 
 #[test]
-fn requests_that_are_never_answered_are_told() {
+fn requests_without_response_are_counted() {
     let target = server(|_, mut stream| {
         let _ = std::io::copy(&mut stream, &mut std::io::sink());
     });
@@ -346,7 +346,7 @@ fn requests_that_are_never_answered_are_told() {
 }
 
 #[test]
-fn a_large_body_goes_out_in_pieces() {
+fn a_large_request_body_is_sent_completely() {
     let mut spec = spec(app(), LoadModel::closed());
     spec.requests[0].method = "POST".into();
     spec.requests[0].body = vec![b'x'; 3_000_000];
@@ -381,7 +381,7 @@ fn a_refused_connection_names_the_target_and_the_cause() {
 }
 
 #[test]
-fn a_server_that_comes_late_is_waited_for() {
+fn a_server_that_starts_late_is_awaited() {
     let target = TcpListener::bind("127.0.0.1:0")
         .unwrap()
         .local_addr()
@@ -396,7 +396,7 @@ fn a_server_that_comes_late_is_waited_for() {
 }
 
 #[test]
-fn an_abort_ends_early_with_what_was_measured() {
+fn an_abort_returns_what_was_measured() {
     let target = app();
     let mut spec = spec(target, open(1000.0, Arrivals::Constant));
     spec.warmup_ns = 0;
@@ -428,7 +428,7 @@ fn an_abort_ends_early_with_what_was_measured() {
 }
 
 #[test]
-fn the_worker_speaks_json_lines() {
+fn the_worker_writes_json_lines() {
     let mut input = serde_json::to_vec(&WorkerRequest::new(spec(
         app(),
         open(500.0, Arrivals::Poisson),
@@ -455,7 +455,7 @@ fn ten_thousand_connections() {
     let mut spec = LoadSpec::new("127.0.0.1:9".parse().unwrap());
     spec.connections = 10_000;
     let error = run(&spec, &mut |_| {}).unwrap_err();
-    panic!("told: {error}");
+    panic!("reported: {error}");
 }
 
 #[test]
@@ -471,7 +471,7 @@ fn too_many_connections_are_one_error() {
         .unwrap();
     let text = String::from_utf8_lossy(&child.stdout).into_owned()
         + &String::from_utf8_lossy(&child.stderr);
-    assert!(text.contains("told: 10000 connections need"), "{text}");
+    assert!(text.contains("reported: 10000 connections need"), "{text}");
     assert!(
         text.contains("the limit is 256") && text.contains("ulimit -n"),
         "{text}"

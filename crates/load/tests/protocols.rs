@@ -1,4 +1,4 @@
-//! Every protocol, in clear, over TLS and over mutual TLS, kept and new connections, both loops,
+//! Every protocol, in plaintext, over TLS and over mutual TLS, kept and new connections, both loops,
 //! against the real application.
 
 mod quiet;
@@ -146,12 +146,12 @@ fn each_load(server: &Server, credentials: Option<&ClientTls>) {
 }
 
 #[test]
-fn in_clear() {
+fn every_protocol_works_in_plaintext() {
     all_loads(&server(false), None);
 }
 
 #[test]
-fn over_tls() {
+fn every_protocol_works_over_tls() {
     let server = server(false);
     let trusting = ClientTls {
         chain_pem: None,
@@ -162,13 +162,13 @@ fn over_tls() {
 }
 
 #[test]
-fn over_mutual_tls() {
+fn every_protocol_works_over_mutual_tls() {
     let server = server(true);
     all_loads(&server, Some(&server.client));
 }
 
 #[test]
-fn any_certificate_if_asked_for_and_no_other_if_not() {
+fn untrusted_certificates_are_accepted_only_on_request() {
     let server = server(false);
     let insecure = ClientTls {
         insecure: true,
@@ -186,7 +186,7 @@ fn any_certificate_if_asked_for_and_no_other_if_not() {
 }
 
 #[test]
-fn without_a_certificate_mutual_tls_is_an_error_that_says_so() {
+fn a_missing_client_certificate_is_reported() {
     let server = server(true);
     let anonymous = ClientTls {
         chain_pem: None,
@@ -203,7 +203,7 @@ fn without_a_certificate_mutual_tls_is_an_error_that_says_so() {
 }
 
 #[test]
-fn bodies_go_both_ways_over_http2() {
+fn bodies_pass_in_both_directions_over_http2() {
     let server = server(false);
     for credentials in [
         None,

@@ -19,7 +19,7 @@ use quiet::while_the_machine_is_ours;
 /// What servers heard: connections and requests, by server and host.
 type Heard = Arc<Mutex<BTreeMap<(usize, String), u64>>>;
 
-/// Notes the host of every request; answers after a pause.
+/// Notes the host of every request; responses after a pause.
 fn listening(number: usize, pause: Duration, heard: &Heard) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -88,7 +88,7 @@ fn counts(heard: &Heard, what: impl Fn(usize) -> String) -> Vec<u64> {
 }
 
 #[test]
-fn in_an_open_loop_a_slow_target_is_asked_as_often() {
+fn a_slow_target_gets_as_many_requests_in_an_open_loop() {
     while_the_machine_is_ours("how often a slow target is asked", || {
         let heard = Heard::default();
         let result = checked(&spec(LoadModel::open(120.0, Arrivals::Constant), &heard));
@@ -114,7 +114,7 @@ fn every_thread_has_its_share_of_every_target() {
 }
 
 #[test]
-fn connections_that_end_are_opened_anew_to_the_same_target() {
+fn ended_connections_are_reopened_to_the_same_target() {
     let heard = Heard::default();
     let mut spec = spec(LoadModel::open(120.0, Arrivals::Constant), &heard);
     spec.requests_per_connection = Some(1);
@@ -131,8 +131,8 @@ fn over_http2_each_target_has_its_own_requests() {
         std::thread::spawn(move || {
             let mut config = AppConfig::new("127.0.0.1:0".parse().unwrap());
             config.response_bytes = bytes;
-            let told = |address| sender.send(address).unwrap();
-            serve(&config, told, &AtomicBool::new(false)).unwrap();
+            let ready = |address| sender.send(address).unwrap();
+            serve(&config, ready, &AtomicBool::new(false)).unwrap();
         });
         receiver.recv().unwrap()
     };
@@ -153,7 +153,7 @@ fn over_http2_each_target_has_its_own_requests() {
 }
 
 #[test]
-fn the_target_that_does_not_answer_is_named() {
+fn an_unreachable_target_is_named() {
     let heard = Heard::default();
     let mut spec = spec(LoadModel::closed(), &heard);
     let nobody = TcpListener::bind("127.0.0.1:0")

@@ -1,34 +1,40 @@
-//! The [`Engine`] of one machine: it starts the lab and asks it, one request at a time.
+//! The [`Engine`] of one machine: it starts the lab and sends it one request at a time.
 
 use std::collections::BTreeMap;
 use std::io::{self, BufReader};
+use std::os::fd::RawFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
-use meshtax_dataplane::{DATA_PLANES, DataPlane, GATEWAY_PROGRAM, Program, Sabotage, find};
+use meshtax_agent::{AgentReply, AgentRequest, Surroundings};
+use meshtax_artifacts::{Binary, ProgramError, sha256_of_file};
+use meshtax_dataplane::Sabotage;
 use meshtax_engine::{Engine, EngineError, Measured, RoundEnd, VariantStart};
-use meshtax_model::environment::{Artifact, CpuLayout, Environment};
-use meshtax_model::experiment::{Experiment, LoadPoint, Variant, VariantId};
+use meshtax_model::catalogue::{GATEWAY_PROGRAM, Program, find};
+use meshtax_model::environment::{Artifact, Build, Environment};
+use meshtax_model::experiment::{Experiment, LoadPoint, ProgramChoice, Variant, VariantId};
+use meshtax_model::failure::VariantFailureReason;
 use meshtax_model::plan::PlannedTrial;
 use nix::sys::resource::{Resource, getrlimit};
 
-use crate::artifacts::{Binary, digest};
 use crate::missing::{no_namespaces, refused_inside};
-use crate::protocol::{PROTOCOL_VERSION, Reply, Request, Setup, receive, send};
-use crate::sandbox::Sandbox;
-use crate::surroundings::Surroundings;
+use crate::placement::{self, Capacity};
+use crate::protocol::{
+    LAB_PROTOCOL, LabProgram, LabReply, LabRequest, Reply, Request, Setup, receive, send,
+};
+use crate::sandbox::{FIRST_PROGRAM, Sandbox};
 
-/// Beyond what a request may take, the lab is taken for lost.
+/// Grace period in addition to a request's own time limit, after which the lab counts as lost.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// What proving one variant may take: its readiness, and every probe met by silence.
+/// The time limit to verify one variant: its readiness, and a timeout of every probe.
 const PATIENCE_PER_VARIANT: Duration = Duration::from_secs(40);
 
-/// What a local run is given besides its experiment.
+/// What a local run needs in addition to its experiment.
 #[derive(Clone, Debug, Default)]
 pub struct LocalOptions {
-    /// The programs of real proxies that are there.
-    pub programs: Vec<Binary>,
+    /// The programs of real proxies that are there, by who runs them.
+    pub programs: BTreeMap<ProgramChoice, Binary>,
     /// Variants that are broken on purpose, for tests.
     pub sabotage: BTreeMap<VariantId, Sabotage>,
 }
@@ -60,34 +66,35 @@ impl LocalEngine {
         }
     }
 
-    fn ask(&mut self, request: &Request) -> Result<Reply, EngineError> {
-        let lab = self
-            .lab
-            .as_mut()
-            .ok_or_else(|| EngineError::Lost("the lab is not running".into()))?;
-        match lab.exchange(request) {
-            Ok(Reply::Refused {
+    fn ask(&mut self, request: LabRequest) -> Result<LabReply, EngineError> {
+        match self.exchange(&Request::Lab(request))? {
+            Reply::Lab(LabReply::Refused {
                 step,
                 cause,
                 not_permitted,
-            }) => Err(refused_inside(&step, &cause, not_permitted)),
-            Ok(reply) => Ok(reply),
-            Err(e) => Err(lab.lost(&e)),
+            }) => Err(refused_inside(step, &cause, not_permitted)),
+            Reply::Lab(reply) => Ok(reply),
+            Reply::Agent(_) => Err(out_of_order()),
         }
+    }
+
+    fn exchange(&mut self, request: &Request) -> Result<Reply, EngineError> {
+        let lab = self
+            .lab
+            .as_mut()
+            .ok_or_else(|| lost("the lab", "is not running"))?;
+        lab.exchange(request).map_err(|e| lab.lost(&e))
     }
 
     fn missing_program(&self, variant: &Variant, gateway: bool) -> Option<String> {
         let plane = find(&variant.data_plane)?;
         let absent: Vec<String> = plane
             .programs_with(gateway)
-            .filter(|program| self.binary(*program).is_none())
-            .map(missing_program)
+            .map(|program| variant.choice(program))
+            .filter(|choice| !self.options.programs.contains_key(choice))
+            .map(|choice| ProgramError::missing(&choice).to_string())
             .collect();
         (!absent.is_empty()).then(|| absent.join("; "))
-    }
-
-    fn binary(&self, program: Program) -> Option<&Binary> {
-        self.options.programs.iter().find(|b| b.program == program)
     }
 }
 
@@ -102,11 +109,11 @@ impl RunningLab {
         // The socket closes a moment before the process can be reaped.
         for _ in 0..100 {
             if let Some(how) = self.sandbox.ended() {
-                return EngineError::Lost(format!("the lab's init process {how}"));
+                return lost("the lab's init process", how);
             }
             std::thread::sleep(Duration::from_millis(10));
         }
-        EngineError::Lost(format!("the lab does not answer: {error}"))
+        lost("the lab", format!("does not respond: {error}"))
     }
 }
 
@@ -115,40 +122,50 @@ impl Engine for LocalEngine {
         let points = experiment.load_points.iter();
         let most = points.map(|point| experiment.connections(point)).max();
         enough_open_files(most.unwrap_or(experiment.workload.connections))?;
-        let layout = cpu_layout(&meshtax_observe::allowed_cores());
-        let binaries = &self.options.programs;
-        let paths: Vec<&Path> = binaries.iter().map(|b| b.path.as_path()).collect();
-        let programs = binaries.iter().map(|b| b.program).collect();
+        let capacity = Capacity::here();
+        let cores = capacity.cpus.len() as u32;
+        let nodes = placement::nodes(
+            &capacity,
+            experiment.workers.most(cores),
+            experiment.topology.server_nodes(),
+        );
+        let (programs, paths) = descriptors(&self.options.programs);
         let sandbox =
             Sandbox::start(&["internal", "lab"], &paths).map_err(|e| no_namespaces(&e))?;
-        let lost = |e: io::Error| EngineError::Lost(format!("the lab's control socket: {e}"));
+        let socket = |e: io::Error| lost("the lab's control socket", format!("failed: {e}"));
         let design = &experiment.design;
         let trial = Duration::from_nanos(design.warmup_ns.saturating_add(design.trial_ns));
         let patience = PATIENCE + PATIENCE_PER_VARIANT * experiment.variants.len() as u32 + trial;
         sandbox
             .control
             .set_read_timeout(Some(patience))
-            .map_err(lost)?;
-        let replies = BufReader::new(sandbox.control.try_clone().map_err(lost)?);
+            .map_err(socket)?;
+        let replies = BufReader::new(sandbox.control.try_clone().map_err(socket)?);
         let rootless = sandbox.rootless;
-        let surroundings = Surroundings::of(sandbox.pid().unsigned_abs(), &layout);
+        let pid = sandbox.pid().unsigned_abs();
+        let surroundings = Surroundings::new(
+            pid,
+            &placement::cores_in_use(&nodes),
+            placement::probed_core(&nodes),
+        );
         self.lab = Some(RunningLab {
             sandbox,
             replies,
             surroundings,
         });
-        self.ask(&Request::Prepare(Box::new(Setup {
-            version: PROTOCOL_VERSION,
-            service: experiment.service.clone(),
+        self.ask(LabRequest::Prepare(Box::new(Setup {
+            version: LAB_PROTOCOL,
+            topology: experiment.topology.clone(),
             workload: experiment.workload.clone(),
             load_points: experiment.load_points.clone(),
-            equal_work: experiment.equal_work.clone(),
+            workers: experiment.workers,
+            cores,
             warmup_ns: experiment.design.warmup_ns,
             trial_ns: experiment.design.trial_ns,
             part_ns: experiment.design.part_ns(),
             requests_per_trial: experiment.design.requests_per_trial,
             variants: experiment.variants.iter().map(|v| v.id.clone()).collect(),
-            layout: layout.clone(),
+            nodes: nodes.clone(),
             programs,
             sabotage: self.options.sabotage.clone(),
         })))?;
@@ -159,11 +176,8 @@ impl Engine for LocalEngine {
             .filter_map(|v| Some((v.id.clone(), self.missing_program(v, gateway)?)))
             .collect();
         Ok(Environment {
-            engine: "local".into(),
-            host: meshtax_observe::host(),
-            layout,
-            rootless,
-            artifacts: self.artifacts(experiment),
+            artifacts: self.artifacts(experiment, cores),
+            ..placement::environment(meshtax_observe::host(), nodes, rootless)
         })
     }
 
@@ -179,16 +193,20 @@ impl Engine for LocalEngine {
         let mut starts: Vec<VariantStart> = absent
             .into_iter()
             .map(|v| VariantStart {
-                failure: self.without_program.get(&v.id).cloned(),
+                failure: self.without_program.get(&v.id).map(|detail| {
+                    VariantFailureReason::StartFailed {
+                        detail: detail.clone(),
+                    }
+                }),
                 variant: v.id,
                 evidence: None,
             })
             .collect();
-        match self.ask(&Request::StartRound {
+        match self.ask(LabRequest::StartRound {
             round,
             variants: present,
         })? {
-            Reply::RoundStarted(reports) => {
+            LabReply::RoundStarted(reports) => {
                 starts.extend(reports.into_iter().map(|r| VariantStart {
                     variant: r.variant,
                     evidence: r.evidence,
@@ -196,7 +214,7 @@ impl Engine for LocalEngine {
                 }));
                 Ok(starts)
             }
-            other => Err(unexpected(&other)),
+            _ => Err(out_of_order()),
         }
     }
 
@@ -205,34 +223,33 @@ impl Engine for LocalEngine {
         trial: &PlannedTrial,
         load_point: &LoadPoint,
     ) -> Result<Measured, EngineError> {
-        let request = Request::Trial {
-            trial: trial.clone(),
-            load_point: load_point.clone(),
-        };
+        let request = AgentRequest::new(trial.clone(), load_point.clone());
         let before = self.lab.as_mut().map(|lab| lab.surroundings.before());
-        match self.ask(&request)? {
-            Reply::Measured {
+        match self.exchange(&Request::Agent(request))? {
+            Reply::Agent(AgentReply::Measured {
                 outcome,
                 mut sample,
-            } => {
+            }) => {
                 if let (Some(before), Some(lab), Some(sample)) =
                     (&before, &mut self.lab, &mut sample)
                 {
-                    lab.surroundings.add(before, sample);
+                    for machine in &mut sample.machines {
+                        lab.surroundings.add(before, machine);
+                    }
                 }
                 Ok(Measured {
                     outcome,
                     sample: sample.map(|sample| *sample),
                 })
             }
-            other => Err(unexpected(&other)),
+            _ => Err(out_of_order()),
         }
     }
 
     fn end_round(&mut self, prove: bool) -> Result<RoundEnd, EngineError> {
-        match self.ask(&Request::EndRound { prove })? {
-            Reply::RoundEnded { died, lost } => Ok(RoundEnd { died, lost }),
-            other => Err(unexpected(&other)),
+        match self.ask(LabRequest::EndRound { prove })? {
+            LabReply::RoundEnded { ended, lost } => Ok(RoundEnd { ended, lost }),
+            _ => Err(out_of_order()),
         }
     }
 
@@ -250,76 +267,103 @@ impl Engine for LocalEngine {
     }
 }
 
+/// Each program with the descriptors that the lab will have of it, and what these refer to, in their order.
+fn descriptors(programs: &BTreeMap<ProgramChoice, Binary>) -> (Vec<LabProgram>, Vec<&Path>) {
+    let mut paths = Vec::new();
+    let mut add = |path| {
+        paths.push(path);
+        FIRST_PROGRAM + paths.len() as RawFd - 1
+    };
+    let described = programs.iter().map(|(choice, binary)| LabProgram {
+        choice: choice.clone(),
+        file: add(binary.path.as_path()),
+        loader: binary
+            .loader
+            .as_ref()
+            .map(|loader| (add(loader.path.as_path()), add(loader.libraries.as_path()))),
+    });
+    let described = described.collect();
+    (described, paths)
+}
+
 impl LocalEngine {
-    fn artifacts(&self, experiment: &Experiment) -> Vec<Artifact> {
-        DATA_PLANES
-            .iter()
-            .filter(|plane| {
-                experiment
-                    .variants
-                    .iter()
-                    .any(|v| v.data_plane == plane.name)
-            })
-            .flat_map(|plane| plane.needs.iter().map(move |program| (plane, *program)))
-            .filter_map(|(plane, program)| match program {
-                Program::LimitProxy => Some(own_program(plane)),
-                program => self.binary(program).map(|binary| Artifact {
-                    data_plane: plane.name.into(),
-                    version: binary.version.clone(),
-                    sha256: binary.sha256.clone(),
-                    origin: binary.origin.clone(),
-                    // Once is enough.
-                    note: plane
-                        .note
-                        .filter(|_| plane.needs.first() == Some(&program))
-                        .map(str::to_owned),
-                }),
-            })
-            .chain(self.gateway(experiment))
-            .collect()
+    /// The programs of each data plane, each build once.
+    fn artifacts(&self, experiment: &Experiment, cores: u32) -> Vec<Artifact> {
+        let mut all: Vec<Artifact> = Vec::new();
+        for variant in &experiment.variants {
+            let Some(plane) = find(&variant.data_plane) else {
+                continue;
+            };
+            for program in plane.programs.iter().copied() {
+                // Once is enough.
+                let note = plane
+                    .note
+                    .filter(|_| plane.programs.first() == Some(&program));
+                let workers = experiment.workers.of(program, cores);
+                let described = match program {
+                    Program::LimitProxy => Some(own_program()),
+                    program => self.described(&variant.choice(program)),
+                };
+                let Some(described) = described else {
+                    continue;
+                };
+                let is_same = |a: &&mut Artifact| {
+                    a.data_plane == plane.name
+                        && a.program == program.name()
+                        && a.sha256 == described.sha256
+                };
+                match all.iter_mut().find(is_same) {
+                    Some(same) => same.variants.push(variant.id.clone()),
+                    None => all.push(Artifact {
+                        data_plane: plane.name.into(),
+                        program: program.name().into(),
+                        variants: vec![variant.id.clone()],
+                        workers,
+                        note: note.map(str::to_owned),
+                        ..described
+                    }),
+                }
+            }
+        }
+        all.extend(self.gateway(experiment, cores));
+        all
     }
 
     /// What all gateways run.
-    fn gateway(&self, experiment: &Experiment) -> Option<Artifact> {
-        let binary = self.binary(GATEWAY_PROGRAM)?;
+    fn gateway(&self, experiment: &Experiment, cores: u32) -> Option<Artifact> {
+        let described = self.described(&ProgramChoice::default_of(GATEWAY_PROGRAM))?;
         experiment.has_ingress().then(|| Artifact {
             data_plane: "gateways".into(),
-            version: binary.version.clone(),
-            sha256: binary.sha256.clone(),
-            origin: binary.origin.clone(),
+            program: GATEWAY_PROGRAM.name().into(),
+            variants: experiment.variants.iter().map(|v| v.id.clone()).collect(),
+            workers: experiment.workers.of(GATEWAY_PROGRAM, cores),
             note: Some(
                 "Envoy for every variant: a plain reverse proxy without a mesh, one with a sidecar for the \
                  limits, the mesh's own proxy for envoy-sidecar"
                     .into(),
             ),
+            ..described
+        })
+    }
+
+    fn described(&self, choice: &ProgramChoice) -> Option<Artifact> {
+        let binary = self.options.programs.get(choice)?;
+        Some(Artifact {
+            version: binary.version.clone(),
+            sha256: binary.sha256.clone(),
+            origin: binary.origin.to_string(),
+            build: binary.build.clone(),
+            ..Artifact::default()
         })
     }
 }
 
-/// What is missing, and how to get it.
-#[must_use]
-pub fn missing_program(program: Program) -> String {
-    match program {
-        Program::Envoy => "there is no Envoy binary: `meshtax dataplanes get envoy` brings it, \
-             or give one with --envoy PATH"
-            .into(),
-        Program::Ztunnel => "there is no ztunnel binary: give one with --ztunnel PATH (the image \
-             istio/ztunnel holds it), or keep it with `meshtax dataplanes get ztunnel --from PATH`"
-            .into(),
-        Program::LinkerdProxy => "there is no linkerd2-proxy binary: give one with \
-             --linkerd-proxy PATH (the image linkerd/proxy holds it), or keep it with \
-             `meshtax dataplanes get linkerd --from PATH`"
-            .into(),
-        Program::LimitProxy => "it is built in".into(),
-    }
-}
-
-/// A proxy has two sockets for each connection of the generator, and some of its own.
+/// A proxy has two sockets for each connection of the generator, and a few more.
 fn enough_open_files(connections: u32) -> Result<(), EngineError> {
     const OWN: u64 = 128;
     let needed = u64::from(connections) * 2 + OWN;
     let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE)
-        .map_err(|e| EngineError::Lost(format!("the limit on open files: {e}")))?;
+        .map_err(|e| lost("the limit on open files", format!("cannot be read: {e}")))?;
     if hard >= needed {
         return Ok(());
     }
@@ -335,62 +379,33 @@ fn enough_open_files(connections: u32) -> Result<(), EngineError> {
 }
 
 /// The minimal proxy is this very program.
-fn own_program(plane: &DataPlane) -> Artifact {
+fn own_program() -> Artifact {
+    let profile = match cfg!(debug_assertions) {
+        true => "debug",
+        false => "release",
+    };
     Artifact {
-        data_plane: plane.name.into(),
         version: env!("CARGO_PKG_VERSION").into(),
-        sha256: digest(Path::new("/proc/self/exe")).unwrap_or_else(|e| format!("unknown: {e}")),
+        sha256: sha256_of_file(Path::new("/proc/self/exe"))
+            .unwrap_or_else(|e| format!("unknown: {e}")),
         origin: "built in".into(),
-        note: plane.note.map(str::to_owned),
+        build: Build {
+            profile: Some(profile.to_owned()),
+            allocator: Some("the C library's".to_owned()),
+            crypto: Some("ring".to_owned()),
+            ..Build::default()
+        },
+        ..Artifact::default()
     }
 }
 
-fn unexpected(reply: &Reply) -> EngineError {
-    let kind = match reply {
-        Reply::Prepared => "prepared",
-        Reply::Refused { .. } => "refused",
-        Reply::RoundStarted(_) => "round started",
-        Reply::Measured { .. } => "measured",
-        Reply::RoundEnded { .. } => "round ended",
-    };
-    EngineError::Lost(format!("the lab answered out of order ({kind})"))
-}
-
-/// Which core does what: the generator has one to itself; with four or more cores each node has
-/// cores of its own, with fewer both nodes share the rest.
-#[must_use]
-pub fn cpu_layout(allowed: &[u32]) -> CpuLayout {
-    let (generator, rest) = match allowed {
-        [] => (vec![0], vec![0]),
-        [only] => (vec![*only], vec![*only]),
-        [first, rest @ ..] => (vec![*first], rest.to_vec()),
-    };
-    let (client_node, server_node) = if allowed.len() < 4 {
-        (rest.clone(), rest)
-    } else {
-        let middle = rest.len() / 2;
-        (rest[..middle].to_vec(), rest[middle..].to_vec())
-    };
-    CpuLayout {
-        generator,
-        client_node,
-        server_node,
+fn lost(component: &'static str, problem: impl Into<String>) -> EngineError {
+    EngineError::Lost {
+        component,
+        problem: problem.into(),
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_generator_has_a_core_to_itself_where_there_are_two() {
-        assert!(cpu_layout(&[3]).generator_shares_core());
-        let two = cpu_layout(&[0, 1]);
-        assert!(!two.generator_shares_core() && two.ends_share_cores());
-        let three = cpu_layout(&[0, 1, 2]);
-        assert!(!three.generator_shares_core() && three.ends_share_cores());
-        let eight = cpu_layout(&[0, 1, 2, 3, 4, 5, 6, 7]);
-        assert!(!eight.generator_shares_core() && !eight.ends_share_cores());
-        assert_eq!((eight.client_node.len(), eight.server_node.len()), (3, 4));
-    }
+fn out_of_order() -> EngineError {
+    lost("the lab", "replied out of order")
 }

@@ -5,6 +5,7 @@ use std::fs;
 use meshtax_engine::EngineError;
 use nix::errno::Errno;
 
+use crate::protocol::LabStep;
 use crate::sandbox::SandboxError;
 
 /// No namespaces could be made.
@@ -42,7 +43,7 @@ fn namespace_fix(error: &SandboxError) -> String {
     }
 }
 
-/// The limits on namespaces, as seen from here, that are zero.
+/// The limits on namespaces that are zero, as visible here.
 fn exhausted_limit() -> Option<&'static str> {
     [
         (
@@ -94,8 +95,8 @@ fn apparmor_fix() -> Option<String> {
 }
 
 /// The lab was made, and something inside it was refused.
-pub(crate) fn refused_inside(step: &str, cause: &str, not_permitted: bool) -> EngineError {
-    let fix = if step.contains("/proc") {
+pub(crate) fn refused_inside(step: LabStep, cause: &str, not_permitted: bool) -> EngineError {
+    let fix = if step == LabStep::MountProc {
         "this /proc is masked, as in containers: run outside the container, or start it with \
          `--security-opt systempaths=unconfined` (Docker) or `procMount: Unmasked` (Kubernetes)"
             .into()

@@ -1,4 +1,4 @@
-//! The lab's process: a child in namespaces of its own, whose death removes all that is in them.
+//! The lab's process: a child in separate namespaces; when it ends, everything in them is removed.
 //!
 //! `clone` has no safe wrapper.
 #![expect(
@@ -27,9 +27,9 @@ pub(crate) const FIRST_PROGRAM: RawFd = 3;
 pub(crate) struct SandboxError {
     /// What failed.
     pub(crate) step: &'static str,
-    /// The kernel's answer.
+    /// The kernel's error.
     pub(crate) errno: Errno,
-    /// Whether a user namespace was asked for.
+    /// Whether a user namespace was requested.
     pub(crate) user_namespace: bool,
 }
 
@@ -37,7 +37,7 @@ pub(crate) struct SandboxError {
 #[derive(Debug)]
 pub(crate) struct Sandbox {
     pid: Pid,
-    /// End-of-file here means that the lab is gone; closing it ends the lab.
+    /// End-of-file here means that the lab has ended; closing it ends the lab.
     pub(crate) control: UnixStream,
     /// Whether it needed a user namespace.
     pub(crate) rootless: bool,
@@ -114,7 +114,7 @@ impl Sandbox {
 
 impl Drop for Sandbox {
     fn drop(&mut self) {
-        // Its namespaces end with it; reaping tells when they have.
+        // Its namespaces end with it; reaping confirms that.
         let _ = nix::sys::signal::kill(self.pid, nix::sys::signal::Signal::SIGKILL);
         let _ = waitpid(self.pid, None);
     }
@@ -209,8 +209,8 @@ fn clone(image: &Image, user_namespace: bool) -> Result<Pid, Errno> {
     }
 }
 
-/// More programs than there are kinds of.
-const MOST_PROGRAMS: usize = 8;
+/// A program, a loader and libraries for each of the most variants that an experiment can have, and the default ones.
+const MOST_PROGRAMS: usize = 128;
 /// Above all descriptors that are to be set.
 const SCRATCH: RawFd = FIRST_PROGRAM + MOST_PROGRAMS as RawFd;
 
@@ -224,8 +224,8 @@ fn child(image: &Image) -> ! {
         if read != 1 {
             libc::_exit(0); // The parent is gone or gave up.
         }
-        // A process group of its own: Ctrl-C at the terminal is for the parent, which takes the lab
-        // down. Not a session of its own: the kernel's scheduler groups tasks by session
+        // A separate process group: Ctrl-C at the terminal is for the parent, which takes the lab
+        // down. Not a separate session: the kernel's scheduler groups tasks by session
         // (autogroup), and of two runs at once one starved for hundreds of milliseconds.
         libc::setpgid(0, 0);
         let control = libc::fcntl(image.control, libc::F_DUPFD, SCRATCH);

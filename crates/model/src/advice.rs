@@ -1,4 +1,4 @@
-//! What a platform engineer asks of a run, and what the run answers: requirements, objectives, costs, priorities.
+//! The questions of a platform engineer to a run, and the results: requirements, objectives, costs, priorities.
 
 mod asked;
 
@@ -6,90 +6,93 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::analysis::{Estimate, Metric, Verdict};
+use crate::analysis::{
+    Caveat, Estimate, ExclusionReason, InvalidReason, Metric, NoLevel, NotEstimable, Overload,
+    Verdict,
+};
 use crate::comparison::ComparedRun;
 use crate::environment::Environment;
 use crate::experiment::{LoadPointId, PolicyLevel, VariantId};
 use crate::trial::ComponentRole;
 
-pub use asked::{Asked, Fact, Facts, Need, Objective, PresetRates, Priority};
+pub use asked::{Asked, Need, Objective, PresetRates, Priority};
 
-/// What a variant is to an advice.
+/// The role of a variant in advice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Standing {
     /// No mesh.
     Baseline,
-    /// One that could be chosen.
+    /// A variant that can be chosen.
     Choice,
-    /// The least that any proxy costs: no mesh is so.
+    /// The lower bound that any proxy costs.
     Floor,
-    /// In the shape of a mesh, and not that mesh.
+    /// An emulation: shaped like a mesh, but not a mesh that can be deployed.
     Emulation,
 }
 
-/// Whether a variant gives something.
+/// Whether a variant provides a feature.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[serde(rename_all = "kebab-case")]
 pub enum Given {
-    /// Seen by this run's probes.
+    /// Observed by this run's probes.
     Yes,
-    /// Seen not to, or a lower level.
+    /// Observed to be absent, or the level is lower.
     No,
-    /// This run does not show it.
-    NotTold,
+    /// Not covered by this run.
+    NotCovered,
 }
 
-/// What a variant gives of a need.
+/// Whether a variant provides a needed feature.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Gives {
-    /// Of what.
+    /// The need.
     pub need: Need,
-    /// Whether.
+    /// Whether it is provided.
     pub given: Given,
 }
 
-/// One variant, as far as it can be chosen.
+/// One variant as a choice.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AdvisedVariant {
-    /// Which.
+    /// The variant.
     pub variant: VariantId,
     /// Its data plane.
     pub data_plane: String,
     /// Its policy level.
     pub level: Option<PolicyLevel>,
-    /// What it is to the advice.
+    /// Its role in the advice.
     pub standing: Standing,
-    /// The mesh that it stands for, as [`Facts`] call it; `None`: it stands for none.
+    /// The mesh that it represents, by its id in `meshtax published`; `None`: it represents none.
     pub mesh: Option<String>,
     /// Why it was not measured; `None`: it was.
-    pub left_out: Option<String>,
-    /// What it gives, need by need.
+    pub excluded: Option<ExclusionReason>,
+    /// What it provides, need by need.
     pub gives: Vec<Gives>,
 }
 
-/// One need, over the run.
+/// One need, across the variants of the run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NeedAnswer {
-    /// Which.
+    /// The need.
     pub need: Need,
     /// Whether it was stated.
     pub asked: bool,
-    /// The lowest policy level that gives it: by its promise, or as this run's choices show it.
+    /// The lowest policy level that provides it: by definition, or according to this run's choices.
     pub level: Option<PolicyLevel>,
-    /// Those of the choices that give it.
+    /// The choices that provide it.
     pub given_by: Vec<VariantId>,
 }
 
-/// What an objective comes to.
+/// The result of an objective.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ObjectiveVerdict {
-    /// The whole interval keeps to it.
+    /// The whole interval meets the bound.
     Met,
-    /// Neither is shown.
-    CannotTell,
-    /// The whole interval is beyond it.
+    /// Inconclusive.
+    Inconclusive,
+    /// The whole interval misses the bound.
     Missed,
 }
 
@@ -97,39 +100,75 @@ impl fmt::Display for ObjectiveVerdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
             Self::Met => "met",
-            Self::CannotTell => "cannot tell",
+            Self::Inconclusive => "inconclusive",
             Self::Missed => "missed",
         })
     }
 }
 
-/// One objective, one variant, one load point.
+/// The result of one objective for one variant at one load point.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ObjectiveCheck {
-    /// Of which variant.
+    /// The variant.
     pub variant: VariantId,
-    /// Where it was measured.
+    /// The load point.
     pub load_point: LoadPointId,
-    /// The level that is held against the bound, in the metric's unit.
+    /// The level that is compared with the bound, in the metric's unit.
     pub level: Option<Estimate>,
-    /// What it comes to.
+    /// The result.
     pub verdict: ObjectiveVerdict,
-    /// Why it cannot be told; empty otherwise.
-    pub reason: String,
+    /// Why it is inconclusive; `None`: it is conclusive.
+    pub reason: Option<InconclusiveObjective>,
+    /// What the variant did of the load, if it was overloaded: then the objective is missed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub overload: Option<Overload>,
+}
+
+/// Why an objective is inconclusive.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "id", rename_all = "kebab-case")]
+pub enum InconclusiveObjective {
+    /// The variant has no trial at this load point.
+    NoTrials,
+    /// The metric was not recorded.
+    NotOnRecord,
+    /// The metric has no value.
+    NoLevel {
+        /// Why.
+        reason: NoLevel,
+        /// Why its trials are invalid, if all of them are.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        invalid: Vec<InvalidReason>,
+    },
+    /// The level has no interval.
+    NoInterval,
+    /// The interval contains the bound.
+    IntervalContainsBound,
+    /// Within the bound, but the level is a lower bound: requests are missing from it.
+    LowerBound,
+    /// Too many trials did not carry the load, and too few to show that the variant is the cause.
+    LoadNotCarried {
+        /// Trials that did not.
+        trials: u32,
+        /// All its valid trials.
+        of: u32,
+    },
+    /// The baselines did not carry the load either: it is beyond this machine.
+    BeyondMachine,
 }
 
 /// One objective.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ObjectiveAnswer {
-    /// Which.
+    /// The objective.
     pub objective: Objective,
-    /// For each variant; none: this run did not measure such a load.
+    /// One check per variant; empty: this run did not measure such a load.
     pub checks: Vec<ObjectiveCheck>,
-    /// The steady rates that this run did measure.
+    /// The steady rates that this run measured.
     pub measured_per_s: Vec<f64>,
     /// Whether it measured a saturated load.
     pub measured_saturated: bool,
-    /// The presets that measure what is asked.
+    /// The presets that measure the requested load.
     pub presets: Vec<String>,
 }
 
@@ -143,188 +182,245 @@ pub enum ProxyPlace {
     Node,
 }
 
-/// The CPU that a variant adds.
+/// The CPU cost that a variant adds.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CpuCost {
-    /// Where CPU per request was measured.
+    /// The load point at which CPU per request was measured.
     pub load_point: LoadPointId,
-    /// Requests per second that each proxy will carry; `None`: not asked for.
+    /// Planned requests per second for each proxy; `None`: not given.
     pub asked_per_proxy_per_s: Option<f64>,
-    /// Requests per second that each proxy carried there.
+    /// Requests per second of each proxy in the measurement.
     pub measured_per_proxy_per_s: f64,
-    /// Added to each request and hop, in nanoseconds.
+    /// CPU added per request and hop, in nanoseconds.
     pub per_request_ns: Estimate,
-    /// Added in the cluster, in cores.
+    /// CPU added in the cluster, in cores.
     pub cores: Estimate,
-    /// A month of it; `None`: no price.
+    /// Its cost per month; `None`: no price given.
     pub monthly: Option<Estimate>,
-    /// What may be said of the figure per request.
+    /// The verdict on the figure per request.
     pub verdict: Verdict,
 }
 
-/// What one kind of proxy held in this run.
+/// The measured memory of one kind of proxy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MemoryPart {
-    /// Whose.
+    /// The role of the proxy.
     pub role: ComponentRole,
     /// Resident anonymous pages, in bytes.
     pub anonymous_bytes: u64,
-    /// Resident file pages, in bytes: of these a node has one copy of each program.
+    /// Resident file pages, in bytes: each node has one copy per program.
     pub file_bytes: u64,
 }
 
-/// The memory that a variant adds: anonymous pages.
+/// The memory cost that a variant adds: anonymous pages.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct MemoryCost {
-    /// Where it was measured.
+    /// The load point at which it was measured.
     pub load_point: LoadPointId,
-    /// What has a proxy.
+    /// The unit with one proxy each: pod or node.
     pub per: ProxyPlace,
-    /// How many of them.
+    /// The number of these units.
     pub count: u32,
-    /// Added to each, in bytes.
+    /// Memory added per unit, in bytes.
     pub each_bytes: Estimate,
-    /// Of the waypoint, counted once, in bytes; `None`: there is none.
+    /// Memory of the waypoint, counted once, in bytes; `None`: there is none.
     pub waypoint_bytes: Option<u64>,
-    /// Added in the cluster, in bytes.
+    /// Memory added in the cluster, in bytes.
     pub total_bytes: Estimate,
-    /// A month of it; `None`: no price.
+    /// Its cost per month; `None`: no price given.
     pub monthly: Option<Estimate>,
 }
 
-/// A figure that is wanted and not there. It is never zero.
+/// A component of a cost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum CostFigure {
+    /// CPU under load.
+    Cpu,
+    /// Anonymous memory.
+    Memory,
+    /// CPU without requests.
+    IdleCpu,
+    /// File pages of the proxies' programs.
+    ProgramPages,
+    /// CPU and memory of a control plane.
+    ControlPlane,
+}
+
+/// A figure that is missing from a cost. It is never assumed to be zero.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Missing {
     /// Which figure.
-    pub what: String,
-    /// Why it is not there.
-    pub why: String,
+    pub figure: CostFigure,
+    /// Why it is missing.
+    pub reason: MissingReason,
 }
 
-/// What a variant costs beyond no mesh.
+/// Why a figure of a cost is missing.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "id", rename_all = "kebab-case")]
+pub enum MissingReason {
+    /// The number of pods or nodes is not given.
+    NoCount {
+        /// The unit with one proxy each.
+        per: ProxyPlace,
+    },
+    /// The requests per second are not given.
+    NoRequestRate,
+    /// All clients of the run used the gateway.
+    GatewayOnly,
+    /// There is no measurement for it.
+    NotMeasured,
+    /// The metric was not recorded.
+    NotOnRecord {
+        /// The metric.
+        metric: Metric,
+    },
+    /// The difference from no mesh is not estimable.
+    NotEstimable {
+        /// Why.
+        reason: NotEstimable,
+    },
+    /// The figure is not finite.
+    OutOfRange,
+    /// It is in the run's own report, and included in the CPU under load.
+    InRunReport,
+    /// The run has no reading of it.
+    NotRead,
+    /// It does not depend on the number of pods: each node has one copy per program.
+    SharedByNode,
+    /// It exists only in a cluster.
+    ClusterOnly,
+}
+
+/// The cost of a variant beyond no mesh.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Cost {
-    /// Of which variant.
+    /// The variant.
     pub variant: VariantId,
     /// CPU.
     pub cpu: Option<CpuCost>,
     /// Memory.
     pub memory: Option<MemoryCost>,
-    /// What each kind of its proxies held, as medians.
+    /// The memory of each kind of its proxies, as medians.
     pub parts: Vec<MemoryPart>,
-    /// A month of CPU and memory together, the intervals' ends added up; `None` unless both are there.
+    /// CPU and memory per month, with the ends of the intervals added; `None` unless both are available.
     pub monthly: Option<Estimate>,
-    /// What is not in it.
+    /// The figures that are not included.
     pub missing: Vec<Missing>,
 }
 
-/// A place in a ranking.
+/// The places that a variant may have in a ranking: all that the differences shown leave open, whatever could not be
+/// estimated.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Place {
-    /// Whose.
+    /// The variant.
     pub variant: VariantId,
-    /// One more than those that are shown to be better.
-    pub place: u32,
+    /// One plus the number of variants that are shown to be better.
+    pub best: u32,
+    /// The number of variants less those that are shown to be worse.
+    pub worst: u32,
 }
 
-/// Two that a ranking leaves side by side.
+/// Two variants that a ranking does not separate.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Tie {
     /// One.
     pub first: VariantId,
-    /// The other.
+    /// The second one.
     pub second: VariantId,
-    /// Why: not distinguishable, equivalent, or not estimable.
+    /// Why: inconclusive, equivalent, or not estimable.
     pub verdict: Verdict,
 }
 
-/// Like against like, in one metric at one load point.
+/// A ranking of comparable variants, by one metric at one load point.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Ranking {
-    /// The level that all of them have; `None`: none, or with needs each is its data plane's lowest that gives all of
-    /// them.
+    /// The common policy level; `None`: there is none, or with needs each variant is its data plane's lowest level that
+    /// meets all of them.
     pub level: Option<PolicyLevel>,
-    /// By what.
+    /// The metric.
     pub metric: Metric,
-    /// Where.
+    /// The load point.
     pub load_point: LoadPointId,
-    /// The best first. One place may be held by several.
+    /// By the worst place, then by the best. Ranges overlap where no difference is shown.
     pub places: Vec<Place>,
     /// Pairs without a shown difference.
     pub ties: Vec<Tie>,
-    /// Those that could be compared with none of the others.
+    /// Variants that could not be compared with any other, and could have any place: the ranges of the others leave room
+    /// for them.
     pub unranked: Vec<VariantId>,
-}
-
-/// A fact of one mesh.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct MeshFact {
-    /// Of which.
-    pub mesh: String,
-    /// `None`: nothing is known.
-    pub fact: Option<Fact>,
-}
-
-/// A feature, mesh by mesh.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct FeatureFacts {
-    /// Its id.
-    pub feature: String,
-    /// Side by side; none: no facts were given.
-    pub meshes: Vec<MeshFact>,
 }
 
 /// One priority.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PriorityAnswer {
-    /// Which.
+    /// The priority.
     pub priority: Priority,
-    /// What this run says.
+    /// What this run shows about it.
     pub rankings: Vec<Ranking>,
-    /// What is known besides.
-    pub facts: Vec<FeatureFacts>,
+    /// Relevant features of meshes that no run measures, by their ids in `meshtax published`.
+    pub features: Vec<String>,
 }
 
-/// Something about the cluster that changes the answer.
+/// A property of the cluster that affects the choice.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Question {
-    /// As it was put (`--cni cilium`).
-    pub asked: String,
-    /// What is known of it.
-    pub facts: Vec<FeatureFacts>,
+    /// The property.
+    pub topic: Topic,
+    /// Features of meshes to consider, by their ids in `meshtax published`.
+    pub features: Vec<String>,
 }
 
-/// What `meshtax advise` says.
+/// What a [`Question`] is about.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "id", rename_all = "kebab-case")]
+pub enum Topic {
+    /// The cluster's network plug-in.
+    Cni {
+        /// Its name.
+        name: String,
+    },
+    /// Who runs the cluster.
+    Managed {
+        /// Its name.
+        name: String,
+    },
+    /// Validated cryptography.
+    Fips,
+}
+
+/// The result of `meshtax advise`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Advice {
     /// [`crate::FORMAT_VERSION`].
     pub format_version: u32,
-    /// The run that it is from.
+    /// The analysed run.
     pub run: ComparedRun,
     /// The experiment's name.
     pub experiment: String,
-    /// Where it was measured.
+    /// The environment of the measurement.
     pub environment: Environment,
-    /// Of every interval (0.95).
+    /// Confidence of all intervals (0.95).
     pub confidence: f64,
-    /// What was asked.
+    /// The request.
     pub asked: Asked,
     /// In the experiment's order, without the control.
     pub variants: Vec<AdvisedVariant>,
     /// Each need, stated or not.
     pub needs: Vec<NeedAnswer>,
-    /// Of each data plane the lowest level that gives all that is needed; none if nothing is.
+    /// For each data plane, the lowest level that meets all needs; empty if none does.
     pub sufficient: Vec<VariantId>,
-    /// In the order in which they were asked.
+    /// In the order of the request.
     pub objectives: Vec<ObjectiveAnswer>,
-    /// Each candidate's.
+    /// One per candidate.
     pub costs: Vec<Cost>,
-    /// Those asked for, or all.
+    /// The requested priorities, or all.
     pub priorities: Vec<PriorityAnswer>,
-    /// What the cluster's own ways change.
+    /// Properties of the cluster that affect the choice.
     pub questions: Vec<Question>,
     /// The run's caveats.
-    pub caveats: Vec<String>,
+    pub caveats: Vec<Caveat>,
 }
 
 impl Advice {

@@ -1,16 +1,20 @@
-//! Two runs, or two sides of one run, against each other; and limits that a change must keep to.
+//! Comparison of two runs, or of two sides of one run; and limits on changes.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::analysis::{Estimate, Metric, RunFacts, Verdict};
-use crate::experiment::{LoadPointId, VariantId};
+use crate::analysis::{Estimate, Metric, NotEstimable, RunFacts, RunSide, Upkeep, Verdict};
+use crate::environment::Node;
+use crate::event::Ending;
+use crate::evidence::{Features, Handshake, ProbeId};
+use crate::experiment::{LoadPoint, LoadPointId, Variant, VariantId};
+use crate::topology::{OwnProgram, ServiceAddress};
 
 /// A run that was compared.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ComparedRun {
-    /// How it went.
+    /// The run as a whole.
     pub run: RunFacts,
     /// Rounds with at least one valid trial.
     pub rounds: u32,
@@ -18,64 +22,221 @@ pub struct ComparedRun {
     pub blocks: u32,
 }
 
-/// Something that is not the same on both sides.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// A setting that differs between the two sides.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Differing {
-    /// What (`kernel`, `load steady`).
-    pub what: String,
-    /// As it was in BASE; with several runs, what they have between them.
-    pub base: String,
-    /// As it was in NEW.
-    pub new: String,
+    /// The setting.
+    pub setting: Setting,
+    /// Its values in BASE's runs, without repeats.
+    pub base: Vec<SettingValue>,
+    /// Its values in NEW's runs, without repeats.
+    pub new: Vec<SettingValue>,
 }
 
-/// How much runs of the same thing differ beyond what the rounds of each explain.
+/// A setting of a run: of its machine, its plan or its programs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "id", rename_all = "kebab-case")]
+pub enum Setting {
+    /// meshtax's version.
+    MeshtaxVersion,
+    /// The engine.
+    Engine,
+    /// The processor's model.
+    Processor,
+    /// Cores that the run may use.
+    Cores,
+    /// Main memory.
+    MainMemory,
+    /// The kernel's release.
+    Kernel,
+    /// The kernel's clock source.
+    ClockSource,
+    /// Whether the machine is virtual.
+    VirtualMachine,
+    /// Whether a user namespace was needed.
+    Rootless,
+    /// The pinning of roles to cores.
+    CoreLayout,
+    /// How the load generator sends and receives.
+    Generator,
+    /// The experiment's name.
+    Experiment,
+    /// The service under test.
+    Service,
+    /// Size of the responses.
+    ResponseBytes,
+    /// Connections of the generator.
+    Connections,
+    /// Worker threads of each proxy.
+    ProxyWorkers,
+    /// Measured window of a trial.
+    TrialLength,
+    /// Warm-up of a trial.
+    WarmUp,
+    /// The time budget of the run.
+    TimeLimit,
+    /// The program of a data plane.
+    Program {
+        /// The data plane.
+        data_plane: String,
+    },
+    /// A variant's configuration.
+    Variant {
+        /// The variant.
+        variant: VariantId,
+    },
+    /// A load point.
+    LoadPoint {
+        /// The load point.
+        load_point: LoadPointId,
+    },
+}
+
+/// A setting's value in one run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "id", content = "value", rename_all = "kebab-case")]
+pub enum SettingValue {
+    /// The run does not have this setting.
+    Absent,
+    /// A name or a version.
+    Text(String),
+    /// A count.
+    Count(u64),
+    /// A size in bytes.
+    Bytes(u64),
+    /// A time in nanoseconds.
+    DurationNs(u64),
+    /// Yes or no.
+    Flag(bool),
+    /// A node, with the pinning of roles to cores.
+    Node(Node),
+    /// How a load generator sends and receives: its I/O interface and the congestion control of its sockets.
+    Generator {
+        /// `io_uring` or `epoll`.
+        socket_io: String,
+        /// `bbr`, `cubic`.
+        congestion_control: String,
+    },
+    /// The service under test.
+    Service(ServiceSetting),
+    /// A data plane's program.
+    Program {
+        /// Its version.
+        version: String,
+        /// Hash of its file, in hexadecimal; empty where there is none.
+        sha256: String,
+    },
+    /// A variant.
+    Variant(Variant),
+    /// A load point.
+    LoadPoint(LoadPoint),
+}
+
+/// The properties of a service that are compared between runs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ServiceSetting {
+    /// Name and number of services of the call graph; `None`: one service.
+    pub topology: Option<(String, u32)>,
+    /// Its replicas.
+    pub replicas: u32,
+    /// Nodes that they are on.
+    pub nodes: u32,
+    /// What clients connect to.
+    pub address: ServiceAddress,
+    /// The user's own program; `None`: meshtax's application.
+    pub program: Option<OwnProgram>,
+}
+
+/// A caveat of a comparison.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "id", rename_all = "kebab-case")]
+pub enum ComparisonNote {
+    /// One run is on both sides.
+    SameRun {
+        /// Its id.
+        run: String,
+    },
+    /// Both runs have the same seed.
+    SameSeed {
+        /// The seed.
+        seed: u64,
+    },
+    /// Variants of one side only.
+    UnpairedVariants {
+        /// Which side.
+        side: RunSide,
+        /// Which variants.
+        variants: Vec<VariantId>,
+    },
+    /// Load points of one side only.
+    UnpairedLoadPoints {
+        /// Which side.
+        side: RunSide,
+        /// Which load points.
+        load_points: Vec<LoadPointId>,
+    },
+    /// A run that was interrupted or failed, or whose end is not on record.
+    IncompleteRun {
+        /// On which side.
+        side: RunSide,
+        /// Its id.
+        run: String,
+        /// `None`: not on record.
+        ending: Option<Ending>,
+    },
+}
+
+/// Variation between identical runs, beyond what the rounds of each explain.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Between {
     /// Standard deviation of a run's log ratio, relative (0.015 is 1.5 %).
     pub value: f64,
-    /// Where it is from.
+    /// Its source.
     pub source: BetweenSource,
 }
 
-/// Where a between-run component is from.
+/// The source of a between-run component.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum BetweenSource {
-    /// Measured by meshtax's makers: one run a side cannot show it.
+    /// The built-in default: one run per side cannot provide it.
     Default,
     /// Given by the user.
     Given,
-    /// From the several runs of a side, the default counting as one more look.
+    /// Estimated from the several runs of a side, with the default as prior.
     Runs,
 }
 
-/// What changed from BASE to NEW in one metric of one variant at one load point.
+/// The change from BASE to NEW in one metric of one variant at one load point.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Change {
-    /// What the variant is called here.
+    /// The variant's name in this comparison.
     pub variant: String,
-    /// Its id in BASE; the baseline's, where that stands against NEW's variant.
+    /// Its id in BASE; the baseline's id where the baseline is compared with NEW's variant.
     pub base_variant: VariantId,
     /// Its id in NEW.
     pub new_variant: VariantId,
     /// At which load point.
     pub load_point: LoadPointId,
-    /// Of what.
+    /// The metric.
     pub metric: Metric,
     /// Overhead against BASE's own baselines, relative; of several runs the geometric mean, with no interval.
     pub base: Option<Estimate>,
     /// Overhead against NEW's own baselines, relative.
     pub new: Option<Estimate>,
-    /// NEW to BASE, relative: 0.05 is 5 % more, beyond what the baselines did. `None` if not estimable.
+    /// NEW relative to BASE: 0.05 is 5 % more, after correction for the baselines. `None` if not estimable.
     pub relative: Option<Estimate>,
-    /// What runs differ by; `None`: both sides were measured in one run.
+    /// Whether NEW's latencies are lower bounds, as in [`Effect::lower_bound`](crate::analysis::Effect::lower_bound): then
+    /// `relative` is one, too.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub lower_bound: bool,
+    /// The between-run component; `None`: both sides were measured in one run.
     pub between: Option<Between>,
-    /// Runs of BASE that the figure is from.
+    /// Number of runs of BASE.
     pub base_runs: u32,
-    /// Runs of NEW that the figure is from.
+    /// Number of runs of NEW.
     pub new_runs: u32,
-    /// Two-sided p-value of "nothing changed", adjusted over all primary changes where it is one of them (Holm).
+    /// Two-sided p-value of "no change", adjusted over all primary changes if this is one of them (Holm).
     pub p_value: Option<f64>,
     /// Whether it belongs to the primary metrics, over which p-values are adjusted.
     pub primary: bool,
@@ -83,58 +244,92 @@ pub struct Change {
     pub verdict: Verdict,
 }
 
-/// What `meshtax compare` finds.
+/// The result of `meshtax compare`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RunComparison {
     /// [`crate::FORMAT_VERSION`].
     pub format_version: u32,
-    /// What is compared with.
+    /// Whether both sides were measured in one interleaved run.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub interleaved: bool,
+    /// BASE.
     pub base: Vec<ComparedRun>,
-    /// What is compared.
+    /// NEW.
     pub new: Vec<ComparedRun>,
-    /// Of every interval (0.95).
+    /// Confidence of all intervals (0.95).
     pub confidence: f64,
-    /// What is not the same in plans, machines and programs.
+    /// Settings that differ: plans, machines and programs.
     pub differing: Vec<Differing>,
-    /// What a reader must know besides: what only one side has, runs that are not whole.
-    pub notes: Vec<String>,
+    /// Caveats: variants and load points of one side only, incomplete runs.
+    pub notes: Vec<ComparisonNote>,
     /// Every common variant, load point and metric.
     pub changes: Vec<Change>,
+    /// What else differs between the variants of an interleaved run.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub pairs: Vec<PairDetails>,
 }
 
-/// How much worse something may get.
+/// What differs between two variants of one run in addition to their figures under load. Arrays: BASE, NEW.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PairDetails {
+    /// BASE's variant.
+    pub base_variant: VariantId,
+    /// NEW's variant.
+    pub new_variant: VariantId,
+    /// Start-up time and idle CPU.
+    pub upkeep: [Upkeep; 2],
+    /// Detected features; `None`: not probed.
+    pub features: [Option<Features>; 2],
+    /// The handshakes on the wire.
+    pub handshakes: [Vec<Handshake>; 2],
+    /// Probes with different results.
+    pub probes: Vec<ProbeChange>,
+}
+
+/// A probe that does not have the same result on both sides; `None`: it did not run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProbeChange {
+    /// Which.
+    pub probe: ProbeId,
+    /// Whether it passed for BASE.
+    pub base: Option<bool>,
+    /// Whether it passed for NEW.
+    pub new: Option<bool>,
+}
+
+/// The permitted change.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", content = "value", rename_all = "snake_case")]
 pub enum Allowed {
-    /// As a share of what it was: 0.05 is 5 % more, -0.05 is 5 % less.
+    /// Relative: 0.05 is 5 % more, -0.05 is 5 % less.
     Relative(f64),
-    /// In the metric's unit, at the level that it had in BASE.
+    /// In the metric's unit, relative to the level in BASE.
     Absolute(f64),
 }
 
-/// What a change must keep to.
+/// A limit on a change.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Limit {
-    /// As it was typed.
+    /// As typed.
     pub text: String,
-    /// Of which variant; `None`: of each.
+    /// The variant; `None`: every variant.
     pub variant: Option<String>,
-    /// Of what.
+    /// The metric.
     pub metric: Metric,
-    /// How much.
+    /// The permitted change.
     pub allowed: Allowed,
-    /// At which load point; `None`: at each that has the metric.
+    /// The load point; `None`: every load point that has the metric.
     pub load_point: Option<String>,
 }
 
-/// What a gate, or one check of it, comes to. Ordered: the worst of several is the largest.
+/// The verdict of a gate or of one check. Ordered: the worst of several is the largest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum GateVerdict {
-    /// The whole interval keeps to the limit.
+    /// The whole interval is within the limit.
     Pass,
-    /// Neither is shown.
-    CannotTell,
+    /// Inconclusive: neither is shown.
+    Inconclusive,
     /// The whole interval, adjusted for the number of checks, is beyond the limit.
     Fail,
 }
@@ -143,32 +338,56 @@ impl fmt::Display for GateVerdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
             Self::Pass => "passed",
-            Self::CannotTell => "cannot tell",
+            Self::Inconclusive => "inconclusive",
             Self::Fail => "failed",
         })
     }
 }
 
-/// One limit on one variant at one load point.
+/// Why a check is inconclusive.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "id", rename_all = "kebab-case")]
+pub enum InconclusiveCheck {
+    /// The change is not estimable.
+    NotEstimable {
+        /// Why.
+        reason: NotEstimable,
+    },
+    /// BASE has no level that an absolute limit could be related to.
+    NoBaseLevel,
+    /// The limit allows a decrease larger than the level.
+    LimitOutOfRange,
+    /// The change has no interval.
+    NoInterval,
+    /// The interval contains the limit.
+    IntervalContainsLimit,
+    /// Beyond the limit, but not after adjustment for the number of checks.
+    NotAfterAdjustment,
+    /// Within the limit, but the change is a lower bound: requests are missing from NEW's latencies.
+    LowerBound,
+}
+
+/// The check of one limit for one variant at one load point.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct GateCheck {
-    /// As it was typed.
+    /// As typed.
     pub limit: String,
-    /// The limit as a relative change; `None`: an absolute one, and there is no level to hold it against.
+    /// The limit as a relative change; `None`: it is absolute, and there is no level to relate it to.
     pub allowed: Option<f64>,
-    /// What was found.
+    /// The measured change.
     pub change: Change,
-    /// One-sided p-value of "it keeps to the limit", adjusted over the gate's checks (Holm).
+    /// One-sided p-value of "within the limit", adjusted over the gate's checks (Holm).
     pub p_beyond: Option<f64>,
-    /// What it comes to.
+    /// The verdict.
     pub verdict: GateVerdict,
-    /// Why it cannot be told; empty otherwise.
-    pub reason: String,
-    /// How many times as long a run would tell, if estimate and spread stay; `None`: no guess.
+    /// Why it is inconclusive; `None`: it is conclusive.
+    pub reason: Option<InconclusiveCheck>,
+    /// How many times as long a run needs to be for a verdict, if estimate and spread stay the same; `None`: no
+    /// estimate.
     pub longer_to_tell: Option<f64>,
 }
 
-/// What `meshtax gate` finds.
+/// The result of `meshtax gate`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct GateReport {
     /// [`crate::FORMAT_VERSION`].
@@ -177,22 +396,22 @@ pub struct GateReport {
     pub verdict: GateVerdict,
     /// Whether both sides were measured in one interleaved run.
     pub interleaved: bool,
-    /// What is compared with; of an interleaved run, the run.
+    /// BASE; for an interleaved run, the run itself.
     pub base: Vec<ComparedRun>,
-    /// What is compared; of an interleaved run, the run.
+    /// NEW; for an interleaved run, the run itself.
     pub new: Vec<ComparedRun>,
-    /// Of every interval (0.95).
+    /// Confidence of all intervals (0.95).
     pub confidence: f64,
-    /// What is not the same in plans, machines and programs.
+    /// Settings that differ: plans, machines and programs.
     pub differing: Vec<Differing>,
-    /// What a reader must know besides.
-    pub notes: Vec<String>,
+    /// Caveats: variants and load points of one side only, incomplete runs.
+    pub notes: Vec<ComparisonNote>,
     /// At least one.
     pub checks: Vec<GateCheck>,
 }
 
 impl GateReport {
-    /// How many checks came to this.
+    /// The number of checks with this verdict.
     #[must_use]
     pub fn count(&self, verdict: GateVerdict) -> usize {
         self.checks.iter().filter(|c| c.verdict == verdict).count()

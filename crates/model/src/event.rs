@@ -1,35 +1,24 @@
-//! What happens in a run, for whoever shows progress.
+//! Events of a run, for progress output.
 
 use serde::{Deserialize, Serialize};
 
-use crate::experiment::VariantId;
+use crate::failure::{ComponentFailure, RunFailure, TrialFailure, VariantFailure};
 use crate::plan::PlannedTrial;
 
-/// Something that a person who waits wants to know.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(tag = "event", rename_all = "snake_case")]
+/// An event of a run.
+#[derive(Clone, Debug, PartialEq)]
 pub enum Event {
-    /// Something is prepared; `what` says what.
-    Preparing {
-        /// For a person.
-        what: String,
-    },
-    /// Processes are started and proven.
+    /// A preparation before the first round.
+    Preparing(Preparation),
+    /// Processes are started and verified.
     RoundStarted {
         /// Counts from 1.
         round: u32,
         /// How many are expected.
         of: u32,
     },
-    /// A variant cannot be measured in this round.
-    VariantFailed {
-        /// Which.
-        variant: VariantId,
-        /// In which round.
-        round: u32,
-        /// Why.
-        reason: String,
-    },
+    /// A variant cannot be measured in a round.
+    VariantFailed(VariantFailure),
     /// A trial begins.
     TrialStarted {
         /// Which.
@@ -41,35 +30,43 @@ pub enum Event {
         /// Estimate of the time left, in nanoseconds.
         left_ns: u64,
     },
-    /// A trial ended without a figure, or is invalid already.
+    /// A trial has no figures, or is already known to be invalid.
     TrialFailed {
         /// Which.
         trial: PlannedTrial,
         /// Why.
-        reason: String,
+        failure: TrialFailure,
     },
-    /// A process of the round had died by the round's end.
-    ComponentDied {
-        /// Which, and how.
-        what: String,
-    },
-    /// Measuring is over.
+    /// A process of the round ended before the round did.
+    ComponentEnded(ComponentFailure),
+    /// The measurement is over.
     Finished,
+}
+
+/// A preparation before the first round.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Preparation {
+    /// Namespaces, programs and pods.
+    Environment,
+    /// The pilot, which sizes an injected delay.
+    InjectedDelay,
 }
 
 /// Why measuring ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "kind", rename_all = "snake_case")]
+#[serde(tag = "id", rename_all = "kebab-case")]
 pub enum Ending {
     /// The time allowed was used.
     TimeUsed,
-    /// The precision asked for was reached.
+    /// The requested precision was reached.
     PrecisionReached,
     /// A person or a signal stopped it.
     Interrupted,
-    /// The environment broke.
+    /// A failure.
     Failed {
-        /// What happened.
-        reason: String,
+        /// What kind of failure it was.
+        failure: RunFailure,
+        /// The error's text.
+        detail: String,
     },
 }

@@ -1,10 +1,14 @@
-//! What is asked: an [`Experiment`] and its factors.
+//! An [`Experiment`] and its factors.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::graph::Graph;
+use crate::margins::Margins;
+use crate::program::Program;
+pub use crate::program::{ProgramBuild, ProgramChoice, Workers, is_runtime_key};
+use crate::topology::Topology;
 
 /// The name of a variant, unique in its experiment (`envoy-sidecar-l7`).
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -28,7 +32,7 @@ impl fmt::Display for LoadPointId {
     }
 }
 
-/// What a mesh configuration promises to do to a request.
+/// What a mesh configuration guarantees for a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum PolicyLevel {
@@ -53,48 +57,48 @@ impl fmt::Display for PolicyLevel {
     }
 }
 
-/// What a variant is to the comparison.
+/// The role of a variant in the comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
     /// The variant without a mesh. There is exactly one.
     Baseline,
-    /// The baseline again, in processes of its own: the A/A control. Exactly one.
+    /// The baseline again, in separate processes: the A/A control. Exactly one.
     Control,
-    /// What is compared with the baselines.
+    /// A variant that is compared with the baselines.
     Candidate,
 }
 
-/// A known cost that is added to a variant on purpose, to check the measuring.
+/// A known cost that is added to a variant to validate the measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Inject {
-    /// The server spins this long for each request before it answers.
+    /// The server busy-waits this long for each request before it responds.
     DelayNs(u64),
     /// As [`Inject::DelayNs`], as a share of the baseline's p50 response latency at the
     /// first steady load point, measured before the first round (0.15 is 15 %).
     DelayShareOfP50(f64),
-    /// The server waits this long with some answers, at random; the others are as they were.
+    /// The server delays some responses by this long, at random; the others are unaffected.
     DelaySome {
-        /// For how long at the least, in nanoseconds: timers wake late.
+        /// The minimum delay, in nanoseconds: timers fire late.
         delay_ns: u64,
-        /// For which share of the requests, 0 to 1.
+        /// The share of delayed requests, 0 to 1.
         share: f64,
     },
     /// The server does this many steps of work for each request: a multiplication and an addition
-    /// each, every one waiting for the one before. Its thread's CPU clock counts what they took.
+    /// each, every step depending on the previous one. The CPU clock of its thread measures them.
     BurnSteps(u64),
-    /// The server holds this much more memory, in bytes, every page of it written.
+    /// The server holds this much more memory, in bytes, with every page written.
     HoldBytes(u64),
-    /// The server answers no more than this many requests per second.
+    /// The server sends at most this many responses per second.
     CapPerS(f64),
-    /// The server keeps this much more memory for each request, in bytes, and never gives it back: a
-    /// fault that the checks of validity must see.
+    /// The server keeps this much more memory for each request, in bytes, and never frees it: a
+    /// fault that the validity checks must detect.
     LeakBytes(u64),
 }
 
 impl Inject {
-    /// What the cost is called: `delay`, `burn`, `memory`, `cap`, `leak`.
+    /// The name of the cost: `delay`, `burn`, `memory`, `cap`, `leak`.
     #[must_use]
     pub fn kind(&self) -> &'static str {
         match self {
@@ -107,42 +111,48 @@ impl Inject {
     }
 }
 
-/// What the proxies of a variant do or hold besides what its level promises.
+/// Additional work and configuration of a variant's proxies, beyond its level.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Options {
-    /// What they know of a cluster besides the services that are measured; `None`: nothing.
+    /// Endpoints of further services in their configuration; `None`: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub knows: Option<Knows>,
+    pub extra_endpoints: Option<ExtraEndpoints>,
     /// Whether they write a line for each request.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub access_log: bool,
-    /// Of which share of the requests they send spans to a collector, 0 to 1; `None`: they trace nothing.
+    /// The share of requests for which they send spans to a collector, 0 to 1; `None`: no tracing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tracing: Option<f64>,
+    /// Whether they keep every statistic that they know, instead of those that the mesh configures.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub all_stats: bool,
 }
 
-/// An option by its kind: not every data plane has each.
+/// The kinds of options: not every data plane supports each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OptionKind {
-    /// [`Options::knows`].
-    Knows,
-    /// [`Knows::changes_per_s`].
+    /// [`Options::extra_endpoints`].
+    ExtraEndpoints,
+    /// [`ExtraEndpoints::changes_per_s`].
     Changes,
     /// [`Options::access_log`].
     AccessLog,
     /// [`Options::tracing`].
     Tracing,
+    /// [`Options::all_stats`].
+    AllStats,
 }
 
 impl OptionKind {
-    /// The key in a variant of a spec, or in `knows`.
+    /// The key in a variant of a spec, or in `extra-endpoints`.
     #[must_use]
     pub fn key(self) -> &'static str {
         match self {
-            Self::Knows => "knows",
+            Self::ExtraEndpoints => "extra-endpoints",
             Self::Changes => "changes",
             Self::AccessLog => "access-log",
             Self::Tracing => "tracing",
+            Self::AllStats => "all-stats",
         }
     }
 }
@@ -154,37 +164,40 @@ impl Options {
         *self == Self::default()
     }
 
-    /// Those that there are.
+    /// The options that are set.
     pub fn kinds(&self) -> impl Iterator<Item = OptionKind> {
-        let knows = self.knows.map(|_| OptionKind::Knows);
-        let changes = self.knows.and_then(|knows| knows.changes_per_s);
+        let extra_endpoints = self.extra_endpoints.map(|_| OptionKind::ExtraEndpoints);
+        let changes = self.extra_endpoints.and_then(|extra| extra.changes_per_s);
         let changes = changes.map(|_| OptionKind::Changes);
         let log = self.access_log.then_some(OptionKind::AccessLog);
         let tracing = self.tracing.map(|_| OptionKind::Tracing);
-        [knows, changes, log, tracing].into_iter().flatten()
+        let stats = self.all_stats.then_some(OptionKind::AllStats);
+        [extra_endpoints, changes, log, tracing, stats]
+            .into_iter()
+            .flatten()
     }
 }
 
-/// What a proxy knows of a cluster and is never asked for: services, each with its endpoints, all of the mesh.
+/// Services in a proxy's configuration that receive no requests: each with its endpoints, all of the mesh.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Knows {
-    /// All of them together.
+pub struct ExtraEndpoints {
+    /// Total number of endpoints.
     pub endpoints: u32,
-    /// Of one service; the last one has what is left.
+    /// Endpoints per service; the last one has the remainder.
     pub per_service: u32,
-    /// While the variant is measured, so many endpoints a second are replaced by others, one at a time; `None`: none is.
+    /// While the variant is measured, this many endpoints per second are replaced, one at a time; `None`: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub changes_per_s: Option<f64>,
 }
 
-impl Knows {
+impl ExtraEndpoints {
     /// Services over which the endpoints are spread.
     #[must_use]
     pub fn services(&self) -> u32 {
         self.endpoints.div_ceil(self.per_service.max(1))
     }
 
-    /// Endpoints of a service, which counts from 0.
+    /// Endpoints of a service; services count from 0.
     #[must_use]
     pub fn endpoints_of(&self, service: u32) -> u32 {
         let before = service.saturating_mul(self.per_service);
@@ -201,20 +214,50 @@ pub struct Variant {
     pub data_plane: String,
     /// `None` for the data plane `none`.
     pub level: Option<PolicyLevel>,
-    /// What it is to the comparison.
+    /// Its role in the comparison.
     pub role: Role,
     /// A known cost, if one is injected.
     pub inject: Option<Inject>,
-    /// What its proxies do or hold besides.
+    /// Additional work and configuration of its proxies.
     #[serde(default, skip_serializing_if = "Options::is_empty")]
     pub options: Options,
+    /// The builds of its programs that it names; the others are the run's default ones.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub builds: BTreeMap<Program, ProgramBuild>,
+    /// Runtime switches of its proxies: Envoy's runtime keys, environment variables of the others.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub runtime: BTreeMap<String, String>,
 }
 
 impl Variant {
-    /// Whether it is what its data plane and level say, and nothing besides.
+    /// A variant without known cost, options, named builds and runtime switches.
+    #[must_use]
+    pub fn new(id: VariantId, data_plane: &str, level: Option<PolicyLevel>, role: Role) -> Self {
+        Self {
+            id,
+            data_plane: data_plane.to_owned(),
+            level,
+            role,
+            inject: None,
+            options: Options::default(),
+            builds: BTreeMap::new(),
+            runtime: BTreeMap::new(),
+        }
+    }
+
+    /// Whether it has neither options, nor runtime switches, nor an injected cost.
     #[must_use]
     pub fn is_plain(&self) -> bool {
-        self.inject.is_none() && self.options.is_empty()
+        self.inject.is_none() && self.options.is_empty() && self.runtime.is_empty()
+    }
+
+    /// The build of this program that it runs.
+    #[must_use]
+    pub fn choice(&self, program: Program) -> ProgramChoice {
+        ProgramChoice {
+            program,
+            build: self.builds.get(&program).cloned(),
+        }
     }
 }
 
@@ -222,7 +265,7 @@ impl Variant {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Arrivals {
-    /// Equal gaps.
+    /// Constant gaps.
     Constant,
     /// Exponential gaps: independent users.
     Poisson,
@@ -232,14 +275,14 @@ pub enum Arrivals {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "regime", rename_all = "lowercase")]
 pub enum Regime {
-    /// Open loop below the knee: arrivals do not wait for answers. Measures latency.
+    /// Open loop below the knee: arrivals do not wait for responses. Measures latency.
     Steady {
         /// Offered rate in requests per second.
         rate_per_s: f64,
-        /// How the intended send times are spread.
+        /// The distribution of the intended send times.
         arrivals: Arrivals,
     },
-    /// Closed loop: every connection sends again as soon as it has its answer. Measures
+    /// Closed loop: every connection sends again as soon as it has its response. Measures
     /// throughput and CPU per request; its latency is connections / throughput by identity.
     Saturated,
 }
@@ -249,40 +292,43 @@ pub enum Regime {
 pub struct LoadPoint {
     /// Unique in the experiment.
     pub id: LoadPointId,
-    /// Open or closed loop, and how much.
+    /// Open or closed loop, with its rate.
     pub load: Regime,
-    /// After so many requests a connection is closed, and a new one made; `None`: connections stay.
+    /// After this many requests a connection is closed and replaced; `None`: connections are kept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub requests_per_connection: Option<u32>,
     /// Connections of the generator; `None`: the workload's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub connections: Option<u32>,
-    /// Each connection is a user, with an even part of an open loop's rate and a schedule of its own, who asks for the
-    /// pages in their order.
+    /// Each connection is a user with an equal share of an open loop's rate and its own schedule, who requests the
+    /// pages in order.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub by_users: bool,
-    /// What is spoken.
+    /// The protocol.
     #[serde(default)]
     pub protocol: Protocol,
-    /// Size of the answer's body in bytes; `None`: the workload's.
+    /// Size of the response body in bytes; `None`: the workload's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub response_bytes: Option<u32>,
-    /// Clients stand outside the mesh and come in through its gateway; `None`: they call from a pod in it.
+    /// Clients are outside the mesh and enter through its gateway; `None`: they call from a pod in it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ingress: Option<Ingress>,
+    /// Each trial restarts the variant's processes and has no warm-up: the window begins with their first requests.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub cold: bool,
 }
 
-/// What clients outside the mesh speak with its gateway.
+/// The protocol between clients outside the mesh and its gateway.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Ingress {
-    /// HTTP in clear.
+    /// Plaintext HTTP.
     Plaintext,
-    /// HTTP over TLS, which ends at the gateway. Clients show no certificate.
+    /// HTTPS, terminated at the gateway. Clients present no certificate.
     Tls,
 }
 
-/// What clients speak with the service.
+/// The protocol between clients and the service.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Protocol {
@@ -293,7 +339,7 @@ pub enum Protocol {
     Http2,
     /// gRPC, unary calls, one on a connection at a time.
     Grpc,
-    /// TCP: bytes that are sent back.
+    /// TCP: bytes that are echoed.
     Tcp,
 }
 
@@ -309,7 +355,7 @@ impl fmt::Display for Protocol {
 }
 
 impl LoadPoint {
-    /// Over connections that stay.
+    /// Over persistent connections.
     #[must_use]
     pub fn new(id: &str, load: Regime) -> Self {
         Self {
@@ -321,6 +367,7 @@ impl LoadPoint {
             protocol: Protocol::Http1,
             response_bytes: None,
             ingress: None,
+            cold: false,
         }
     }
 
@@ -331,166 +378,94 @@ impl LoadPoint {
     }
 }
 
-/// What is sent over which connections.
+/// The requests and their connections.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Workload {
-    /// Size of the answer's body in bytes.
+    /// Size of the response body in bytes.
     pub response_bytes: u32,
     /// Keep-alive connections of the generator.
     pub connections: u32,
 }
 
-/// The service that clients call.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Service {
-    /// Pods that it stands on, all equal.
-    pub replicas: u32,
-    /// Nodes over which the pods are dealt out in turn: see [`node_of`].
-    #[serde(default = "one", skip_serializing_if = "is_one")]
-    pub nodes: u32,
-    /// What clients call.
-    pub address: ServiceAddress,
-    /// The user's own program in place of meshtax's application.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub program: Option<OwnProgram>,
-    /// The services that it calls for each request, and those that they call.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub graph: Option<Graph>,
-}
-
-impl Default for Service {
-    /// One pod, called by its own address.
-    fn default() -> Self {
-        Self {
-            replicas: 1,
-            nodes: 1,
-            address: ServiceAddress::Pod,
-            program: None,
-            graph: None,
-        }
-    }
-}
-
-fn one() -> u32 {
-    1
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks by reference")]
-fn is_one(count: &u32) -> bool {
-    *count == 1
-}
-
-/// On which of the servers' nodes a replica of the service stands, both counted from 0: they are dealt out in turn.
-#[must_use]
-pub fn node_of(replica: u32, nodes: u32) -> u32 {
-    replica % nodes.max(1)
-}
-
-/// What clients call.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum ServiceAddress {
-    /// The address of the one pod there is.
-    Pod,
-    /// An address of the service's own, as a Kubernetes service's cluster address. A mesh balances
-    /// over the replicas; without one, the client's node does, at random for each connection.
-    Virtual,
-}
-
-/// Ports that proxies, or what serves them, take for themselves in a pod, in whatever data plane: neither
-/// the application nor the user's own program may have them. Istio's are 15000 to 15090.
+/// Ports that proxies or their control planes use in a pod, in any data plane: neither
+/// the application nor the user's own program may use them. Istio's are 15000 to 15090.
 pub const PROXY_PORTS: &[u16] = &[
     4140, 4143, 4190, 4191, 4317, 8086, 15000, 15001, 15006, 15008, 15012, 15020, 15021, 15053,
     15080, 15088,
 ];
 
-/// A user's own program as the service.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct OwnProgram {
-    /// The program and its arguments.
-    pub command: Vec<String>,
-    /// Where it listens, on all addresses or on the pod's.
-    pub port: u16,
-    /// What is asked of it, and must be answered with 200.
-    pub path: String,
-}
-
-/// Where client and server stand.
+/// Placement of client and server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Placement {
-    /// On different nodes: the traffic crosses the link between them. A service can stand on several.
+    /// On different nodes: the traffic crosses the link between them. A service can run on several server nodes.
     TwoNodes,
 }
 
-/// How often and how long is measured.
+/// The number and length of measurements.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Design {
-    /// Processes and connections are recreated in each; inference clusters on them.
+    /// Processes and connections are recreated in each round; inference clusters on rounds.
     pub min_rounds: u32,
     /// Blocks in a round.
     pub blocks_per_round: u32,
     /// The measured part of a trial, in nanoseconds.
     pub trial_ns: u64,
-    /// A closed loop's trial is over after so many requests, if its time is not over before; `None`: after its time.
+    /// A closed loop's trial ends after this many requests, if its time is not over before; `None`: after its time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub requests_per_trial: Option<u64>,
-    /// The part before it, left out of every figure, in nanoseconds.
+    /// Warm-up before the window, excluded from every figure, in nanoseconds.
     pub warmup_ns: u64,
-    /// The whole run aims to end within this, in nanoseconds; one block is measured in any case.
+    /// The whole run aims to end within this, in nanoseconds; at least one block is measured.
     pub time_limit_ns: u64,
-    /// Stop when the primary intervals are narrower than this half width (0.02 is ±2 %).
+    /// Stop when the half width of all primary intervals is below this (0.02 is ±2 %).
     pub precision: Option<f64>,
 }
 
 /// The parts of a long trial, in nanoseconds.
 const PART_NS: u64 = 5_000_000_000;
 
-/// A trial of fewer parts than this is short, and is told as a whole.
+/// A trial with fewer parts than this is short, and is evaluated as a whole.
 const PARTS_MIN: u64 = 10;
 
 impl Design {
-    /// The parts in which the latencies of long trials are told, in nanoseconds, so that one bad moment is no tail;
-    /// `None`: trials are short.
+    /// The parts in which the latencies of long trials are recorded, in nanoseconds, so that a single stall does not
+    /// become a tail; `None`: trials are short.
     #[must_use]
     pub fn part_ns(&self) -> Option<u64> {
         (self.trial_ns >= PARTS_MIN * PART_NS).then_some(PART_NS)
     }
 }
 
-/// What every data plane is given alike, so that equal work is compared.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct EqualWork {
-    /// Worker threads of each proxy.
-    pub workers: u32,
-}
-
-/// A question with its factors.
+/// An experiment.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Experiment {
     /// The preset's or the spec's name.
     pub name: String,
-    /// The published study whose set-up this is, by its name in `meshtax published`: its figures stand beside those that
-    /// are measured.
+    /// The published study that this reproduces, by its name in `meshtax published`: its figures are reported next to
+    /// the measured ones.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub study: Option<String>,
-    /// The spec of several topologies that this is one of, by its name.
+    /// The name of the spec with several topologies that this belongs to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub series: Option<String>,
-    /// Where client and server stand.
+    /// Placement of client and server.
     pub placement: Placement,
-    /// What is called.
+    /// The services and their calls.
     #[serde(default)]
-    pub service: Service,
-    /// What is sent.
+    pub topology: Topology,
+    /// The requests.
     pub workload: Workload,
-    /// What is given to all alike.
-    pub equal_work: EqualWork,
+    /// Worker threads of each proxy.
+    pub workers: Workers,
     /// The baseline first, the control second, then the candidates.
     pub variants: Vec<Variant>,
     /// At least one.
     pub load_points: Vec<LoadPoint>,
-    /// How often and how long.
+    /// The largest differences that do not matter.
+    #[serde(default)]
+    pub margins: Margins,
+    /// The number and length of measurements.
     pub design: Design,
 }
 
@@ -507,8 +482,8 @@ impl Experiment {
         self.load_points.iter().find(|p| p.id == *id)
     }
 
-    /// How long one block takes by its trials' time alone, in nanoseconds: every variant that has an answer, at every load
-    /// point.
+    /// Duration of one block by its trials' time alone, in nanoseconds: every variant that supports the load, at every
+    /// load point.
     #[must_use]
     pub fn block_ns(&self) -> u64 {
         let trial_ns = self.design.trial_ns.saturating_add(self.design.warmup_ns);
@@ -529,13 +504,13 @@ impl Experiment {
         point.connections.unwrap_or(self.workload.connections)
     }
 
-    /// Whether clients come in through a gateway at some load point.
+    /// Whether clients use a gateway at some load point.
     #[must_use]
     pub fn has_ingress(&self) -> bool {
         self.load_points.iter().any(|point| point.ingress.is_some())
     }
 
-    /// Why this variant has no answer to this load; `None`: it has one.
+    /// Why this variant does not support this load; `None`: it does.
     #[must_use]
     pub fn gap(&self, variant: &Variant, point: &LoadPoint) -> Option<&'static str> {
         if point.protocol != Protocol::Tcp {
@@ -560,21 +535,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn endpoints_are_spread_over_services_and_none_is_lost() {
+    fn endpoints_are_spread_over_services_without_loss() {
         for (endpoints, per_service, services, last) in [
             (1, 10, 1, 1),
             (100, 10, 10, 10),
             (25, 10, 3, 5),
             (7, 1, 7, 1),
         ] {
-            let knows = Knows {
+            let extra = ExtraEndpoints {
                 endpoints,
                 per_service,
                 changes_per_s: None,
             };
-            assert_eq!(knows.services(), services);
-            assert_eq!(knows.endpoints_of(services - 1), last);
-            let all: u32 = (0..services).map(|s| knows.endpoints_of(s)).sum();
+            assert_eq!(extra.services(), services);
+            assert_eq!(extra.endpoints_of(services - 1), last);
+            let all: u32 = (0..services).map(|s| extra.endpoints_of(s)).sum();
             assert_eq!(all, endpoints);
         }
     }

@@ -1,4 +1,4 @@
-//! The one histogram of latencies: nanoseconds in, three significant digits.
+//! The histogram of latencies: nanoseconds, three significant digits.
 
 use std::fmt;
 
@@ -15,8 +15,22 @@ use serde::{Deserialize, Serialize, de};
 pub struct LatencyHistogram(Histogram<u64>);
 
 impl LatencyHistogram {
-    /// The largest latency that is told apart: one hour. Longer ones count as one hour.
+    /// The largest latency that is recorded: one hour. Longer ones count as one hour.
     pub const MAX_NS: u64 = 3_600_000_000_000;
+
+    /// Values that must be above a percentile before it is reported.
+    pub const MIN_ABOVE: u64 = 10;
+
+    /// The percentiles of summaries: name and quantile.
+    pub const PERCENTILES: [(&str, f64); 7] = [
+        ("p50", 0.5),
+        ("p75", 0.75),
+        ("p90", 0.9),
+        ("p95", 0.95),
+        ("p99", 0.99),
+        ("p99.9", 0.999),
+        ("p99.99", 0.9999),
+    ];
 
     /// An empty histogram.
     #[must_use]
@@ -29,11 +43,11 @@ impl LatencyHistogram {
 
     /// Counts one latency. Never fails: beyond [`Self::MAX_NS`] it saturates.
     pub fn record(&mut self, value_ns: u64) {
-        // Saturating alone, it would tell some more apart, up to the last bucket's end.
+        // The histogram itself would accept values up to the end of its last bucket.
         self.0.saturating_record(value_ns.min(Self::MAX_NS));
     }
 
-    /// Makes it empty again. All its memory stays, and is there at once for what is recorded next.
+    /// Clears it. Its memory is kept for the next values.
     pub fn clear(&mut self) {
         self.0.reset();
     }
@@ -54,7 +68,7 @@ impl LatencyHistogram {
         self.0.len()
     }
 
-    /// The value below or at which `quantile` (0.99) of the counts lie; `None` if empty.
+    /// The value at or below which `quantile` (0.99) of the counts are; `None` if empty.
     #[must_use]
     pub fn quantile_ns(&self, quantile: f64) -> Option<u64> {
         (self.count() > 0).then(|| self.0.value_at_quantile(quantile))
@@ -85,6 +99,15 @@ impl LatencyHistogram {
         Some(self.0.max() as f64)
     }
 
+    /// The quantile, if enough values are above it ([`Self::MIN_ABOVE`]) to resolve it.
+    #[must_use]
+    pub fn resolved_quantile_ns(&self, quantile: f64) -> Option<u64> {
+        // 1 - 0.99 is a little less than 0.01: without the margin a thousand samples would not do.
+        let above = (self.count() as f64 * (1.0 - quantile) + 1e-6).floor() as u64;
+        self.quantile_ns(quantile)
+            .filter(|_| above >= Self::MIN_ABOVE)
+    }
+
     /// The mean; `None` if empty.
     #[must_use]
     pub fn mean_ns(&self) -> Option<f64> {
@@ -97,7 +120,7 @@ impl LatencyHistogram {
         (self.count() > 0).then(|| self.0.max())
     }
 
-    /// How many counts lie strictly above the bucket of this value.
+    /// Number of counts strictly above the bucket of this value.
     #[must_use]
     pub fn count_above(&self, value_ns: u64) -> u64 {
         let top = self.0.highest_equivalent(value_ns);
@@ -126,42 +149,54 @@ impl LatencyHistogram {
     /// Reads what [`Self::to_base64`] wrote.
     ///
     /// # Errors
-    /// A sentence saying what is wrong with the text.
-    pub fn from_base64(text: &str) -> Result<Self, String> {
-        let bytes = STANDARD
-            .decode(text)
-            .map_err(|e| format!("not base64: {e}"))?;
+    /// If the text is no such histogram.
+    pub fn from_base64(text: &str) -> Result<Self, HistogramError> {
+        let bytes = STANDARD.decode(text)?;
         let foreign: Histogram<u64> = Deserializer::new()
             .deserialize(&mut bytes.as_slice())
-            .map_err(|e| format!("not an HDR V2 histogram: {e}"))?;
+            .map_err(|cause| HistogramError::NotHdr(Box::new(cause)))?;
         let mut read = Self::new();
         if foreign.high() == Self::MAX_NS && foreign.low() == 1 && foreign.sigfig() == 3 {
             // Taken as it is: adding would touch, and so make resident, all 270 KB of buckets,
-            // where a trial's latencies lie in a few pages.
+            // where a trial's latencies fill a few pages.
             return Ok(Self(foreign));
         }
         read.0
             .add(&foreign)
-            .map_err(|e| format!("latencies beyond one hour: {e}"))?;
+            .map_err(|_| HistogramError::OutOfRange)?;
         Ok(read)
     }
 }
 
-/// A histogram put away: a few kilobytes at most, where a [`LatencyHistogram`] takes 270.
+/// A text that is no stored histogram.
+#[derive(Debug, thiserror::Error)]
+pub enum HistogramError {
+    /// It is not base64.
+    #[error("not base64: {0}")]
+    NotBase64(#[from] base64::DecodeError),
+    /// Its bytes are not HDR V2.
+    #[error("not an HDR V2 histogram: {0}")]
+    NotHdr(#[source] Box<dyn std::error::Error + Send + Sync>),
+    /// It holds latencies beyond one hour.
+    #[error("latencies beyond one hour")]
+    OutOfRange,
+}
+
+/// A compact histogram: a few kilobytes at most, where a [`LatencyHistogram`] takes 270.
 ///
 /// In JSON it is the same text.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct HistogramSnapshot(String);
 
 impl HistogramSnapshot {
-    /// The histogram that was put away.
+    /// The decoded histogram.
     #[must_use]
     pub fn expand(&self) -> LatencyHistogram {
-        // Empty, or the text of a histogram: both ways in see to that.
+        // Empty, or the text of a histogram: both constructors ensure that.
         LatencyHistogram::from_base64(&self.0).unwrap_or_default()
     }
 
-    /// Adds another one's counts.
+    /// Adds the counts of another one.
     pub fn merge(&mut self, other: &Self) {
         let mut sum = self.expand();
         sum.merge(&other.expand());
@@ -239,14 +274,14 @@ mod tests {
     }
 
     #[test]
-    fn garbage_is_an_error_and_not_a_panic() {
+    fn malformed_data_is_an_error_without_a_panic() {
         assert!(LatencyHistogram::from_base64("%%%").is_err());
         assert!(LatencyHistogram::from_base64("AAAA").is_err());
     }
 
     #[test]
     fn interpolation_is_finer_than_a_bucket() {
-        // Values within one bucket: the plain quantile cannot tell the arms apart.
+        // Values within one bucket: the plain quantile cannot separate the arms.
         let mut a = LatencyHistogram::new();
         for _ in 0..90 {
             a.record(100_000);

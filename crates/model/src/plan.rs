@@ -1,4 +1,4 @@
-//! What is done in which order: blocks of trials.
+//! The order of a run: blocks of trials.
 
 use std::fmt;
 
@@ -34,9 +34,9 @@ pub struct PlannedTrial {
     pub round: u32,
     /// Counts from 1 within its round.
     pub block: u32,
-    /// What is measured.
+    /// The variant.
     pub variant: VariantId,
-    /// Under which load.
+    /// The load point.
     pub load_point: LoadPointId,
     /// Seed of the arrival schedule: the same for every variant of a block and load point.
     pub arrival_seed: u64,

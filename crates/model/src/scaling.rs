@@ -1,29 +1,29 @@
-//! Scaling laws: how a cost grows with what there is more of.
+//! Scaling laws: how a cost grows with a number.
 
 use serde::{Deserialize, Serialize};
 
 use crate::analysis::Estimate;
 use crate::experiment::VariantId;
 
-/// What there is more of.
+/// The number that is varied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Over {
-    /// Pods of one service, each with its part of the mesh.
+    /// Pods of one service, each with its share of the mesh.
     Pods,
-    /// Nodes over which the pods of one service are spread, whose number stays.
+    /// Nodes over which a constant number of pods of one service is spread.
     Nodes,
     /// Services in a chain, each of which calls the next.
     Hops,
-    /// Requests of clients in a second, to one service.
+    /// Requests of clients per second, to one service.
     Rates,
-    /// Endpoints of further services, which every proxy knows of and nobody calls.
-    Known,
-    /// Endpoints of such services that are replaced by others, in a second.
+    /// Endpoints of further services in every proxy's configuration, which receive no requests.
+    Endpoints,
+    /// Replaced endpoints of such services, per second.
     Churn,
 }
 
-/// What grows.
+/// A figure that grows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Grows {
@@ -37,13 +37,13 @@ pub enum Grows {
     IdleCpu,
     /// CPU of all proxies at the steady load, as a share of one core.
     ProxyCpu,
-    /// From the first of its configuration that was sent to when every proxy held all of it, ns.
+    /// From the first configuration that was sent until every proxy had acknowledged everything, ns.
     PushTime,
-    /// From the start of the first process to the first request that was answered, beyond that of no mesh, ns.
+    /// From the start of the first process to the first successful response, minus that of no mesh, ns.
     AddedStart,
-    /// Mean response latency that is added to no mesh, ns.
+    /// Mean response latency added to no mesh, ns.
     AddedMeanLatency,
-    /// CPU of applications and proxies that is added to no mesh, ns for each request of a client.
+    /// CPU of applications and proxies added to no mesh, ns per client request.
     AddedCpu,
 }
 
@@ -52,57 +52,96 @@ pub enum Grows {
 pub struct Scaling {
     /// [`crate::FORMAT_VERSION`].
     pub format_version: u32,
-    /// What there is more of.
+    /// The number that is varied.
     pub over: Over,
     /// Confidence of all intervals.
     pub confidence: f64,
-    /// The call graph that was asked about, by its name; `None`: a number was.
+    /// The name of the requested call graph; `None`: a number was requested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub topology: Option<String>,
-    /// Ids of the runs, in the order of their numbers; the one that was left out of the fit last.
+    /// Ids of the runs, in the order of their numbers; the one excluded from the fit last.
     pub runs: Vec<String>,
-    /// For each variant that was measured with a mesh, each thing that grows.
+    /// One law per variant with a mesh and figure.
     pub laws: Vec<Law>,
 }
 
-/// A straight line through what was measured.
+/// A straight line through the measurements.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Law {
-    /// Whose.
+    /// The variant.
     pub variant: VariantId,
-    /// What grows.
+    /// The figure.
     pub grows: Grows,
-    /// What was measured: at how many, and how much.
+    /// The measurements: number and value.
     pub points: Vec<(u32, f64)>,
-    /// The line; `None`: no line, for the reason.
+    /// The line; `None`: there is none, see `reason`.
     pub line: Option<Line>,
     /// Why there is no line.
-    pub reason: Option<String>,
+    pub reason: Option<NoLine>,
+}
+
+/// Why there is no line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "id", rename_all = "kebab-case")]
+pub enum NoLine {
+    /// Too few runs have a figure.
+    FewRuns {
+        /// Runs with a figure.
+        runs: u32,
+        /// All runs.
+        of: u32,
+        /// How many are needed.
+        needed: u32,
+    },
+    /// All runs have the same number.
+    OneNumber,
 }
 
 /// Least squares: `fixed + each x n`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Line {
-    /// What there is without any.
+    /// The value at zero.
     pub fixed: Estimate,
-    /// What each more adds.
+    /// The increase per unit.
     pub each: Estimate,
-    /// What it says of a number that was asked for.
+    /// p-value of "the relation is a straight line": how often runs on a line would seem as curved. `None`: fewer than four
+    /// runs.
+    pub lack_of_fit: Option<f64>,
+    /// The prediction for the requested number.
     pub predicted: Option<Prediction>,
 }
 
-/// What a line says of another number.
+/// Why a prediction has no interval: the residuals of a line describe only what it was fitted to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum NoInterval {
+    /// The number is outside the measured range.
+    OutsideRange,
+    /// It is for a call graph, and the runs are chains.
+    CallGraph,
+    /// The runs are not on a line.
+    NotALine,
+}
+
+/// The prediction of a line for another number.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Prediction {
-    /// Of how many; of a call graph it is a mean, and not the same for all that grows.
+    /// The number; for a call graph it is a mean, which depends on the figure.
     pub at: f64,
-    /// How much one measurement there is expected to be.
+    /// The predicted value of a single measurement.
     pub value: Estimate,
-    /// What the run of one says by itself: its figure, so many times. Of differences from no mesh alone.
+    /// Why `value` has no interval; `None`: it has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub by_one: Option<Estimate>,
-    /// What was measured there, and left out of the fit.
+    pub no_interval: Option<NoInterval>,
+    /// The error of the same kind of extrapolation: the outermost run relative to what the others predict for it (0.05: 5 %
+    /// more). `None`: within the measured range, a call graph, or fewer than four runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub held_out_error: Option<f64>,
+    /// Extrapolation from the run of one: its figure, multiplied. Only for differences from no mesh.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by_one: Option<f64>,
+    /// The measurement at this number, which was excluded from the fit.
     pub measured: Option<f64>,
-    /// Whether that lies in the interval.
+    /// Whether the interval contains that measurement; `None` without one.
     pub holds: Option<bool>,
 }

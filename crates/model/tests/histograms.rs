@@ -17,7 +17,7 @@ struct Sample {
     latency_ns: u64,
 }
 
-/// All magnitudes alike, from a nanosecond to more than the hour that is told apart.
+/// Uniform in magnitude, from a nanosecond to more than the maximum of one hour.
 fn latency() -> impl Strategy<Value = u64> {
     prop_oneof![
         8 => (0_u32..43, any::<u64>()).prop_map(|(bits, noise)| noise & ((1 << bits) - 1)),
@@ -78,7 +78,7 @@ fn result(samples: &[Sample]) -> LoadResult {
                 start_ns: interval * INTERVAL_NS,
                 length_ns: INTERVAL_NS,
                 sent: mine.len() as u64,
-                answered: mine.len() as u64,
+                responses: mine.len() as u64,
                 errors: 0,
                 response: HistogramSnapshot::from(&latencies),
                 send_lag: HistogramSnapshot::from(&LatencyHistogram::new()),
@@ -97,7 +97,7 @@ fn by_worker(samples: &[Sample]) -> Vec<Vec<Sample>> {
         .collect()
 }
 
-/// The sample below or at which that share of all lie.
+/// The sample at or below which that share of all samples is.
 fn exact(sorted: &[u64], quantile: f64) -> u64 {
     let rank = (quantile * sorted.len() as f64).ceil() as usize;
     sorted[rank.max(1) - 1]
@@ -116,7 +116,7 @@ proptest! {
     })]
 
     #[test]
-    fn four_workers_count_what_one_would_have_counted(samples in samples()) {
+    fn four_workers_count_the_same_as_one(samples in samples()) {
         let whole = histogram(&samples);
         let mut merged = LatencyHistogram::new();
         let mut stored = HistogramSnapshot::default();
@@ -138,7 +138,7 @@ proptest! {
         let parts: Vec<_> = by_worker(&samples).iter().map(|part| result(part)).collect();
         let mut in_turn = LoadResult::default();
         for worker in order {
-            // As it comes from another machine.
+            // As received from another machine.
             let text = serde_json::to_string(&parts[worker]).unwrap();
             in_turn.merge(&serde_json::from_str(&text).unwrap());
         }
@@ -152,7 +152,7 @@ proptest! {
     }
 
     #[test]
-    fn percentiles_are_those_of_the_sorted_samples(samples in samples()) {
+    fn percentiles_match_the_sorted_samples(samples in samples()) {
         let mut merged = LatencyHistogram::new();
         for part in by_worker(&samples) {
             merged.merge(&histogram(&part));
@@ -176,7 +176,7 @@ proptest! {
     }
 
     #[test]
-    fn what_lies_above_is_counted(samples in samples(), at in latency()) {
+    fn values_above_a_threshold_are_counted(samples in samples(), at in latency()) {
         let at = at.min(LatencyHistogram::MAX_NS);
         let above = histogram(&samples).count_above(at);
         let beyond = |value: u64| samples.iter().filter(|s| s.latency_ns > value).count() as u64;

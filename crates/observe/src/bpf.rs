@@ -7,9 +7,9 @@ use std::os::fd::OwnedFd;
 use aya::programs::loaded_programs;
 use aya::sys::{Stats, enable_stats};
 
-/// The kernel's clock of all eBPF programs that are loaded on the machine, whoever loaded them.
+/// The kernel's clock of all eBPF programs on the machine, regardless of who loaded them.
 ///
-/// The kernel counts while someone holds a descriptor that asks for it (Linux 5.8; this clock does), or
+/// The kernel counts while someone holds a descriptor that requests it (Linux 5.8; this clock does), or
 /// while `kernel.bpf_stats_enabled` is set. It takes the time around every run of every program,
 /// which makes each run dearer by some tens of nanoseconds: hold one for all of a comparison or for
 /// none of it. Both counting and reading need `CAP_SYS_ADMIN` in the machine's first user namespace:
@@ -18,14 +18,14 @@ use aya::sys::{Stats, enable_stats};
 pub struct BpfClock {
     /// While it is open the kernel counts; `None` where it counts anyway.
     _counting: Option<OwnedFd>,
-    /// What each program had used when last read, by its number, which the kernel does not give
-    /// twice before all others were used.
+    /// The time of each program at the last reading, by its id, which the kernel does not reuse
+    /// before all others were used.
     last: BTreeMap<u32, u64>,
     total_ns: u64,
 }
 
 impl BpfClock {
-    /// Has the kernel count from now on; `None` if it does not know how or we may not.
+    /// Has the kernel count from now on; `None` if it does not support it or does not permit it.
     #[must_use]
     pub fn start() -> Option<Self> {
         let counting = enable_stats(Stats::RunTime).ok();
@@ -40,8 +40,8 @@ impl BpfClock {
     }
 
     /// Time spent in eBPF programs since [`BpfClock::start`], in nanoseconds; `None` if the kernel
-    /// would not say. It never falls: a program that was unloaded keeps what it had used when last
-    /// read, and one loaded since counts whole.
+    /// does not report it. It never falls: an unloaded program keeps its time as of the last
+    /// reading, and one loaded since counts whole.
     pub fn run_time_ns(&mut self) -> Option<u64> {
         let now = run_times()?;
         self.total_ns = self.total_ns.saturating_add(passed(&self.last, &now));
@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_clock_runs_or_says_that_it_cannot() {
+    fn clock_starts_or_is_unavailable() {
         let Some(mut clock) = BpfClock::start() else {
             let can = enable_stats(Stats::RunTime).is_ok() && run_times().is_some();
             assert!(!can);
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn programs_that_come_and_go_never_turn_the_clock_back() {
+    fn loading_and_unloading_programs_never_decreases_the_clock() {
         let of = |times: &[(u32, u64)]| times.iter().copied().collect::<BTreeMap<_, _>>();
         let before = of(&[(1, 100), (2, 50)]);
         assert_eq!(passed(&before, &of(&[(1, 130), (2, 50), (3, 7)])), 37);

@@ -1,4 +1,4 @@
-//! What machine this is.
+//! The properties of this machine.
 
 use std::fs;
 
@@ -40,7 +40,7 @@ pub fn host() -> Host {
     }
 }
 
-/// How this kernel tells user from system time on the cores that this process may use; `Unknown` if
+/// How this kernel divides user from system time on the cores that this process may use; `Unknown` if
 /// it does not show its configuration.
 ///
 /// `Exact` only if it is sure: `CONFIG_VIRT_CPU_ACCOUNTING_NATIVE`, or `CONFIG_VIRT_CPU_ACCOUNTING_GEN`
@@ -71,7 +71,7 @@ fn split(is_set: impl Fn(&str) -> bool, tracked: &[u32], cores: &[u32]) -> CpuSp
 }
 
 /// `1-3,6`; what is of another form, as `(null)`, is no core.
-fn cpu_list(text: &str) -> Vec<u32> {
+pub(crate) fn cpu_list(text: &str) -> Vec<u32> {
     let mut cores = Vec::new();
     for part in text.trim().split(',') {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
@@ -107,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_split_is_exact_only_where_tracking_is_in_use() {
+    fn cpu_split_is_exact_only_if_tracking_is_in_use() {
         const GEN: &str = "CONFIG_VIRT_CPU_ACCOUNTING_GEN";
         let of = |set: &[&str], tracked: &[u32]| split(|n| set.contains(&n), tracked, &[2, 3]);
         assert_eq!(of(&[], &[]), CpuSplit::Sampled);
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_of_cores() {
+    fn core_lists_are_parsed() {
         assert_eq!(cpu_list("1-3,6\n"), [1, 2, 3, 6]);
         assert_eq!(cpu_list("5"), [5]);
         for none in ["", "\n", " (null)\n", "3-1", "-", "a-b"] {
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn this_host_shows_itself() {
+    fn this_host_is_read() {
         let host = host();
         assert!(host.cores >= 1 && host.memory_bytes > 0);
         assert_eq!(host.cpu_split, cpu_split());

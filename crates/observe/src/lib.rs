@@ -1,6 +1,5 @@
-//! What a trial costs, from the kernel's own books: CPU of processes in nanoseconds, their
-//! memory, the machine's idle time, and how fast the machine is at the moment. And what else went on:
-//! other processes on the same cores, kernel threads, eBPF programs, limits, links.
+//! Reads the kernel's accounts: CPU of processes in nanoseconds, their memory, the machine's idle time and current
+//! speed, other processes on the same cores, kernel threads, eBPF programs, CPU limits and links.
 //!
 //! CPU is read from each process's CPU clock (`clock_getcpuclockid`). It is the scheduler's
 //! nanosecond account `sum_exec_runtime`, the figure that `/proc/PID/task/*/schedstat` shows, summed
@@ -13,6 +12,7 @@
 #![forbid(unsafe_code)]
 
 mod bpf;
+mod cpus;
 mod host;
 mod machine;
 mod network;
@@ -23,6 +23,7 @@ mod throttling;
 mod time;
 
 pub use bpf::BpfClock;
+pub use cpus::{LogicalCpu, SYSFS_CPUS, cpus};
 pub use host::{allowed_cores, cpu_split, host, softirq_is_charged_to_the_interrupted};
 pub use machine::{MachineReading, frequency_khz, speed_probe};
 pub use network::{
@@ -30,7 +31,7 @@ pub use network::{
 };
 pub use others::{Look, Others, Ours};
 pub use process::{anonymous_bytes, context_switches, cpu_ns, memory, system_ns};
-pub use throttling::Throttling;
+pub use throttling::{Throttling, cpu_quota};
 pub use time::{monotonic_ns, sleep_until_ns, unix_ms};
 
 /// What could not be read, and why.
@@ -39,7 +40,7 @@ pub use time::{monotonic_ns, sleep_until_ns, unix_ms};
 pub struct ObserveError {
     /// Which figure of what.
     pub what: String,
-    /// The kernel's answer.
+    /// The kernel's error.
     pub cause: String,
 }
 

@@ -6,14 +6,17 @@ use meshtax_model::trial::MachineUsage;
 use procfs::{CpuTime, Current as _, CurrentSI as _, KernelStats, MemoryPressure};
 
 use crate::ObserveError;
+use crate::host::cpu_list;
 use crate::text::tick_ns;
 use crate::time::monotonic_ns;
 
 /// One reading of `/proc/stat` and `/proc/pressure/memory`.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct MachineReading {
     at_ns: u64,
     cores: u32,
+    /// How many lines of `/proc/stat` were added up.
+    lines: u32,
     idle: u64,
     iowait: u64,
     steal: u64,
@@ -24,30 +27,52 @@ pub struct MachineReading {
 }
 
 impl MachineReading {
-    /// Reads the machine's idle time, steal and interrupts now, and for how long anything waited for
-    /// memory.
+    /// Reads idle time, steal and interrupts of these cores now, and for how long anything on the machine waited
+    /// for memory.
     ///
-    /// The times are the line of all cores together: the kernel sums nanoseconds there and rounds
+    /// If these are all cores, it is the line of all together: the kernel sums nanoseconds there and rounds
     /// down to a tick once, where the lines per core are rounded one by one. Idle time is exact
     /// before that; interrupts (hard and soft) are sampled by the clock tick on kernels without
     /// `CONFIG_IRQ_TIME_ACCOUNTING`. The pressure is in microseconds and wall time, not summed
     /// over what waited.
     ///
     /// # Errors
-    /// If `/proc/stat` cannot be read.
-    pub fn now() -> Result<Self, ObserveError> {
+    /// If `/proc/stat` cannot be read, or lacks one of the cores.
+    pub fn of(cores: &[u32]) -> Result<Self, ObserveError> {
         let stat = KernelStats::current().map_err(|e| ObserveError::new("/proc/stat", e))?;
-        Ok(Self {
-            at_ns: monotonic_ns(),
-            cores: stat.cpu_time.len() as u32,
-            idle: stat.total.idle,
-            iowait: stat.total.iowait.unwrap_or(0),
-            steal: stat.total.steal.unwrap_or(0),
-            interrupts: interrupts(&stat.total),
+        let at_ns = monotonic_ns();
+        let mut reading = Self::sum(&stat, cores)?;
+        reading.at_ns = at_ns;
+        // Last, since it belongs to no account that must fit the time.
+        reading.memory_pressure = MemoryPressure::current().ok().map(|p| p.some.total);
+        Ok(reading)
+    }
+
+    fn sum(stat: &KernelStats, cores: &[u32]) -> Result<Self, ObserveError> {
+        let online = online(stat.cpu_time.len());
+        let lines: Vec<&CpuTime> = if cores.len() >= online.len() {
+            vec![&stat.total]
+        } else {
+            let line = |core: &u32| {
+                let at = online.iter().position(|other| other == core);
+                at.and_then(|at| stat.cpu_time.get(at))
+                    .ok_or_else(|| ObserveError::new("/proc/stat", format!("no core {core}")))
+            };
+            cores.iter().map(line).collect::<Result<_, _>>()?
+        };
+        let mut reading = Self {
+            cores: cores.len().min(online.len()) as u32,
+            lines: lines.len() as u32,
             tick_ns: tick_ns(),
-            // Last, since it belongs to no account that must fit the time.
-            memory_pressure: MemoryPressure::current().ok().map(|p| p.some.total),
-        })
+            ..Self::default()
+        };
+        for line in lines {
+            reading.idle += line.idle;
+            reading.iowait += line.iowait.unwrap_or(0);
+            reading.steal += line.steal.unwrap_or(0);
+            reading.interrupts += interrupts(line);
+        }
+        Ok(reading)
     }
 
     /// What passed between an earlier reading and this one.
@@ -62,10 +87,21 @@ impl MachineReading {
             iowait_ns: passed(self.iowait, earlier.iowait),
             steal_ns: passed(self.steal, earlier.steal),
             resolution_ns: self.tick_ns,
+            lines: self.lines,
             interrupts_ns: passed(self.interrupts, earlier.interrupts),
             memory_pressure_ns: pressure.map(|(now, then)| now.saturating_sub(then) * 1000),
             ..MachineUsage::default()
         }
+    }
+}
+
+/// The numbers of the cores that `/proc/stat` has lines for: those online, in order.
+fn online(count: usize) -> Vec<u32> {
+    let shown = fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();
+    let online = cpu_list(&shown);
+    match online.len() == count {
+        true => online,
+        false => (0..count as u32).collect(),
     }
 }
 
@@ -77,14 +113,14 @@ fn interrupts(time: &CpuTime) -> u64 {
 /// The frequency of a core now, in kHz, from `cpufreq`; `None` where the kernel does not show it, as
 /// in most virtual machines.
 ///
-/// Depending on the driver it is the mean over the last milliseconds or what was last asked for.
+/// Depending on the driver it is the mean over the last milliseconds or the frequency last requested.
 #[must_use]
 pub fn frequency_khz(core: u32) -> Option<u64> {
     let path = format!("/sys/devices/system/cpu/cpu{core}/cpufreq/scaling_cur_freq");
     frequency(&fs::read_to_string(path).ok()?)
 }
 
-/// Some drivers say 0 or `<unknown>`.
+/// Some drivers report 0 or `<unknown>`.
 fn frequency(text: &str) -> Option<u64> {
     text.trim().parse().ok().filter(|khz| *khz > 0)
 }
@@ -107,12 +143,26 @@ pub fn speed_probe() -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::allowed_cores;
 
     #[test]
-    fn a_window_of_the_machine_adds_up() {
-        let before = MachineReading::now().unwrap();
+    fn one_core_of_several_is_read_by_its_own_line() {
+        let cores = allowed_cores();
+        let one = MachineReading::of(&cores[..1]).unwrap();
+        assert_eq!((one.cores, one.lines), (1, 1));
+        let all = MachineReading::of(&cores).unwrap();
+        assert!(one.idle <= all.idle);
+        let online = online(KernelStats::current().unwrap().cpu_time.len());
+        if online.len() > 1 {
+            assert!(MachineReading::of(&[u32::MAX]).is_err());
+        }
+    }
+
+    #[test]
+    fn busy_time_fits_the_window() {
+        let before = MachineReading::of(&allowed_cores()).unwrap();
         std::thread::sleep(std::time::Duration::from_millis(120));
-        let usage = MachineReading::now().unwrap().since(&before);
+        let usage = MachineReading::of(&allowed_cores()).unwrap().since(&before);
         assert!(usage.wall_ns >= 120_000_000);
         assert!(usage.cores >= 1);
         let all = usage.wall_ns * u64::from(usage.cores);
@@ -122,8 +172,8 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_there_before_is_not_told() {
-        let mut before = MachineReading::now().unwrap();
+    fn pressure_missing_before_is_not_reported() {
+        let mut before = MachineReading::of(&allowed_cores()).unwrap();
         let mut after = before;
         (before.interrupts, after.interrupts) = (7, 10);
         (before.memory_pressure, after.memory_pressure) = (Some(40), Some(90));
@@ -137,14 +187,16 @@ mod tests {
     }
 
     #[test]
-    fn pressure_is_read_where_the_kernel_shows_it() {
+    fn memory_pressure_is_read_where_the_kernel_provides_it() {
         let shown = fs::read_to_string("/proc/pressure/memory").is_ok();
-        let read = MachineReading::now().unwrap().memory_pressure;
+        let read = MachineReading::of(&allowed_cores())
+            .unwrap()
+            .memory_pressure;
         assert_eq!(read.is_some(), shown);
     }
 
     #[test]
-    fn a_frequency_that_is_none_is_none() {
+    fn unknown_frequency_is_none() {
         assert_eq!(frequency("2400000\n"), Some(2_400_000));
         for odd in ["", "0\n", "<unknown>\n", "-1"] {
             assert_eq!(frequency(odd), None, "{odd}");
@@ -153,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn the_speed_probe_takes_time() {
+    fn speed_probe_takes_time() {
         assert!(speed_probe() > 100_000);
     }
 }

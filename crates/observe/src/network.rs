@@ -47,8 +47,8 @@ fn established(process: &Process, local_port: u16) -> ProcResult<u32> {
 ///
 /// A socket keeps its inode for life, and the next one gets another: if a server started anew
 /// between two looks, or opened its port again, the lists differ. Several sockets listen at one port
-/// if each is bound to its own address, or all share it (`SO_REUSEPORT`); which of them belongs to
-/// which process is not told. From `/proc/PID/net/tcp` and `tcp6`, for which the kernel walks its
+/// if each is bound to its own address, or all share it (`SO_REUSEPORT`); the owning
+/// process is not reported. From `/proc/PID/net/tcp` and `tcp6`, for which the kernel walks its
 /// whole table of connections: milliseconds, not for within a window.
 ///
 /// # Errors
@@ -76,9 +76,9 @@ pub fn listening_sockets(pid: u32, port: u16) -> Result<Vec<u64>, ObserveError> 
 /// headers, where a wire would carry one for every 1448 bytes or so. The loopback `lo` is left out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LinkReading {
-    /// Bytes that came in.
+    /// Received bytes.
     pub received_bytes: u64,
-    /// Bytes that went out.
+    /// Sent bytes.
     pub sent_bytes: u64,
 }
 
@@ -138,7 +138,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_connection_is_seen_at_its_own_port_only() {
+    fn connection_is_matched_by_its_port_only() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
         assert_eq!(established_connections_here(port).unwrap(), 0);
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn a_socket_that_listens_again_is_another_one() {
+    fn reopened_listening_socket_has_another_id() {
         let pid = std::process::id();
         let first = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = first.local_addr().unwrap().port();
@@ -184,7 +184,7 @@ eth0:1:   30     1    0    0    0     0          0         0     40      1    0 
 ";
 
     #[test]
-    fn links_are_summed_without_the_loopback() {
+    fn links_are_summed_without_loopback() {
         let expected = LinkReading {
             received_bytes: 1230,
             sent_bytes: 3440,
@@ -197,7 +197,7 @@ eth0:1:   30     1    0    0    0     0          0         0     40      1    0 
     }
 
     #[test]
-    fn links_of_another_form_are_an_error_and_none_are_no_bytes() {
+    fn malformed_links_are_an_error_and_no_links_are_zero_bytes() {
         assert_eq!(LinkReading::parse(""), Some(LinkReading::default()));
         assert_eq!(LinkReading::parse("a\nb\n eth0: 1 2 3\n"), None);
         assert_eq!(LinkReading::parse("a\nb\n eth0\n"), None);

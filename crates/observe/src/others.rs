@@ -1,4 +1,4 @@
-//! Who else uses the cores that are measured on.
+//! Other processes on the measured cores.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
@@ -17,7 +17,7 @@ const KERNEL_THREAD: u32 = 0x0020_0000;
 #[derive(Clone, Debug, Default)]
 pub struct Ours {
     /// All in this PID namespace, as the link `ns/pid` names it: `pid:[4026532281]`. It must be one
-    /// made for the run, or nobody is another. Those that it made in turn are not in it.
+    /// made for the run, or no process counts as foreign. Nested namespaces are not included.
     pub pid_namespace: Option<OsString>,
     /// And these, by their numbers in the `/proc` that is looked at.
     pub pids: BTreeSet<u32>,
@@ -46,7 +46,7 @@ impl Ours {
     }
 }
 
-/// A process id comes again; with the time of its start it does not.
+/// Process ids are reused; together with the start time they are unique.
 type Key = (u32, u64);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,7 +56,7 @@ enum Kind {
     Other,
 }
 
-/// Looks at all processes of a `/proc`, and remembers who is who.
+/// Reads all processes of a `/proc`, and caches their identities.
 ///
 /// A look costs 10 to 20 µs per process (measured in a virtual machine): one read of `PID/stat` each,
 /// one more for a kernel thread, and a link once in a process's life. So a thousand processes are
@@ -69,11 +69,11 @@ pub struct Others {
     known: BTreeMap<Key, Kind>,
 }
 
-/// What all processes but ours had used at one moment.
+/// The CPU time of all processes but ours at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Look {
     seen: BTreeMap<Key, Seen>,
-    /// So that one can tell a machine without any from one that hides them.
+    /// Distinguishes a machine without kernel threads from one that hides them.
     shows_kernel_threads: bool,
 }
 
@@ -98,7 +98,7 @@ impl Others {
         }
     }
 
-    /// Looks now; `None` if this `/proc` shows neither kernel threads nor any process but ours (a
+    /// Takes a reading; `None` if this `/proc` shows neither kernel threads nor any process but ours (a
     /// container), or cannot be read.
     pub fn look(&mut self) -> Option<Look> {
         let mut look = Look::default();
@@ -115,7 +115,7 @@ impl Others {
                 look.seen.extend(seen.map(|seen| (key, seen)));
             }
         }
-        // Those that ended are forgotten.
+        // Ended processes are removed from the cache.
         self.known = known;
         (!look.seen.is_empty()).then_some(look)
     }
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn others_on_our_cores_count_and_ours_do_not() {
+    fn other_processes_on_our_cores_count_and_ours_do_not() {
         let made = Made::new();
         let proxy = made.set(10, "envoy", ('S', 0, 1, 1, 5, 1));
         symlink("pid:[7]", proxy.join("ns/pid")).unwrap();
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_id_that_comes_again_is_a_new_process() {
+    fn reused_process_id_is_a_new_process() {
         let made = Made::new();
         made.set(20, "old", ('S', 0, 500, 0, 5, 1));
         let mut others = made.others();
@@ -285,7 +285,7 @@ mod tests {
             named(&others.look().unwrap().since(&before).0),
             [("young", 3)]
         );
-        // And who it is is asked once in its life.
+        // And it is identified once in its life.
         symlink("pid:[7]", again.join("ns/pid")).unwrap();
         assert!(others.look().is_some());
         made.set(20, "ours", ('S', 0, 3, 0, 701, 1));
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_ended_counts_if_it_was_known() {
+    fn ended_process_counts_if_it_was_read_before() {
         let made = Made::new();
         made.set(30, "known", ('S', 0, 5, 0, 5, 1));
         let mut others = made.others();
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn where_only_we_show_nothing_is_seen() {
+    fn proc_with_only_our_processes_gives_no_reading() {
         let made = Made::new();
         made.set(11, "runner", ('S', 0, 1, 1, 5, 1));
         fs::create_dir(made.0.path().join("12")).unwrap();
@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn a_real_busy_process_is_found_and_can_be_ours() {
+    fn busy_process_is_found_unless_it_is_ours() {
         let mut shell = Command::new("sh");
         shell
             .args(["-c", "while :; do :; done"])
@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn all_of_this_namespace_are_ours() {
+    fn processes_of_this_namespace_are_ours() {
         let mut others = Others::new("/proc", &[0], Ours::here_and([]).unwrap());
         let look = others.look();
         let own = others
@@ -364,7 +364,7 @@ mod tests {
             .iter()
             .find(|(key, _)| key.0 == std::process::id());
         assert_eq!(own.unwrap().1, &Kind::Ours);
-        // A second look asks nothing again and is cheap.
+        // A second reading identifies nothing again and is cheap.
         let start = Instant::now();
         let again = others.look();
         let each = start.elapsed() / u32::try_from(others.known.len()).unwrap();

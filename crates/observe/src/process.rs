@@ -79,7 +79,7 @@ fn anonymous_pages(statm: &str) -> Option<u64> {
 ///
 /// From `/proc/PID/stat`, in ticks of [`crate::MachineReading`]'s resolution (10 ms). Where the
 /// split is [`CpuSplit::Sampled`](meshtax_model::environment::CpuSplit) the kernel divides its exact
-/// account of the process in the ratio of what it met at its clock ticks, over the process's whole
+/// account of the process in the ratio of its samples at the clock ticks, over the process's whole
 /// life: over a short window it is a rough figure, and at most as good as the number of ticks in it.
 ///
 /// # Errors
@@ -92,11 +92,11 @@ pub fn system_ns(pid: u32) -> Result<u64, ObserveError> {
         .ok_or_else(|| ObserveError::new(what(), "an unknown form of stat"))
 }
 
-/// Times that the threads of a process left a core, of their own will (they waited) or not.
+/// Context switches of a process's threads, voluntary or not.
 ///
 /// The sum over `/proc/PID/task/*/status`, some 20 µs per thread: read it after what must be read at an
-/// instant. Threads that ended are lost
-/// with all that they had: the sum can fall.
+/// instant. The counts of threads that ended
+/// are lost: the sum can fall.
 ///
 /// # Errors
 /// If there is no such process.
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn anonymous_memory_is_the_same_by_the_cheap_way() {
+    fn cheap_and_exact_anonymous_memory_agree() {
         let _held = vec![7_u8; 24 << 20];
         let exact = memory(std::process::id()).unwrap().anonymous_bytes;
         let cheap = anonymous_bytes(std::process::id()).unwrap();
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn system_time_is_the_kernels_part() {
+    fn system_time_counts_kernel_work() {
         let pid = std::process::id();
         let (before, start) = (system_ns(pid).unwrap(), std::time::Instant::now());
         // Nearly all of this is the kernel's.
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_that_sleeps_leaves_its_core() {
+    fn sleeping_thread_switches_voluntarily() {
         let pid = std::process::id();
         let before = context_switches(pid).unwrap();
         let own = || {
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn no_such_process_is_an_error() {
+    fn missing_process_is_an_error() {
         // Above every kernel's largest pid_max.
         assert!(cpu_ns(4_194_305).is_err());
         assert!(memory(4_194_305).is_err());

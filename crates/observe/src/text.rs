@@ -27,7 +27,7 @@ pub(crate) fn number_after(text: &str, key: &str) -> Option<u64> {
 /// What is needed of `/proc/PID/stat`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ProcessStat {
-    /// At most 15 bytes, in which anything may stand, parentheses too.
+    /// At most 15 bytes of any kind, including parentheses.
     pub(crate) name: String,
     /// Field 3.
     pub(crate) state: char,
@@ -76,7 +76,7 @@ mod tests {
                         5 6 7 0\n";
 
     #[test]
-    fn fields_are_counted_from_behind_the_name_whatever_stands_in_it() {
+    fn stat_fields_are_parsed_after_any_process_name() {
         let stat = ProcessStat::parse(STAT).unwrap();
         let expected = ProcessStat {
             name: "a) (b c".into(),
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_of_another_form_is_none() {
+    fn malformed_stat_line_is_none() {
         let cut = STAT.find(" 17 3").unwrap();
         for odd in ["", ")", "1 (x", ") 1 (", "1 (x) S", &STAT[..cut]] {
             assert_eq!(ProcessStat::parse(odd), None, "{odd}");
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn this_process_is_seen_under_its_own_name() {
+    fn this_process_is_read_with_its_name() {
         let stat = ProcessStat::parse(&read_once(Path::new("/proc/self/stat")).unwrap()).unwrap();
         let name = read_once(Path::new("/proc/self/comm")).unwrap();
         assert_eq!(stat.name, name.trim_end());
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_belongs_to_the_whole_key() {
+    fn number_is_matched_by_the_whole_key() {
         let text = "throttled_usec_more 1\nnr 2\nthrottled_usec 30\nVmHWM:\t  44 kB\n";
         assert_eq!(number_after(text, "throttled_usec"), Some(30));
         assert_eq!(number_after(text, "VmHWM"), Some(44));

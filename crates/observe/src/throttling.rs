@@ -6,13 +6,13 @@ use std::path::{Path, PathBuf};
 
 use crate::text::number_after;
 
-/// For how long a limit on CPU has kept this process's cgroup waiting: one reading of each of its
-/// cgroups, from its own up to the highest that can be seen.
+/// How long a CPU limit has throttled this process's cgroup: one reading of each of its
+/// cgroups, from its own up to the highest visible one.
 ///
 /// Found by `/proc/self/cgroup` and `/proc/self/mountinfo`: version 2 (`cpu.max`, `cpu.stat` in
 /// microseconds), version 1 (`cpu.cfs_quota_us`, `cpu.stat` in nanoseconds), and both at a time. The
 /// kernel adds up over cores, so it can exceed the wall time; it counts when a throttled core is
-/// let go again; and it counts whoever else is in these cgroups. Limits set from outside of a
+/// unthrottled; and it includes other processes in these cgroups. Limits set outside of a
 /// container's view, and those of a hypervisor (that is `steal`), do not show.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Throttling {
@@ -21,7 +21,7 @@ pub struct Throttling {
 }
 
 impl Throttling {
-    /// Reads it now; `None` if no limit can be seen.
+    /// Reads it now; `None` if no limit is visible.
     #[must_use]
     pub fn now() -> Option<Self> {
         let cgroups = fs::read_to_string("/proc/self/cgroup").ok()?;
@@ -38,14 +38,14 @@ impl Throttling {
             };
             let quota = text("cpu.max").or_else(|| text("cpu.cfs_quota_us"));
             limited |= quota.is_some_and(|quota| is_limit(&quota));
-            // Those without a limit, too: it may come later, and the count is of all times.
+            // Cgroups without a limit, too: it may be set later, and the count is cumulative.
             throttled.insert(path, ns);
         }
         limited.then_some(Self { throttled })
     }
 
-    /// Nanoseconds since an earlier reading, of that cgroup of ours that was kept waiting longest: the
-    /// sum would count a time twice in which two limits held at once.
+    /// Nanoseconds since an earlier reading, for the cgroup that was throttled longest: a
+    /// sum would count time twice in which two limits applied at once.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> u64 {
         let passed = self.throttled.iter().map(|(path, now)| {
@@ -56,7 +56,30 @@ impl Throttling {
     }
 }
 
-/// `cpu.max` says `max 100000` or `50000 100000`, `cpu.cfs_quota_us` `-1` or `50000`.
+/// The cores' worth of CPU time that cgroups grant to this process; `None`: no limit is visible.
+#[must_use]
+pub fn cpu_quota() -> Option<f64> {
+    let cgroups = fs::read_to_string("/proc/self/cgroup").ok()?;
+    let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
+    directories(&cgroups, &mounts)
+        .iter()
+        .filter_map(|path| quota(path))
+        .min_by(f64::total_cmp)
+}
+
+/// Of `cpu.max` (version 2), or `cpu.cfs_quota_us` and `cpu.cfs_period_us` (version 1).
+fn quota(cgroup: &Path) -> Option<f64> {
+    let text = |name: &str| fs::read_to_string(cgroup.join(name)).ok();
+    let limit = text("cpu.max").or_else(|| {
+        let period = text("cpu.cfs_period_us")?;
+        Some(format!("{} {period}", text("cpu.cfs_quota_us")?.trim()))
+    })?;
+    let mut numbers = limit.split_ascii_whitespace().map(str::parse::<u64>);
+    let (granted, period) = (numbers.next()?.ok()?, numbers.next()?.ok()?);
+    (period > 0).then(|| granted as f64 / period as f64)
+}
+
+/// `cpu.max` contains `max 100000` or `50000 100000`, `cpu.cfs_quota_us` `-1` or `50000`.
 fn is_limit(text: &str) -> bool {
     let quota = text.split_ascii_whitespace().next();
     quota.is_some_and(|quota| quota.parse::<u64>().is_ok())
@@ -171,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn version_1_is_found_by_its_controller() {
+    fn version_1_is_located_by_its_controller() {
         let cgroups = "5:cpuset:/x\n4:cpu,cpuacct:/box/one\n1:name=systemd:/s\n";
         let expected = ["box/one", "box", ""].map(|p| format!("/sys/fs/cgroup/cpu,cpuacct/{p}"));
         assert_eq!(found(cgroups, V1), expected);
@@ -179,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn of_both_versions_both_are_looked_at() {
+    fn both_versions_are_searched_on_hybrid_hosts() {
         let mounts = format!("{HYBRID}{V1}");
         let dirs = found("4:cpu,cpuacct:/a\n0::/b\n", &mounts);
         let expected = ["cpu,cpuacct/a", "cpu,cpuacct/", "unified/b", "unified/"];
@@ -187,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn a_container_sees_its_own_part() {
+    fn container_mount_hides_its_parent_path() {
         // A bind mount of its own cgroup, and no cgroup namespace.
         let mounts = "9 8 0:26 /pods/p1 /sys/fs/cgroup ro - cgroup2 cgroup rw\n";
         let expected = ["/sys/fs/cgroup/c", "/sys/fs/cgroup/"];
@@ -201,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_with_a_space_is_that_name() {
+    fn escaped_space_in_a_mount_point_is_decoded() {
         let mounts = "9 8 0:26 / /sys/my\\040cgroup rw - cgroup2 cgroup rw\n";
         assert_eq!(found("0::/\n", mounts), ["/sys/my cgroup/"]);
     }
@@ -217,13 +240,13 @@ mod tests {
     }
 
     #[test]
-    fn what_is_a_limit() {
+    fn only_finite_quotas_are_limits() {
         assert!(is_limit("50000 100000\n") && is_limit("50000\n"));
         assert!(!is_limit("max 100000\n") && !is_limit("-1\n") && !is_limit(""));
     }
 
     #[test]
-    fn the_cgroup_that_waited_longest_counts_and_only_those_with_a_limit() {
+    fn longest_throttled_cgroup_with_a_limit_counts() {
         let root = tempfile::tempdir().unwrap();
         let (outer, inner) = (root.path().to_owned(), root.path().join("inner"));
         fs::create_dir(&inner).unwrap();
@@ -245,9 +268,25 @@ mod tests {
     }
 
     #[test]
-    fn this_process_can_be_asked() {
+    fn throttling_of_this_process_is_readable() {
         if let (Some(before), Some(after)) = (Throttling::now(), Throttling::now()) {
             assert!(after.since(&before) < 60_000_000_000);
         }
+    }
+
+    #[test]
+    fn quota_is_read_in_both_versions() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = |name: &str, text: &str| fs::write(directory.path().join(name), text).unwrap();
+        assert_eq!(quota(directory.path()), None);
+        file("cpu.cfs_quota_us", "-1\n");
+        file("cpu.cfs_period_us", "100000\n");
+        assert_eq!(quota(directory.path()), None);
+        file("cpu.cfs_quota_us", "150000\n");
+        assert_eq!(quota(directory.path()), Some(1.5));
+        file("cpu.max", "max 100000\n");
+        assert_eq!(quota(directory.path()), None);
+        file("cpu.max", "200000 100000\n");
+        assert_eq!(quota(directory.path()), Some(2.0));
     }
 }

@@ -1,11 +1,12 @@
-//! What others publish of service meshes, as data: [`results`] of their measurements and facts of their [`meshes`].
+//! Published data about service meshes: benchmark [`results`] and facts about their [`meshes`].
 //!
-//! It is kept apart from what meshtax measures: nothing here enters an analysis by itself. Each result set names its
-//! source, its environment and its faults; each fact names the page that says it and the day on which it was read.
+//! It is kept apart from what meshtax measures: nothing here enters an analysis. Each result set names its source, its
+//! environment and its caveats; each fact names the page that supports it and the day on which the page was read.
 //!
-//! Pure: the data are files of this crate (`data/`), read when they are first asked for.
+//! Pure: the data are files of this crate (`data/`), parsed on first use.
 #![forbid(unsafe_code)]
 
+mod error;
 mod meshes;
 mod quantity;
 mod results;

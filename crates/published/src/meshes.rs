@@ -1,11 +1,13 @@
-//! Facts of the meshes: features and operations, each with the page that says so.
+//! Facts about meshes: features and operations, each with the page that supports it.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
 use serde::{Deserialize, Serialize};
 
-/// A mesh that facts are kept of.
+use crate::error::DataError;
+
+/// A mesh.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Mesh {
@@ -15,7 +17,7 @@ pub struct Mesh {
     pub name: String,
 }
 
-/// A feature, or something that a mesh asks for.
+/// A feature, or a requirement of a mesh.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Feature {
     /// Stable: `traffic-shifting`.
@@ -26,36 +28,36 @@ pub struct Feature {
     pub facts: Vec<Fact>,
 }
 
-/// What is known of one feature of one mesh.
+/// A fact about one feature of one mesh.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Fact {
     /// Id of the mesh.
     pub mesh: String,
-    /// The short of it.
+    /// The short answer.
     pub answer: Answer,
-    /// The rest of it; empty if the answer says all.
+    /// Details; empty if the answer needs none.
     pub words: String,
-    /// The page that says so; `None` exactly if the answer is unknown.
+    /// The page that supports it; `None` exactly if the answer is unknown.
     pub source: Option<String>,
-    /// A second page that it takes.
+    /// A second page.
     pub also: Option<String>,
     /// The day on which the source was read, `YYYY-MM-DD`; `None` exactly if there is no source.
     pub read: Option<String>,
 }
 
-/// The short of a fact.
+/// The short answer of a fact.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "String", into = "String")]
 pub enum Answer {
-    /// It has it.
+    /// Supported.
     Yes,
-    /// In part, or with conditions that the words name.
+    /// In part, or under conditions that the details name.
     Partly,
-    /// It has it not.
+    /// Not supported.
     No,
-    /// No source was found. Nothing is guessed.
+    /// No source was found.
     Unknown,
-    /// Neither: `quarterly`.
+    /// Another answer: `quarterly`.
     Text(String),
 }
 
@@ -94,7 +96,7 @@ impl From<Answer> for String {
 /// All facts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Meshes {
-    /// The day on which sources were read, unless a fact says another.
+    /// The day on which sources were read, unless a fact has its own.
     pub read: String,
     /// The meshes, in the order of the tables.
     pub meshes: Vec<Mesh>,
@@ -130,7 +132,7 @@ pub fn meshes() -> &'static Meshes {
     &MESHES
 }
 
-/// What is known of a feature of a mesh, both by their ids. `None`: there is no such mesh or feature.
+/// The fact about a feature of a mesh, by their ids. `None`: there is no such mesh or feature.
 #[must_use]
 pub fn fact(mesh: &str, feature: &str) -> Option<&'static Fact> {
     meshes().feature(feature)?.of(mesh)
@@ -139,10 +141,10 @@ pub fn fact(mesh: &str, feature: &str) -> Option<&'static Fact> {
 const FILE: &str = include_str!("../data/meshes.yaml");
 
 static MESHES: LazyLock<Meshes> = LazyLock::new(|| {
-    parse(FILE).unwrap_or_else(|why| unreachable!("the tests read this file: {why}"))
+    parse(FILE).unwrap_or_else(|why| unreachable!("the tests parse this file: {why}"))
 });
 
-/// The facts as they stand in their file.
+/// The file.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct File {
@@ -173,10 +175,10 @@ struct FileFact {
     read: Option<String>,
 }
 
-/// Reads the file; the error says what is wrong with it.
-fn parse(text: &str) -> Result<Meshes, String> {
-    let file: File = serde_saphyr::from_str(text).map_err(|e| e.to_string())?;
-    let features: Result<Vec<Feature>, String> = file
+/// Parses the file.
+fn parse(text: &str) -> Result<Meshes, DataError> {
+    let file: File = serde_saphyr::from_str(text)?;
+    let features: Result<Vec<Feature>, DataError> = file
         .features
         .into_iter()
         .map(|f| feature(f, &file.meshes, &file.read))
@@ -188,7 +190,7 @@ fn parse(text: &str) -> Result<Meshes, String> {
     })
 }
 
-fn feature(from: FileFeature, meshes: &[Mesh], read: &str) -> Result<Feature, String> {
+fn feature(from: FileFeature, meshes: &[Mesh], read: &str) -> Result<Feature, DataError> {
     let FileFeature {
         id,
         name,
@@ -196,14 +198,14 @@ fn feature(from: FileFeature, meshes: &[Mesh], read: &str) -> Result<Feature, St
     } = from;
     let mut ordered = Vec::new();
     for mesh in meshes {
-        let fact = facts.remove(&mesh.id);
-        let fact = fact.ok_or_else(|| format!("{id} says nothing of {}", mesh.id))?;
+        let Some(fact) = facts.remove(&mesh.id) else {
+            let mesh = mesh.id.clone();
+            return Err(DataError::MissingFact { feature: id, mesh });
+        };
         let is_known = fact.answer != Answer::Unknown;
         if is_known != fact.source.is_some() {
-            return Err(format!(
-                "{id} of {}: an answer needs a source, and only an answer",
-                mesh.id
-            ));
+            let mesh = mesh.id.clone();
+            return Err(DataError::Source { feature: id, mesh });
         }
         ordered.push(Fact {
             mesh: mesh.id.clone(),
@@ -214,8 +216,8 @@ fn feature(from: FileFeature, meshes: &[Mesh], read: &str) -> Result<Feature, St
             read: is_known.then(|| fact.read.unwrap_or_else(|| read.to_owned())),
         });
     }
-    if let Some(other) = facts.keys().next() {
-        return Err(format!("{id} is of {other}, which is no mesh of the list"));
+    if let Some((mesh, _)) = facts.pop_first() {
+        return Err(DataError::UnknownMesh { feature: id, mesh });
     }
     Ok(Feature {
         id,
@@ -231,7 +233,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ids_are_the_promised_ones() {
+    fn ids_are_stable() {
         let meshes = meshes();
         let ids: Vec<&str> = meshes.meshes.iter().map(|m| m.id.as_str()).collect();
         assert_eq!(ids, ["istio-sidecar", "istio-ambient", "linkerd", "cilium"]);
@@ -244,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn every_answer_has_a_source_and_a_day() {
+    fn every_known_answer_has_a_source_and_a_date() {
         for feature in &meshes().features {
             let of: BTreeSet<&str> = feature.facts.iter().map(|f| f.mesh.as_str()).collect();
             assert_eq!(of.len(), meshes().meshes.len(), "{}", feature.id);
@@ -270,9 +272,8 @@ mod tests {
         }
     }
 
-    /// A table of four meshes has to fit on a terminal.
     #[test]
-    fn answers_are_short() {
+    fn answers_fit_a_table_of_four_meshes() {
         for feature in &meshes().features {
             assert!(feature.name.chars().count() <= 18, "{}", feature.name);
             for fact in &feature.facts {
@@ -283,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn facts_are_found_by_their_ids() {
+    fn fact_is_found_by_mesh_and_feature() {
         assert_eq!(fact("linkerd", "ingress").unwrap().answer, Answer::No);
         assert_eq!(
             fact("istio-ambient", "virtual-machines").unwrap().answer,
@@ -296,30 +297,27 @@ mod tests {
         assert!(fact("linkerd", "speed").is_none() && fact("consul", "ingress").is_none());
     }
 
+    fn rejected(from: &str, to: &str) -> DataError {
+        let bad = FILE.replacen(from, to, 1);
+        assert_ne!(FILE, bad, "{from} is in the file");
+        parse(&bad).unwrap_err()
+    }
+
     #[test]
-    fn files_with_faults_are_refused() {
-        for (from, to, says) in [
-            ("        source: https", "        sauce: https", "sauce"),
-            (
-                "        answer: \"yes\"",
-                "        answer: unknown",
-                "an answer needs a source",
-            ),
-            (
-                "      linkerd:",
-                "      linkerd2:",
-                "says nothing of linkerd",
-            ),
-            (
-                "  - {id: cilium, name: Cilium}\n",
-                "",
-                "cilium, which is no mesh",
-            ),
-        ] {
-            let bad = FILE.replacen(from, to, 1);
-            assert_ne!(FILE, bad, "{from} is in the file");
-            let why = parse(&bad).unwrap_err();
-            assert!(why.contains(says), "{from} -> {to}: {why}");
-        }
+    fn invalid_files_are_rejected() {
+        let error = rejected("        source: https", "        sauce: https");
+        assert!(matches!(error, DataError::Yaml(_)), "{error}");
+        let error = rejected("        answer: \"yes\"", "        answer: unknown");
+        assert!(matches!(error, DataError::Source { .. }), "{error}");
+        let error = rejected("      linkerd:", "      linkerd2:");
+        assert!(
+            matches!(&error, DataError::MissingFact { mesh, .. } if mesh == "linkerd"),
+            "{error}"
+        );
+        let error = rejected("  - {id: cilium, name: Cilium}\n", "");
+        assert!(
+            matches!(&error, DataError::UnknownMesh { mesh, .. } if mesh == "cilium"),
+            "{error}"
+        );
     }
 }

@@ -1,12 +1,12 @@
-//! What is measured, in which unit it was published, and that in base units.
+//! Metrics, the units in which they were published, and base units.
 
 use serde::{Deserialize, Serialize};
 
-/// What a column of published figures tells.
+/// The metric of a column of published figures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Metric {
-    /// How long the whole run took.
+    /// Duration of the whole run.
     Duration,
     /// Requests (or round trips) per second.
     Throughput,
@@ -28,11 +28,11 @@ pub enum Metric {
     LatencyP999,
     /// The longest latency.
     LatencyMax,
-    /// 75th percentile of the time to the answer's first byte.
+    /// 75th percentile of the time to the first byte of the response.
     FirstByteP75,
     /// CPUs in use.
     Cpu,
-    /// CPU time, where the span that it was used in is not published.
+    /// CPU time, where the period is not published.
     CpuTime,
     /// Memory in use.
     Memory,
@@ -210,7 +210,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn figures_become_base_units_exactly() {
+    fn figures_convert_to_base_units_exactly() {
         for (unit, figure, value) in [
             (Unit::Seconds, "0.3872", 387_200_000.0),
             (Unit::Milliseconds, "0.455", 455_000.0),
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_figure_has_no_value() {
+    fn malformed_figures_are_rejected() {
         for figure in ["", ".", "-1", "1e3", "1.2.3", "1,000", "~", "nan", "1 ms"] {
             assert_eq!(Unit::Seconds.normalise(figure), None, "{figure:?}");
         }

@@ -6,9 +6,10 @@ use meshtax_model::analysis::UsageGroup;
 use meshtax_model::experiment::PolicyLevel;
 use serde::{Deserialize, Serialize};
 
+use crate::error::DataError;
 use crate::quantity::{BaseUnit, Metric, Unit};
 
-/// One published table with what a reader must know of it.
+/// One published table with its caveats.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ResultSet {
     /// Unique, as it is typed: `livewyer-pod`.
@@ -33,7 +34,7 @@ pub struct ResultSet {
     pub measures: String,
     /// What is wrong with it, or must be known to read it rightly. Never empty.
     pub caveats: Vec<Caveat>,
-    /// What differs between rows besides the variant.
+    /// What differs between rows in addition to the variant.
     pub factors: Vec<Factor>,
     /// What is compared.
     pub variants: Vec<Variant>,
@@ -43,7 +44,7 @@ pub struct ResultSet {
     pub rows: Vec<Row>,
 }
 
-/// Something that a reader must know.
+/// A caveat for the reader.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Caveat {
@@ -71,7 +72,7 @@ pub enum CaveatKind {
     NoBaseline,
     /// Runs that failed are among the figures.
     FailedRunsKept,
-    /// Runs were left out because of their result.
+    /// Runs were excluded because of their result.
     RunsDiscarded,
     /// Percentiles of runs were averaged.
     PercentilesAveraged,
@@ -97,7 +98,7 @@ pub enum CaveatKind {
     OwnProduct,
 }
 
-/// What differs between rows besides the variant.
+/// What differs between rows in addition to the variant.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Factor {
@@ -128,7 +129,7 @@ pub struct Variant {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Column {
-    /// What is told.
+    /// The metric.
     pub metric: Metric,
     /// The unit of the published figures.
     pub unit: Unit,
@@ -175,10 +176,10 @@ pub struct Figure {
     pub value: f64,
 }
 
-/// A figure with all that it takes to draw it beside a measured one.
+/// A figure with everything needed to draw it beside a measured one.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Value<'a> {
-    /// What is told.
+    /// The metric.
     pub metric: Metric,
     /// Of what; see [`Column::of`].
     pub of: Option<&'a str>,
@@ -242,11 +243,11 @@ const FILES: [&str; 12] = [
 
 static RESULTS: LazyLock<Vec<ResultSet>> = LazyLock::new(|| {
     let sets = FILES.iter().map(|text| parse(text));
-    sets.map(|set| set.unwrap_or_else(|why| unreachable!("the tests read every file: {why}")))
+    sets.map(|set| set.unwrap_or_else(|why| unreachable!("the tests parse every file: {why}")))
         .collect()
 });
 
-/// A result set as it stands in its file: rows are lists of figures, with the digits of the source.
+/// The file of a result set: rows are lists of figures, with the digits of the source.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct File {
@@ -281,16 +282,16 @@ struct FileRow {
     url: Option<String>,
 }
 
-/// Reads a file; the error says what is wrong with it.
-fn parse(text: &str) -> Result<ResultSet, String> {
-    let file: File = serde_saphyr::from_str(text).map_err(|e| e.to_string())?;
-    let rows: Result<Vec<Row>, String> = file
-        .rows
-        .into_iter()
-        .map(|row| figures(row, &file.columns, file.factors.len()))
+/// Parses a file.
+fn parse(text: &str) -> Result<ResultSet, DataError> {
+    let file: File = serde_saphyr::from_str(text)?;
+    let factors = file.factors.len();
+    let rows = file.rows.into_iter();
+    let rows: Result<Vec<Row>, DataError> = rows
+        .map(|row| figures(&file.name, row, &file.columns, factors))
         .collect();
     Ok(ResultSet {
-        rows: rows.map_err(|why| format!("{}: {why}", file.name))?,
+        rows: rows?,
         name: file.name,
         title: file.title,
         by: file.by,
@@ -308,22 +309,28 @@ fn parse(text: &str) -> Result<ResultSet, String> {
     })
 }
 
-fn figures(row: FileRow, columns: &[Column], factors: usize) -> Result<Row, String> {
-    let named = format!("{} at {}", row.variant, row.at.join(", "));
+fn figures(set: &str, row: FileRow, columns: &[Column], factors: usize) -> Result<Row, DataError> {
+    let (set, name) = (
+        set.to_owned(),
+        format!("{} at {}", row.variant, row.at.join(", ")),
+    );
     if row.values.len() != columns.len() || row.at.len() != factors {
-        return Err(format!(
-            "{named} has not a figure for each column, or not a setting for each factor"
-        ));
+        return Err(DataError::RowLength { set, row: name });
     }
     let cells = row.values.into_iter().zip(columns);
-    let figures: Result<Vec<Option<Figure>>, String> = cells
+    let figures: Result<Vec<Option<Figure>>, DataError> = cells
         .map(|(published, column)| {
             let Some(published) = published else {
                 return Ok(None);
             };
-            let value = column.unit.normalise(&published);
-            let value = value.ok_or_else(|| format!("{named}: {published} is no figure"))?;
-            Ok(Some(Figure { published, value }))
+            match column.unit.normalise(&published) {
+                Some(value) => Ok(Some(Figure { published, value })),
+                None => Err(DataError::NotANumber {
+                    set: set.clone(),
+                    row: name.clone(),
+                    text: published,
+                }),
+            }
         })
         .collect();
     Ok(Row {

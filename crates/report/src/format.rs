@@ -3,7 +3,7 @@
 use meshtax_model::analysis::{Estimate, Interval};
 use time::OffsetDateTime;
 
-/// What stands where there is no figure.
+/// The placeholder for a missing figure.
 pub(crate) const MISSING: &str = "-";
 
 /// A unit that figures of one column share.
@@ -47,7 +47,7 @@ pub(crate) const MILLICORES: Unit = Unit {
     name: "mcores",
 };
 
-/// Beyond this, digits say nothing to a person.
+/// Beyond this, digits are not meaningful to a reader.
 const LARGEST_PLAIN: f64 = 1e15;
 
 /// `12345.6` with one decimal is `12,345.6`.
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn an_interval_decides_on_the_decimals() {
+    fn interval_width_determines_the_decimals() {
         let wide = estimate(with(495_123.0, 480_400.0, 509_900.0), MICROSECONDS);
         assert_eq!(wide, ("+495".into(), Some("[480, 510]".into())));
         let narrow = estimate(with(62_440.0, 61_840.0, 63_040.0), MICROSECONDS);
@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn sentences_choose_their_unit() {
+    fn sentence_figures_have_a_suitable_unit() {
         let (text, interval) = time_in_words(with(494_000.0, 471_000.0, 512_000.0), false);
         assert_eq!(
             (text.as_str(), interval.as_deref()),

@@ -1,29 +1,10 @@
 //! Text in columns: what fits is aligned, what does not is wrapped, left out with a word, or
 //! stacked.
 
-use unicode_width::UnicodeWidthStr;
-
-use crate::view::{Align, Cell, Column, Content, Keep, Table, Tone};
-
+use crate::text::{clean, width};
+use crate::view::table::{Align, Cell, Column, Content, Keep, Table, Tone, plain_cell};
 /// Between two columns.
 const GAP: usize = 2;
-
-/// The width on a terminal.
-pub(crate) fn width(text: &str) -> usize {
-    UnicodeWidthStr::width(text)
-}
-
-/// Text from outside (a probe's words, an error's) without anything a terminal would obey:
-/// control characters and those that turn the direction of writing.
-pub(crate) fn clean(text: &str) -> String {
-    text.chars()
-        .map(|c| match c {
-            c if c.is_control() => ' ',
-            '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => ' ',
-            c => c,
-        })
-        .collect()
-}
 
 /// Words in lines of at most `limit` columns; a longer word has a line to itself.
 pub(crate) fn wrap(text: &str, limit: usize) -> Vec<String> {
@@ -54,7 +35,7 @@ enum Squeeze {
     None,
     /// Words may wrap.
     Words,
-    /// Intervals may stand under their figure.
+    /// Intervals may be placed below their figure.
     Figures,
 }
 
@@ -103,7 +84,7 @@ fn keep(table: &Table, column: usize) -> Keep {
     table.columns.get(column).map_or(Keep::Always, |c| c.keep)
 }
 
-/// What is said elsewhere too, then the others, each in their order.
+/// Columns that are also shown elsewhere first, then the others, each in their order.
 fn next_to_go(table: &Table, visible: &[usize]) -> Option<usize> {
     visible
         .iter()
@@ -268,7 +249,7 @@ fn cell_lines(cell: &Cell, value_width: usize, limit: usize) -> Vec<String> {
     }
 }
 
-/// For a very narrow terminal: each row on lines of its own, each cell with its column's head.
+/// For a very narrow terminal: each row on separate lines, each cell with its column's heading.
 fn stacked(table: &Table, limit: usize) -> Vec<Vec<Piece>> {
     let mut lines = Vec::new();
     for row in &table.rows {
@@ -287,14 +268,4 @@ fn stacked(table: &Table, limit: usize) -> Vec<Vec<Piece>> {
         }
     }
     lines
-}
-
-/// A cell on one line.
-pub(crate) fn plain_cell(cell: &Cell) -> String {
-    let text = match &cell.content {
-        Content::Text(text) => text.clone(),
-        Content::Figure { value, beside } if beside.is_empty() => value.clone(),
-        Content::Figure { value, beside } => format!("{value} {beside}"),
-    };
-    clean(&format!("{text}{}", cell.mark))
 }

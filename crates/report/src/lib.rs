@@ -1,66 +1,50 @@
 //! An [`Analysis`] as text: terminal tables, HTML, Markdown, JSON and CSV.
 //!
-//! Everything here is pure: no I/O, no clock, no look at the terminal. What is said, in which
-//! words and with how many digits, is decided once, in `view`; the formats only lay it out.
+//! Everything here is pure: no I/O, no clock, no access to the terminal. The content, its wording
+//! and its number of digits are decided once, in `view`; the formats only lay it out.
 
 #![forbid(unsafe_code)]
 
 mod draw;
-mod figure;
 mod format;
 mod html;
+mod json;
 mod layout;
+pub mod load;
 mod markdown;
+mod markup;
 mod pipeline;
-mod published;
 mod sheet;
 mod terminal;
+mod text;
 mod view;
 
+use std::collections::BTreeMap;
+
 use meshtax_model::advice::Advice;
-use meshtax_model::analysis::{Analysis, Calibration};
-use meshtax_model::comparison::{GateReport, RunComparison};
-use meshtax_model::experiment::Experiment;
+use meshtax_model::analysis::{Analysis, Calibration, NotEstimable};
+use meshtax_model::comparison::{Differing, GateReport, RunComparison};
+use meshtax_model::experiment::{Experiment, VariantId};
 use meshtax_model::scaling::Scaling;
 
-pub use published::{
-    mesh_json, mesh_terminal, meshes_json, meshes_terminal, published_json, published_list_json,
-    published_list_terminal, published_terminal,
-};
+use meshtax_published::{Mesh, Meshes, ResultSet};
 
-/// How a terminal is written to. The caller finds out; this crate never looks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TerminalOptions {
-    /// Columns. Below [`TerminalOptions::MIN_WIDTH`] lines may be longer than asked.
-    pub width: usize,
-    /// Whether colors (SGR codes) may be used.
-    pub color: bool,
-}
+pub use json::{mesh_json, meshes_json, published_json, published_list_json};
+pub use terminal::TerminalOptions;
 
-impl TerminalOptions {
-    /// The narrowest width that is laid out for.
-    pub const MIN_WIDTH: usize = 40;
-}
+use json::pretty;
+use text::slug;
 
-impl Default for TerminalOptions {
-    fn default() -> Self {
-        Self {
-            width: 100,
-            color: false,
-        }
-    }
-}
-
-/// The answer on one screen.
+/// The summary on one screen.
 #[must_use]
 pub fn terminal(analysis: &Analysis, options: TerminalOptions) -> String {
-    terminal::render(&view::View::of(analysis), options)
+    terminal::render(&view::report(analysis), options)
 }
 
 /// What a calibration found, on one screen.
 #[must_use]
 pub fn calibration_terminal(calibration: &Calibration, options: TerminalOptions) -> String {
-    terminal::render(&view::View::of_calibration(calibration), options)
+    terminal::render(&view::calibration(calibration), options)
 }
 
 /// The whole calibration; its analysis is that of [`json`].
@@ -69,25 +53,25 @@ pub fn calibration_json(calibration: &Calibration) -> String {
     pretty(calibration)
 }
 
-/// The runs of one spec, on one screen: what they say together.
+/// The runs of one spec, on one screen: their combined results.
 #[must_use]
 pub fn series_terminal(runs: &[Analysis], options: TerminalOptions) -> String {
-    terminal::render(&view::View::of_series(runs), options)
+    terminal::render(&view::series(runs), options)
 }
 
 /// The same as a self-contained page.
 #[must_use]
 pub fn series_html(runs: &[Analysis]) -> String {
-    html::render(&view::View::of_series(runs), None)
+    html::render(&view::series(runs), None)
 }
 
 /// The same for a comment on a pull request.
 #[must_use]
 pub fn series_markdown(runs: &[Analysis]) -> String {
-    markdown::render(&view::View::of_series(runs), None)
+    markdown::render(&view::series(runs), None)
 }
 
-/// All of the runs, each as in [`json`]. `docs/schema/series-v1.json` describes it.
+/// All of the runs, each as in [`json`]. `docs/schema/series-v2.json` describes it.
 #[must_use]
 pub fn series_json(runs: &[Analysis]) -> String {
     #[derive(serde::Serialize)]
@@ -104,43 +88,49 @@ pub fn series_json(runs: &[Analysis]) -> String {
 /// What changed between runs, on one screen.
 #[must_use]
 pub fn comparison_terminal(comparison: &RunComparison, options: TerminalOptions) -> String {
-    terminal::render(&view::View::of_comparison(comparison), options)
+    terminal::render(&view::comparison(comparison), options)
 }
 
 /// The same as a self-contained page.
 #[must_use]
 pub fn comparison_html(comparison: &RunComparison) -> String {
-    html::render(&view::View::of_comparison(comparison), None)
+    html::render(&view::comparison(comparison), None)
 }
 
 /// The same for a comment on a pull request.
 #[must_use]
 pub fn comparison_markdown(comparison: &RunComparison) -> String {
-    markdown::render(&view::View::of_comparison(comparison), None)
+    markdown::render(&view::comparison(comparison), None)
 }
 
-/// The whole comparison. `docs/schema/compare-v1.json` describes it.
+/// The whole comparison. `docs/schema/compare-v2.json` describes it.
 #[must_use]
 pub fn comparison_json(comparison: &RunComparison) -> String {
     pretty(comparison)
 }
 
+/// A setting that differs between runs, in one line: `kernel: 6.1 in BASE, 6.8 in NEW`.
+#[must_use]
+pub fn difference(differing: &Differing) -> String {
+    text::clean(&view::difference(differing))
+}
+
 /// A gate: its first line is the whole verdict, however long.
 #[must_use]
 pub fn gate_terminal(gate: &GateReport, options: TerminalOptions) -> String {
-    let mut view = view::View::of_gate(gate);
-    // Not wrapped, so that whoever reads the first line has the whole verdict.
-    let line = layout::clean(&std::mem::take(&mut view.title));
+    let mut view = view::gate(gate);
+    // Not wrapped, so that the first line contains the whole verdict.
+    let line = text::clean(&std::mem::take(&mut view.title));
     format!("{line}\n{}", terminal::render(&view, options))
 }
 
 /// The same for a comment on a pull request, or a job's summary.
 #[must_use]
 pub fn gate_markdown(gate: &GateReport) -> String {
-    markdown::render(&view::View::of_gate(gate), None)
+    markdown::render(&view::gate(gate), None)
 }
 
-/// The whole gate. `docs/schema/gate-v1.json` describes it.
+/// The whole gate. `docs/schema/gate-v2.json` describes it.
 #[must_use]
 pub fn gate_json(gate: &GateReport) -> String {
     pretty(gate)
@@ -158,46 +148,91 @@ pub fn gate_annotations(gate: &GateReport) -> String {
     pipeline::annotations(gate)
 }
 
-/// What a run says to somebody who has to choose, section by section.
+/// The advice from a run, section by section.
 #[must_use]
 pub fn advice_terminal(advice: &Advice, options: TerminalOptions) -> String {
-    terminal::document(&view::Document::of_advice(advice).parts(), options)
+    terminal::document(&view::advice(advice), options)
 }
 
-/// The whole advice. `docs/schema/advise-v1.json` describes it.
+/// The whole advice, with the published facts about its features. `docs/schema/advise-v2.json`
+/// describes it.
 #[must_use]
 pub fn advice_json(advice: &Advice) -> String {
-    pretty(advice)
+    #[derive(serde::Serialize)]
+    struct Document<'a> {
+        #[serde(flatten)]
+        advice: &'a Advice,
+        published: BTreeMap<&'a str, BTreeMap<&'static str, &'static meshtax_published::Fact>>,
+    }
+    let of_priorities = advice.priorities.iter().flat_map(|p| &p.features);
+    let of_questions = advice.questions.iter().flat_map(|q| &q.features);
+    let features = of_priorities.chain(of_questions);
+    let meshes = &meshtax_published::meshes().meshes;
+    let facts_of = |feature: &str| {
+        let facts = meshes.iter().filter_map(|mesh| {
+            let fact = meshtax_published::fact(&mesh.id, feature)?;
+            fact.source.is_some().then_some((mesh.id.as_str(), fact))
+        });
+        facts.collect()
+    };
+    pretty(&Document {
+        advice,
+        published: features.map(|id| (id.as_str(), facts_of(id))).collect(),
+    })
 }
 
 /// Scaling laws, each with what was measured.
 #[must_use]
 pub fn scaling_terminal(scaling: &Scaling, options: TerminalOptions) -> String {
-    terminal::document(&view::of_scaling(scaling), options)
+    terminal::document(&view::scaling(scaling), options)
 }
 
-/// All of the laws. `docs/schema/scale-v1.json` describes it.
+/// All of the laws. `docs/schema/scale-v2.json` describes it.
 #[must_use]
 pub fn scaling_json(scaling: &Scaling) -> String {
     pretty(scaling)
 }
 
+/// All published result sets: name, date, subject and author.
+#[must_use]
+pub fn published_list_terminal(sets: &[ResultSet], options: TerminalOptions) -> String {
+    terminal::document(&view::published_list(sets), options)
+}
+
+/// One published result set: source, environment and caveats, then the figures with the digits of the source.
+#[must_use]
+pub fn published_terminal(set: &ResultSet, options: TerminalOptions) -> String {
+    terminal::document(&view::result_set(set), options)
+}
+
+/// Features of meshes in a table.
+#[must_use]
+pub fn meshes_terminal(meshes: &Meshes, options: TerminalOptions) -> String {
+    terminal::document(&view::meshes(meshes), options)
+}
+
+/// One mesh: each fact with its text and its sources.
+#[must_use]
+pub fn mesh_terminal(meshes: &Meshes, mesh: &Mesh, options: TerminalOptions) -> String {
+    terminal::document(&view::mesh(meshes, mesh), options)
+}
+
 /// A self-contained page: nothing from elsewhere.
 #[must_use]
 pub fn html(analysis: &Analysis) -> String {
-    html::render(&view::View::of(analysis), None)
+    html::render(&view::report(analysis), None)
 }
 
-/// The same page of a run that goes on: the browser asks for it again after so many seconds.
+/// The same page for a run in progress: the browser reloads it after this many seconds.
 #[must_use]
 pub fn growing_html(analysis: &Analysis, refresh_s: u32) -> String {
-    html::render(&view::View::of(analysis), Some(refresh_s))
+    html::render(&view::report(analysis), Some(refresh_s))
 }
 
 /// Compact tables for a comment on a pull request.
 #[must_use]
 pub fn markdown(analysis: &Analysis) -> String {
-    markdown::render(&view::View::of(analysis), None)
+    markdown::render(&view::report(analysis), None)
 }
 
 /// A file that belongs to a report.
@@ -209,10 +244,10 @@ pub struct File {
     pub text: String,
 }
 
-/// A document for a repository or a wiki, and its pictures (SVG), which it looks for in `pictures_in`.
+/// A document for a repository or a wiki, and its pictures (SVG), which it expects in `pictures_in`.
 #[must_use]
 pub fn illustrated_markdown(analysis: &Analysis, pictures_in: &str) -> (String, Vec<File>) {
-    let view = view::View::of(analysis);
+    let view = view::report(analysis);
     let pictures = markdown::pictures(&view).into_iter();
     (
         markdown::render(&view, Some(pictures_in)),
@@ -220,10 +255,10 @@ pub fn illustrated_markdown(analysis: &Analysis, pictures_in: &str) -> (String, 
     )
 }
 
-/// Everything as CSV: the overheads as in [`csv`], what each picture draws, and the other tables.
+/// Everything as CSV: the overheads as in [`csv`], the data of each picture, and the other tables.
 #[must_use]
 pub fn sheets(analysis: &Analysis) -> Vec<File> {
-    let view = view::View::of(analysis);
+    let view = view::report(analysis);
     let file = |name: &str, text: String| File {
         name: format!("{name}.csv"),
         text,
@@ -237,23 +272,9 @@ pub fn sheets(analysis: &Analysis) -> Vec<File> {
     let tables = [&view.tables, &view.details, &view.checks];
     for (at, table) in tables.into_iter().flatten().enumerate() {
         let name = format!("table-{:02}-{}", at + 1, slug(&table.title));
-        files.push(file(&name, figure::Sheet::of(table).csv()));
+        files.push(file(&name, view::chart::Sheet::of(table).csv()));
     }
     files
-}
-
-/// A title as part of a file's name: `steady-1-000-requests-s`.
-fn slug(title: &str) -> String {
-    const LONGEST: usize = 60;
-    let mut out = String::new();
-    for c in title.chars().take(LONGEST) {
-        match c {
-            c if c.is_ascii_alphanumeric() => out.push(c.to_ascii_lowercase()),
-            _ if !out.is_empty() && !out.ends_with('-') => out.push('-'),
-            _ => {}
-        }
-    }
-    out.trim_end_matches('-').to_owned()
 }
 
 /// How long a run at a study's own lengths takes, before it begins.
@@ -262,34 +283,24 @@ pub fn how_long(experiments: &[Experiment]) -> String {
     view::how_long(experiments)
 }
 
-/// Says in the reports of these runs of one spec that the figures of their study stand there because somebody asked for
-/// them, and what of them has nothing measured beside it. Nothing, if they name no study.
-pub fn asked_for(runs: &mut [Analysis]) {
-    let said = view::asked_for(runs);
-    for run in runs {
-        run.caveats.extend(said.clone());
-    }
+/// Why an effect of a variant has no estimate, in words.
+#[must_use]
+pub fn not_estimable(reason: &NotEstimable, of: &VariantId) -> String {
+    view::not_estimable(reason, Some(of))
 }
 
-/// What is known so far of a run that goes on: a line per candidate.
+/// The interim results of a run in progress: a line per candidate.
 #[must_use]
 pub fn so_far(analysis: &Analysis) -> Vec<String> {
     view::so_far(analysis)
 }
 
-/// The whole analysis. `docs/schema/report-v1.json` describes it.
+/// The whole analysis. `docs/schema/report-v2.json` describes it.
 ///
 /// Figures that are not finite become `null`, as JSON has no others; the analysis makes none.
 #[must_use]
 pub fn json(analysis: &Analysis) -> String {
     pretty(analysis)
-}
-
-fn pretty(what: &impl serde::Serialize) -> String {
-    let mut text = serde_json::to_string_pretty(what)
-        .unwrap_or_else(|_| unreachable!("plain data with text keys is always JSON"));
-    text.push('\n');
-    text
 }
 
 /// One row per variant, load point and metric, in the metric's own unit (`ns`, `1/s`).

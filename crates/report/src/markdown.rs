@@ -1,11 +1,13 @@
-//! Markdown as code hosts render it in comments.
+//! Markdown for comments on code hosts.
 
 use crate::draw;
-use crate::figure::{Chapter, Choice, Figure};
-use crate::layout::{clean, plain_cell};
-use crate::view::{Align, Cell, EvidenceLine, Proof, Table, Tone, View};
+use crate::text::clean;
+use crate::view::chart::{Chapter, Choice, Figure};
+use crate::view::document::{EvidenceLine, Proof, View};
+use crate::view::headings;
+use crate::view::table::{Align, Cell, Table, Tone, plain_cell};
 
-/// More drawings of one figure than this are for the page.
+/// Of a figure with more drawings, the rest is on the page only.
 const PICTURES_MAX: usize = 6;
 
 /// The pictures of a view, as name and SVG.
@@ -63,13 +65,13 @@ pub(crate) fn render(view: &View, pictures_in: Option<&str>) -> String {
     out.push_str(&chapter(&Chapter::ALL[1..]));
     out.push_str(&evidence(view));
     if !view.details.is_empty() || !view.checks.is_empty() {
-        out.push_str("<details><summary>All of CPU and memory, the variants against each other, which trials count</summary>\n\n");
+        out.push_str(&summary(headings::FOLDED));
         for table in view.details.iter().chain(&view.checks) {
             out.push_str(&table_text(table));
         }
         out.push_str("</details>\n");
     }
-    out.push_str("<details><summary>How to read this</summary>\n\n");
+    out.push_str(&summary(headings::NOTES));
     for note in &view.notes {
         out.push_str(&format!("- {}\n", escaped(note)));
     }
@@ -78,6 +80,10 @@ pub(crate) fn render(view: &View, pictures_in: Option<&str>) -> String {
     }
     out.push_str("\n</details>\n");
     out
+}
+
+fn summary(title: &str) -> String {
+    format!("<details><summary>{title}</summary>\n\n")
 }
 
 fn picture_texts(view: &View, chapters: &[Chapter], folder: &str) -> String {
@@ -104,14 +110,15 @@ fn picture_texts(view: &View, chapters: &[Chapter], folder: &str) -> String {
             .collect();
         if !others.is_empty() {
             let first = escaped(&first.label);
-            out.push_str(&format!("{first}; also: {}\n\n", others.join(", ")));
+            let line = headings::also(&first, &others.join(", "));
+            out.push_str(&format!("{line}\n\n"));
         }
     }
     out
 }
 
 fn picture(figure: &Figure, choice: &Choice, folder: &str) -> String {
-    // A bracket would end the words that stand for the picture.
+    // A bracket would end the picture's alternative text.
     let alt = escaped(&choice.alt).replace('[', "(").replace(']', ")");
     format!("![{alt}](<{folder}/{}>)\n\n", file_name(figure, 0))
 }
@@ -183,7 +190,7 @@ fn evidence(view: &View) -> String {
     out
 }
 
-/// Text that Markdown leaves as it is. Words from outside may hold anything.
+/// Escapes Markdown: text from probes and errors may contain anything.
 fn escaped(text: &str) -> String {
     let mut out = String::new();
     for c in clean(text).chars() {
@@ -206,10 +213,11 @@ fn escaped(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+
     use super::escaped;
 
     #[test]
-    fn words_from_outside_stay_words() {
+    fn special_characters_are_escaped() {
         assert_eq!(escaped("a|b\nc"), "a\\|b c");
         assert_eq!(escaped("[x](http://y)"), "[x]\\(http://y)");
         assert_eq!(escaped("<img> @all"), "&lt;img&gt; &#64;all");

@@ -2,14 +2,15 @@
 
 use meshtax_model::comparison::{GateCheck, GateReport, GateVerdict};
 
-use crate::layout::clean;
+use crate::text::clean;
+use crate::view::headings;
 use crate::view::{gate_limit, gate_line, gate_sentence};
 
-/// A JUnit document with a test case for each check. What cannot be told is an error: JUnit's readers take
-/// anything less for a pass.
+/// A JUnit document with a test case for each check. An inconclusive check is an error: JUnit consumers treat
+/// anything less as a pass.
 pub(crate) fn junit(gate: &GateReport) -> String {
     let failures = gate.count(GateVerdict::Fail);
-    let errors = gate.count(GateVerdict::CannotTell);
+    let errors = gate.count(GateVerdict::Inconclusive);
     let count = gate.checks.len();
     let counts = format!("tests=\"{count}\" failures=\"{failures}\" errors=\"{errors}\"");
     let mut out = format!(
@@ -33,17 +34,17 @@ fn test_case(check: &GateCheck) -> String {
     );
     let class = xml(&change.variant);
     let name = xml(&name);
-    let said = xml(&gate_sentence(check));
+    let message = xml(&gate_sentence(check));
     let open = format!("    <testcase classname=\"meshtax.{class}\" name=\"{name}\"");
     match check.verdict {
         GateVerdict::Pass => {
-            format!("{open}>\n      <system-out>{said}</system-out>\n    </testcase>\n")
+            format!("{open}>\n      <system-out>{message}</system-out>\n    </testcase>\n")
         }
         GateVerdict::Fail => format!(
-            "{open}>\n      <failure type=\"limit\" message=\"{said}\"/>\n    </testcase>\n"
+            "{open}>\n      <failure type=\"limit\" message=\"{message}\"/>\n    </testcase>\n"
         ),
-        GateVerdict::CannotTell => format!(
-            "{open}>\n      <error type=\"cannot-tell\" message=\"{said}\"/>\n    </testcase>\n"
+        GateVerdict::Inconclusive => format!(
+            "{open}>\n      <error type=\"inconclusive\" message=\"{message}\"/>\n    </testcase>\n"
         ),
     }
 }
@@ -74,20 +75,21 @@ pub(crate) fn annotations(gate: &GateReport) -> String {
     for check in &gate.checks {
         let (kind, title) = match check.verdict {
             GateVerdict::Pass => continue,
-            GateVerdict::Fail => ("error", "meshtax gate failed"),
-            GateVerdict::CannotTell => ("warning", "meshtax gate cannot tell"),
+            GateVerdict::Fail => ("error", headings::GATE_FAILED),
+            GateVerdict::Inconclusive => ("warning", headings::GATE_INCONCLUSIVE),
         };
-        let said = command(&gate_sentence(check));
-        out.push_str(&format!("::{kind} title={title}::{said}\n"));
+        let message = command(&gate_sentence(check));
+        out.push_str(&format!("::{kind} title={title}::{message}\n"));
     }
     if gate.verdict == GateVerdict::Pass {
-        let said = command(&gate_line(gate));
-        out.push_str(&format!("::notice title=meshtax gate passed::{said}\n"));
+        let message = command(&gate_line(gate));
+        let title = headings::GATE_PASSED;
+        out.push_str(&format!("::notice title={title}::{message}\n"));
     }
     out
 }
 
-/// Text that cannot begin a command of its own: it stays on its line.
+/// Text that cannot start a workflow command: it stays on its line.
 fn command(text: &str) -> String {
     clean(text).replace('%', "%25")
 }
@@ -97,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_from_outside_stay_words() {
+    fn special_characters_are_escaped() {
         assert_eq!(
             xml("a<b & \"c\"'d\n\u{1b}]"),
             "a&lt;b &amp; &quot;c&quot;&apos;d  ]"

@@ -3,7 +3,9 @@
 use meshtax_model::analysis::{Analysis, Effect, Estimate, Metric, Point, Verdict};
 use meshtax_model::experiment::{LoadPoint, Variant};
 
-const HEAD: [&str; 19] = [
+use crate::view;
+
+const HEAD: [&str; 20] = [
     "variant",
     "load_point",
     "metric",
@@ -17,6 +19,7 @@ const HEAD: [&str; 19] = [
     "relative_high",
     "p",
     "p_adjusted",
+    "lower_bound",
     "primary",
     "verdict",
     "reason",
@@ -64,7 +67,10 @@ fn row(
     let [relative, relative_low, relative_high] = estimate(effect.and_then(|e| e.relative));
     let (verdict, mut reason) = verdict(effect);
     if reason.is_empty() {
-        reason = level.and_then(|l| l.reason.clone()).unwrap_or_default();
+        reason = level
+            .and_then(|l| l.reason)
+            .map(view::no_level)
+            .unwrap_or_default();
     }
     Some([
         variant.id.0.clone(),
@@ -80,6 +86,7 @@ fn row(
         relative_high,
         number(effect.and_then(|e| e.p_value)),
         number(effect.and_then(|e| e.p_adjusted)),
+        level.map(|l| l.lower_bound.to_string()).unwrap_or_default(),
         effect.map(|e| e.primary.to_string()).unwrap_or_default(),
         verdict.to_owned(),
         reason,
@@ -107,9 +114,13 @@ fn verdict(effect: Option<&Effect>) -> (&'static str, String) {
     match effect.map(|e| &e.verdict) {
         None => ("", String::new()),
         Some(Verdict::Different) => ("different", String::new()),
-        Some(Verdict::NotDistinguishable) => ("not_distinguishable", String::new()),
+        Some(Verdict::Inconclusive) => ("inconclusive", String::new()),
         Some(Verdict::Equivalent) => ("equivalent", String::new()),
-        Some(Verdict::NotEstimable { reason }) => ("not_estimable", reason.clone()),
+        Some(Verdict::Overloaded(overload)) => ("overloaded", view::overload(overload)),
+        Some(Verdict::NotEstimable { reason }) => {
+            let of = effect.map(|e| &e.variant);
+            ("not-estimable", view::not_estimable(reason, of))
+        }
     }
 }
 

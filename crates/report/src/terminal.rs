@@ -1,8 +1,33 @@
 //! One screen of text.
 
-use crate::TerminalOptions;
 use crate::layout::{self, wrap};
-use crate::view::{Headline, Part, Proof, Table, Tone, View};
+use crate::text::{clean, width};
+use crate::view::document::{Block, Headline, Proof, View};
+use crate::view::headings;
+use crate::view::table::{Table, Tone};
+
+/// How a terminal is written to. The caller finds out; this crate never looks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TerminalOptions {
+    /// Columns. Below [`TerminalOptions::MIN_WIDTH`] lines may be longer than requested.
+    pub width: usize,
+    /// Whether colors (SGR codes) may be used.
+    pub color: bool,
+}
+
+impl TerminalOptions {
+    /// The narrowest width that is laid out for.
+    pub const MIN_WIDTH: usize = 40;
+}
+
+impl Default for TerminalOptions {
+    fn default() -> Self {
+        Self {
+            width: 100,
+            color: false,
+        }
+    }
+}
 
 /// Lays a view out for a terminal.
 pub(crate) fn render(view: &View, options: TerminalOptions) -> String {
@@ -27,18 +52,18 @@ pub(crate) fn render(view: &View, options: TerminalOptions) -> String {
     screen.out
 }
 
-/// Lays parts out, one below the other.
-pub(crate) fn document(parts: &[Part], options: TerminalOptions) -> String {
+/// Lays out blocks from top to bottom.
+pub(crate) fn document(parts: &[Block], options: TerminalOptions) -> String {
     let mut screen = Screen::new(options);
     for part in parts {
         match part {
-            Part::Title(text) => screen.paragraph("", text, Tone::Strong),
-            Part::Fact(name, text) => screen.paragraph(&format!("{name}  "), text, Tone::Plain),
-            Part::Text(text, tone) => screen.paragraph("", text, *tone),
-            Part::Item(text) => screen.paragraph("- ", text, Tone::Plain),
-            Part::Aside(text) => screen.paragraph("    ", text, Tone::Muted),
-            Part::Table(table) => screen.table(table),
-            Part::Gap => screen.blank(),
+            Block::Title(text) => screen.paragraph("", text, Tone::Strong),
+            Block::Fact(name, text) => screen.paragraph(&format!("{name}  "), text, Tone::Plain),
+            Block::Text(text, tone) => screen.paragraph("", text, *tone),
+            Block::Item(text) => screen.paragraph("- ", text, Tone::Plain),
+            Block::Aside(text) => screen.paragraph("    ", text, Tone::Muted),
+            Block::Table(table) => screen.table(table),
+            Block::Gap => screen.blank(),
         }
     }
     screen.out
@@ -100,7 +125,7 @@ impl Screen {
 
     /// Wrapped text; later lines are indented as far as `start` is long.
     fn paragraph(&mut self, start: &str, text: &str, tone: Tone) {
-        let indent = layout::width(start);
+        let indent = width(start);
         for (i, line) in wrap(text, self.width.saturating_sub(indent))
             .iter()
             .enumerate()
@@ -117,9 +142,9 @@ impl Screen {
 
     fn headlines(&mut self, view: &View) {
         self.paragraph("", &view.lead_line(), Tone::Plain);
-        let names = view.headlines.iter().map(|h| layout::width(&h.variant));
+        let names = view.headlines.iter().map(|h| width(&h.variant));
         let column = names.max().unwrap_or(0);
-        // Beside long names no room would be left for what is said of them.
+        // Next to long names there would be no room for the text.
         let beside = column + 4 <= self.width / 2;
         for Headline {
             variant,
@@ -128,9 +153,9 @@ impl Screen {
         } in &view.headlines
         {
             let text = clauses.join("; ");
-            let name = layout::clean(variant);
+            let name = clean(variant);
             if beside {
-                let padding = column.saturating_sub(layout::width(&name));
+                let padding = column.saturating_sub(width(&name));
                 let indent = " ".repeat(column + 4);
                 let lines = wrap(&text, self.width.saturating_sub(column + 4));
                 for (i, line) in lines.iter().enumerate() {
@@ -152,11 +177,11 @@ impl Screen {
     }
 
     fn table(&mut self, table: &Table) {
-        let title = layout::clean(&table.title);
+        let title = clean(&table.title);
         let detail = format!("({})", table.detail);
         if table.detail.is_empty() {
             self.paragraph("", &title, Tone::Strong);
-        } else if layout::width(&title) + 1 + layout::width(&detail) <= self.width {
+        } else if width(&title) + 1 + width(&detail) <= self.width {
             self.piece(&title, Tone::Strong);
             self.piece(&format!(" {detail}"), Tone::Muted);
             self.end_line();
@@ -176,7 +201,7 @@ impl Screen {
             self.paragraph("  ", &format!("{mark} {text}"), Tone::Muted);
         }
         if !laid.left_out.is_empty() {
-            let text = format!("Too narrow here for: {}", laid.left_out.join(", "));
+            let text = headings::omitted_columns(&laid.left_out);
             self.paragraph("  ", &text, Tone::Muted);
         }
     }
@@ -189,9 +214,9 @@ impl Screen {
         let names: Vec<String> = view
             .evidence
             .iter()
-            .map(|l| layout::clean(&l.variants.join(", ")))
+            .map(|l| clean(&l.variants.join(", ")))
             .collect();
-        let column = names.iter().map(|n| layout::width(n)).max().unwrap_or(0);
+        let column = names.iter().map(|n| width(n)).max().unwrap_or(0);
         let column = column.min(self.width / 3);
         for (line, name) in view.evidence.iter().zip(names) {
             let (sign, tone) = match line.proof {
@@ -199,8 +224,8 @@ impl Screen {
                 Proof::Failed => ("✗", Tone::Bad),
                 Proof::Unknown => ("?", Tone::Bad),
             };
-            let padding = column.saturating_sub(layout::width(&name));
-            let start = layout::width(&name) + padding + 6;
+            let padding = column.saturating_sub(width(&name));
+            let start = width(&name) + padding + 6;
             let texts = wrap(&line.text, self.width.saturating_sub(start).max(20));
             for (i, text) in texts.iter().enumerate() {
                 if i == 0 {

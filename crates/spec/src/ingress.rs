@@ -1,84 +1,74 @@
-//! Clients outside the mesh, who come in through its gateway.
+//! Ingress: clients outside the mesh, whose requests enter through a gateway.
 
+use meshtax_model::catalogue::{self, DATA_PLANES};
 use meshtax_model::experiment::{Experiment, Ingress, Protocol, Variant};
-use meshtax_model::graph::Graph;
 
-use crate::KnownDataPlane;
-use crate::error::Problem;
-use crate::fields::word;
-use crate::tree::Node;
-use crate::value::ValueError;
+use crate::grammar::ValueError;
+use crate::yaml::{Node, Problem, keyword};
 
-/// The key in a workload, for all load points, and in a load point.
+/// The key, of a workload for all its load points, and of a load point.
 pub(crate) const KEY: &str = "ingress";
 
-/// What is written in a spec.
 const WORDS: [(&str, Option<Ingress>); 3] = [
     ("none", None),
     ("plaintext", Some(Ingress::Plaintext)),
     ("tls", Some(Ingress::Tls)),
 ];
 
-/// How clients come to the service; `None`: from a pod of the mesh.
+/// How clients reach the service; `None`: from a pod of the mesh.
 pub(crate) fn read(node: &Node) -> Result<Option<Ingress>, Problem> {
-    word(node, KEY, &WORDS)
+    keyword(node, KEY, &WORDS)
 }
 
-/// What is written on a command line: as in a spec, but not `none`.
+/// The protocol between clients outside the mesh and the gateway: `plaintext` or `tls`.
 ///
 /// # Errors
-/// If it is another word.
+/// If it is neither.
 pub fn ingress(text: &str) -> Result<Ingress, ValueError> {
     let found = WORDS.iter().find(|(word, _)| *word == text);
     found
         .and_then(|(_, ingress)| *ingress)
-        .ok_or_else(|| ValueError {
-            problem: format!("`{text}` is not what clients speak with a gateway"),
-            fix: "allowed: plaintext or tls".to_owned(),
-        })
+        .ok_or_else(|| ValueError::not(text, "an ingress protocol", "allowed: plaintext or tls"))
 }
 
-/// Lets the clients of all load points come in through the gateway.
+/// Routes the requests of all load points through the gateway.
 ///
 /// # Errors
-/// If a variant has no gateway, or a load point speaks what gateways do not take.
-pub fn enter_by_gateway(
+/// If a variant has no gateway, or a load point uses a protocol that gateways do not accept.
+pub fn route_through_gateway(
     experiment: &mut Experiment,
     ingress: Ingress,
-    known: &[KnownDataPlane],
 ) -> Result<(), ValueError> {
     for point in &mut experiment.load_points {
         point.ingress = Some(ingress);
     }
-    fits(experiment, known)
+    validate(experiment)
 }
 
-/// Whether the rest of an experiment goes with the gateways of its load points.
-pub(crate) fn fits(experiment: &Experiment, known: &[KnownDataPlane]) -> Result<(), ValueError> {
+/// Rejects an experiment that gateways do not support.
+pub(crate) fn validate(experiment: &Experiment) -> Result<(), ValueError> {
     if !experiment.has_ingress() {
         return Ok(());
     }
-    let cannot = |variant: &&Variant| {
-        let plane = known.iter().find(|k| k.name == variant.data_plane);
-        plane.is_some_and(|plane| !plane.has_gateway)
+    let lacks_gateway = |variant: &&Variant| {
+        catalogue::find(&variant.data_plane).is_some_and(|plane| !plane.gateway)
     };
-    if let Some(variant) = experiment.variants.iter().find(cannot) {
-        let able = known.iter().filter(|k| k.has_gateway);
-        let able: Vec<&str> = able.map(|k| k.name.as_str()).collect();
-        return Err(ValueError {
-            problem: format!(
-                "the data plane `{}` has no gateway here for clients outside the mesh",
+    if let Some(variant) = experiment.variants.iter().find(lacks_gateway) {
+        let able = DATA_PLANES.iter().filter(|plane| plane.gateway);
+        let able: Vec<&str> = able.map(|plane| plane.name).collect();
+        return Err(ValueError::new(
+            format!(
+                "the data plane `{}` has no gateway for clients outside the mesh yet",
                 variant.data_plane
             ),
-            fix: format!("gateways stand on {} so far", able.join(", ")),
-        });
+            format!("these have one: {}", able.join(", ")),
+        ));
     }
-    if experiment.service.program.is_some() {
-        return Err(ValueError {
-            problem: "gateways lead to meshtax's own application only, and not to `server`"
-                .to_owned(),
-            fix: "leave `ingress` out, or `server`".to_owned(),
-        });
+    if experiment.topology.program().is_some() {
+        return Err(ValueError::new(
+            "gateways route to meshtax's own application only, not to `server`",
+            "omit `ingress`, or `server`",
+        ));
     }
     let mut points = experiment.load_points.iter();
     let other = points.find(|point| {
@@ -86,49 +76,44 @@ pub(crate) fn fits(experiment: &Experiment, known: &[KnownDataPlane]) -> Result<
         point.ingress.is_some() && !usual
     });
     if let Some(point) = other {
-        return Err(ValueError {
-            problem: format!(
-                "the load point `{}` asks for another protocol or size of answers than gateways carry here",
+        return Err(ValueError::new(
+            format!(
+                "the load point `{}` has a protocol or a response size that gateways do not support yet",
                 point.id
             ),
-            fix: "by ingress leave `protocol` and `response` out; `workload: {response: 16 KiB}` holds for all"
-                .to_owned(),
-        });
+            "with `ingress`, omit `protocol` and `response`; `workload: {response: 16 KiB}` applies to all load points",
+        ));
     }
-    leads_to_one(experiment)?;
+    routes_to_one_service(experiment)?;
     crate::service::room_for_all(experiment)
 }
 
-/// Gateways lead to one service; which of several a client outside means, they do not look at.
-pub(crate) fn leads_to_one(experiment: &Experiment) -> Result<(), ValueError> {
-    let graph = experiment.service.graph.as_ref();
-    let called = graph.map_or(1, Graph::called);
+/// Gateways route to one service: they do not select by host or path.
+pub(crate) fn routes_to_one_service(experiment: &Experiment) -> Result<(), ValueError> {
+    let called = experiment.topology.entry_point_count();
     if called == 1 || !experiment.has_ingress() {
         return Ok(());
     }
-    Err(ValueError {
-        problem: format!(
-            "gateways lead to one service here, and clients of this topology call {called}"
-        ),
-        fix:
-            "leave `ingress` out, or take a topology of which clients call one service, as chain-3"
-                .to_owned(),
-    })
+    Err(ValueError::new(
+        format!("gateways route to one service, and clients of this topology call {called}"),
+        "omit `ingress`, or use a topology whose clients call one service, such as chain-3",
+    ))
 }
 
 #[cfg(test)]
 mod tests {
-    use crate::parse;
-    use crate::presets::tests::known;
+    use meshtax_model::experiment::Experiment;
 
-    fn read(text: &str) -> Result<meshtax_model::experiment::Experiment, String> {
-        parse("mine.yaml", text, &known()).map_err(|e| e.to_string())
+    use crate::error::SpecError;
+
+    fn read(text: &str) -> Result<Experiment, SpecError> {
+        crate::parse("mine.yaml", text)
     }
 
     const VARIANT: &str = "variants: [{data-plane: limit-mtls}]\n";
 
     #[test]
-    fn a_workload_says_it_for_all_load_points_and_a_load_point_for_itself() {
+    fn a_load_point_overrides_the_ingress_of_the_workload() {
         use super::Ingress::{Plaintext, Tls};
         let text = format!(
             "{VARIANT}workload: {{ingress: tls}}\nload:\n  - steady: {{rate: 100}}\n  \
@@ -148,12 +133,12 @@ mod tests {
     }
 
     #[test]
-    fn what_gateways_do_not_carry_is_refused_with_the_fix() {
+    fn unsupported_ingress_is_rejected_with_the_fix() {
         let without = |data_plane: &str| format!("variants: [{{data-plane: {data_plane}}}]\n");
         let cases = [
             format!(
                 "{}workload: {{ingress: tls}}\n",
-                without("ztunnel, level: l4")
+                without("ztunnel-dedicated, level: l4")
             ),
             format!("{VARIANT}load: [{{saturated: {{ingress: tls, protocol: http2}}}}]\n"),
             format!("{VARIANT}load: [{{saturated: {{ingress: tls, response: 9 B}}}}]\n"),
@@ -162,10 +147,10 @@ mod tests {
                 "{VARIANT}workload: {{ingress: tls}}\nservice: {{server: {{command: [x], port: 9}}}}\n"
             ),
         ];
-        let told: Vec<String> = cases
+        let errors: Vec<String> = cases
             .iter()
-            .map(|case| read(case).expect_err(case))
+            .map(|case| read(case).expect_err(case).to_string())
             .collect();
-        insta::assert_snapshot!(told.join("\n\n"));
+        insta::assert_snapshot!(errors.join("\n\n"));
     }
 }

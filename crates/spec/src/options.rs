@@ -1,27 +1,29 @@
-//! What the proxies of a variant do or hold besides what its level promises.
+//! Options of a variant: what its proxies do or hold in addition to its policy level.
 
-use meshtax_model::experiment::{Knows, OptionKind, Options};
+use meshtax_model::experiment::{ExtraEndpoints, OptionKind, Options};
 
-use crate::error::{Problem, one_of};
-use crate::fields::{Fields, scalar, word};
-use crate::tree::{Node, Value};
-use crate::value::{self, ValueError};
+use crate::grammar::{ValueError, count, one_of, percentage, rate_per_s, within};
+use crate::yaml::{Fields, Node, Problem, Value, keyword, scalar};
 
-/// A cluster of more has other problems than this tool can show.
-const MOST_ENDPOINTS: u32 = 100_000;
-/// Endpoints of a service, where nothing else is said.
+/// More endpoints than any cluster that this tool can represent.
+const MAX_ENDPOINTS: u32 = 100_000;
+/// The default number of endpoints per service.
 pub const PER_SERVICE: u32 = 10;
 
-const KNOWS_EXAMPLE: &str = "`knows: {endpoints: 1000, per-service: 10, changes: 5/s}`";
+const EXTRA_ENDPOINTS_EXAMPLE: &str =
+    "`extra-endpoints: {endpoints: 1000, per-service: 10, changes: 5/s}`";
 
 /// The keys of a variant that are options.
-pub(crate) const KEYS: [OptionKind; 3] = [
-    OptionKind::Knows,
+pub(crate) const KEYS: [OptionKind; 4] = [
+    OptionKind::ExtraEndpoints,
     OptionKind::AccessLog,
     OptionKind::Tracing,
+    OptionKind::AllStats,
 ];
 
-/// Of a variant whose data plane has these.
+pub(crate) const SWITCH: [(&str, bool); 2] = [("true", true), ("false", false)];
+
+/// The options of a variant whose data plane has those of `able`.
 pub(crate) fn read(
     variant: &Fields<'_>,
     data_plane: &str,
@@ -34,15 +36,16 @@ pub(crate) fn read(
         };
         allowed(node, kind, data_plane, able)?;
         match kind {
-            OptionKind::Knows | OptionKind::Changes => {
-                options.knows = Some(knows(node, data_plane, able)?);
+            OptionKind::ExtraEndpoints | OptionKind::Changes => {
+                options.extra_endpoints = Some(extra_endpoints(node, data_plane, able)?);
             }
             OptionKind::AccessLog => {
-                options.access_log = word(node, kind.key(), &[("true", true), ("false", false)])?;
+                options.access_log = keyword(node, kind.key(), &SWITCH)?;
             }
             OptionKind::Tracing => {
                 options.tracing = Some(scalar(node, kind.key(), traced_share)?);
             }
+            OptionKind::AllStats => options.all_stats = keyword(node, kind.key(), &SWITCH)?,
         }
     }
     Ok(options)
@@ -58,44 +61,53 @@ fn allowed(
         return Ok(());
     }
     let problem = format!(
-        "`{}` does not go with the data plane `{data_plane}` here",
+        "the data plane `{data_plane}` does not support `{}` yet",
         kind.key()
     );
     let fix = match able {
-        [] => "remove it; `meshtax dataplanes show NAME` says what a data plane has".to_owned(),
-        able => format!("remove it; it has {}", one_of(able.iter().map(|k| k.key()))),
+        [] => {
+            "remove it; `meshtax dataplanes show NAME` prints what a data plane supports".to_owned()
+        }
+        able => format!(
+            "remove it; supported: {}",
+            one_of(able.iter().map(|k| k.key()))
+        ),
     };
     Err(Problem::new(node.at, problem, fix))
 }
 
-/// A number of endpoints, or all that can be said of them.
-fn knows(node: &Node, data_plane: &str, able: &[OptionKind]) -> Result<Knows, Problem> {
+/// A number of endpoints, or a mapping with more detail.
+fn extra_endpoints(
+    node: &Node,
+    data_plane: &str,
+    able: &[OptionKind],
+) -> Result<ExtraEndpoints, Problem> {
     if let Value::Scalar(_) = &node.value {
-        return Ok(Knows {
-            endpoints: scalar(node, OptionKind::Knows.key(), endpoints)?,
+        return Ok(ExtraEndpoints {
+            endpoints: scalar(node, OptionKind::ExtraEndpoints.key(), endpoints)?,
             per_service: PER_SERVICE,
             changes_per_s: None,
         });
     }
     let changes = OptionKind::Changes;
     let keys = ["endpoints", "per-service", changes.key()];
-    let fields = Fields::of(node, "`knows`", &keys, KNOWS_EXAMPLE)?;
+    let fields = Fields::of(node, "`extra-endpoints`", &keys, EXTRA_ENDPOINTS_EXAMPLE)?;
     if let Some(node) = fields.get(changes.key()) {
         allowed(node, changes, data_plane, able)?;
     }
-    Ok(Knows {
+    Ok(ExtraEndpoints {
         endpoints: scalar(
-            fields.need("endpoints", KNOWS_EXAMPLE)?,
+            fields.need("endpoints", EXTRA_ENDPOINTS_EXAMPLE)?,
             "endpoints",
             endpoints,
         )?,
         per_service: fields.or("per-service", PER_SERVICE, per_service)?,
-        changes_per_s: fields.or(changes.key(), None, |t| changes_per_s(t).map(Some))?,
+        changes_per_s: fields.optional(changes.key(), changes_per_s)?,
     })
 }
 
 fn endpoints(text: &str) -> Result<u32, ValueError> {
-    value::count(text, "a number of endpoints", 1, MOST_ENDPOINTS)
+    count(text, "a number of endpoints", 1, MAX_ENDPOINTS)
 }
 
 /// Endpoints of one service: 1 to 1000.
@@ -103,33 +115,30 @@ fn endpoints(text: &str) -> Result<u32, ValueError> {
 /// # Errors
 /// If it is not a whole number, or out of range.
 pub fn per_service(text: &str) -> Result<u32, ValueError> {
-    value::count(text, "a number of endpoints", 1, 1000)
+    count(text, "a number of endpoints", 1, 1000)
 }
 
-/// With more, one change would not be held before the next comes.
-fn changes_per_s(text: &str) -> Result<f64, ValueError> {
-    const MOST: f64 = 1000.0;
-    let rate = value::rate_per_s(text)?;
-    value::within(
-        text,
-        rate,
-        (1.0, MOST),
-        "1 to 1000 changes a second, as in 5/s",
-    )
+/// The rate of endpoint churn: 1 to 1000 per second. At higher rates one change would not be applied before the next.
+///
+/// # Errors
+/// If it is not a rate, or out of range.
+pub fn changes_per_s(text: &str) -> Result<f64, ValueError> {
+    const RANGE: &str = "1 to 1000 changes per second, as in 5/s";
+    within(text, rate_per_s(text)?, (1.0, 1000.0), RANGE)
 }
 
-/// Of less, the probe would wait too long for a span.
+/// With a smaller share, the probe would wait too long for a span.
 fn traced_share(text: &str) -> Result<f64, ValueError> {
-    let share = value::percentage(text)?;
-    value::within(text, share, (0.001, 1.0), "0.1% to 100%, as in 10%")
+    let share = percentage(text)?;
+    within(text, share, (0.001, 1.0), "0.1% to 100%, as in 10%")
 }
 
-/// Behind a variant's generated name: `+knows-1000`, `+access-log`.
+/// The suffix of a variant's generated id: `+endpoints-1000`, `+access-log`.
 pub(crate) fn in_an_id(options: &Options) -> String {
-    let named = |kind: OptionKind| match (kind, options.knows) {
-        (OptionKind::Knows, Some(knows)) => format!("+knows-{}", knows.endpoints),
-        (OptionKind::Changes, Some(knows)) => {
-            format!("+changes-{}", knows.changes_per_s.unwrap_or_default())
+    let named = |kind: OptionKind| match (kind, options.extra_endpoints) {
+        (OptionKind::ExtraEndpoints, Some(extra)) => format!("+endpoints-{}", extra.endpoints),
+        (OptionKind::Changes, Some(extra)) => {
+            format!("+changes-{}", extra.changes_per_s.unwrap_or_default())
         }
         (kind, _) => format!("+{}", kind.key()),
     };

@@ -1,37 +1,33 @@
-//! The service of a spec: how many pods, called by which address, and what runs in them.
+//! The service of a spec: its pods, its address, and the program that runs in them.
 
-use meshtax_model::experiment::{
-    Experiment, OwnProgram, PROXY_PORTS, Protocol, Service, ServiceAddress,
-};
-use meshtax_model::graph::Graph;
+use http::uri::PathAndQuery;
+use meshtax_model::catalogue::{self, Family};
+use meshtax_model::experiment::{Experiment, PROXY_PORTS, PolicyLevel, Protocol, Variant};
+use meshtax_model::topology::{OwnProgram, Service, ServiceAddress, Topology};
 
-use crate::error::Problem;
-use crate::fields::{Fields, scalar, text_of, word};
-use crate::tree::{Node, Value};
-use crate::value::{self, ValueError};
+use crate::grammar::{ValueError, count, in_range};
+use crate::yaml::{Fields, Node, Problem, Value, keyword, scalar, text_of};
 
-const EXAMPLE: &str = "`service: {replicas: 4, nodes: 2, address: virtual}`";
+const EXAMPLE: &str = "`service: {replicas: 4, nodes: 2}`";
 const PROGRAM_EXAMPLE: &str = "`server: {command: [nginx, -g, daemon off;], port: 80}`";
 
-/// More on one machine would measure its scheduler.
-pub(crate) const MOST_REPLICAS: u32 = 500;
+/// More pods on one machine would measure its scheduler.
+pub(crate) const MAX_REPLICAS: u32 = 500;
 
-/// Each is a network of its own, and has a link to each other one.
-pub(crate) const MOST_NODES: u32 = 20;
+/// Each node is a network with a link to every other node.
+const MAX_NODES: u32 = 20;
 
-/// As many as a node's bridges have ports for.
-const MOST_PODS: u32 = 4000;
+/// The ports of a node's bridges.
+const MAX_PODS: u32 = 4000;
 
-pub(crate) fn read(node: &Node) -> Result<Service, Problem> {
+pub(crate) fn read(node: &Node) -> Result<Topology, Problem> {
     let keys = ["replicas", "nodes", "address", "server"];
     let fields = Fields::of(node, "`service`", &keys, EXAMPLE)?;
-    let replicas = fields.or("replicas", 1, |t| {
-        value::count(t, "a number of pods", 1, MOST_REPLICAS)
-    })?;
+    let replicas = fields.or("replicas", 1, in_range("a number of pods", 1, MAX_REPLICAS))?;
     let nodes = match fields.get("nodes") {
         Some(node) => {
             let count = scalar(node, "nodes", number_of_nodes)?;
-            enough_for(count, replicas).map_err(|e| Problem::new(node.at, e.problem, e.fix))?;
+            enough_for(count, replicas).map_err(|e| Problem::at(node.at, e))?;
             count
         }
         None => 1,
@@ -42,33 +38,35 @@ pub(crate) fn read(node: &Node) -> Result<Service, Problem> {
                 ("virtual", ServiceAddress::Virtual),
                 ("pod", ServiceAddress::Pod),
             ];
-            let address = word(node, "address", &WORDS)?;
+            let address = keyword(node, "address", &WORDS)?;
             if replicas > 1 && address == ServiceAddress::Pod {
                 return Err(Problem::new(
                     node.at,
                     format!("a pod's address reaches one of {replicas} replicas only"),
-                    "write `address: virtual`, or leave `replicas` out",
+                    "omit `address`, or `replicas`",
                 ));
             }
             address
         }
-        None if replicas > 1 => ServiceAddress::Virtual,
-        None => ServiceAddress::Pod,
+        None => ServiceAddress::default(),
     };
-    Ok(Service {
-        replicas,
-        nodes,
-        address,
-        program: fields.get("server").map(program).transpose()?,
-        graph: None,
+    Ok(Topology {
+        name: None,
+        services: vec![Service {
+            replicas,
+            nodes,
+            address,
+            program: fields.get("server").map(program).transpose()?,
+            ..Service::new("server")
+        }],
     })
 }
 
 pub(crate) fn number_of_nodes(text: &str) -> Result<u32, ValueError> {
-    value::count(text, "a number of nodes", 1, MOST_NODES)
+    count(text, "a number of nodes", 1, MAX_NODES)
 }
 
-/// A node without a replica would have nothing to do.
+/// Every node must have a replica.
 pub(crate) fn enough_for(nodes: u32, replicas: u32) -> Result<(), ValueError> {
     if nodes <= replicas {
         return Ok(());
@@ -77,10 +75,10 @@ pub(crate) fn enough_for(nodes: u32, replicas: u32) -> Result<(), ValueError> {
         1 => "1 replica".to_owned(),
         more => format!("{more} replicas"),
     };
-    Err(ValueError {
-        problem: format!("{replicas} cannot stand on {nodes} nodes: some would have none"),
-        fix: format!("give it {nodes} replicas at least, or fewer nodes"),
-    })
+    Err(ValueError::new(
+        format!("{replicas} cannot be distributed over {nodes} nodes: some nodes would have none"),
+        format!("use at least {nodes} replicas, or fewer nodes"),
+    ))
 }
 
 fn program(node: &Node) -> Result<OwnProgram, Problem> {
@@ -103,10 +101,7 @@ fn command(node: &Node) -> Result<Vec<String>, Problem> {
     let Value::List(items) = &node.value else {
         return Err(Problem::new(
             node.at,
-            format!(
-                "`command` is a list of words, and here stands {}",
-                node.kind()
-            ),
+            format!("`command` must be a list of words, not {}", node.kind()),
             format!("write it as {PROGRAM_EXAMPLE}; there is no shell"),
         ));
     };
@@ -125,88 +120,106 @@ fn command(node: &Node) -> Result<Vec<String>, Problem> {
 }
 
 fn port(text: &str) -> Result<u16, ValueError> {
-    let port = value::count(text, "a port", 1, u32::from(u16::MAX))? as u16;
+    let port = count(text, "a port", 1, u32::from(u16::MAX))? as u16;
     if PROXY_PORTS.contains(&port) {
-        return Err(ValueError {
-            problem: format!("port {port} belongs to a proxy in some data plane"),
-            fix: "let the program listen elsewhere, as on 9000".to_owned(),
-        });
+        return Err(ValueError::new(
+            format!("port {port} is used by the proxies of a data plane"),
+            "let the program listen on another port, such as 9000",
+        ));
     }
     Ok(port)
 }
 
 fn path(text: &str) -> Result<String, ValueError> {
-    let fits = text.starts_with('/') && text.bytes().all(|b| b.is_ascii_graphic());
-    if fits && text.len() <= 1024 {
+    let parsed = text.parse::<PathAndQuery>();
+    // The parser drops a fragment.
+    let is_valid = parsed.is_ok_and(|path| path.as_str() == text);
+    if is_valid && text.starts_with('/') && text.is_ascii() && text.len() <= 1024 {
         return Ok(text.to_owned());
     }
-    Err(ValueError {
-        problem: format!("{text:?} is no path of a request"),
-        fix: "a path begins with / and has no spaces, as in /index.html".to_owned(),
-    })
+    let fix = "a path begins with / and has no spaces, as in /index.html";
+    Err(ValueError::not(text, "the path of a request", fix))
 }
 
-/// Whether the rest of the experiment goes with the service.
-pub(crate) fn fits(node: Option<&Node>, experiment: &Experiment) -> Result<(), Problem> {
-    let Some(node) = node else {
-        return Ok(());
-    };
-    room_for_all(experiment).map_err(|e| Problem::new(node.at, e.problem, e.fix))?;
-    match experiment.service.program {
-        Some(_) => program_fits(node, experiment),
+/// Rejects an experiment that the service does not support.
+pub(crate) fn validate(experiment: &Experiment) -> Result<(), ValueError> {
+    room_for_all(experiment)?;
+    reached_by_sidecars(experiment)?;
+    match experiment.topology.program() {
+        Some(_) => supported_by_program(experiment),
         None => Ok(()),
     }
 }
 
-/// All variants stand at the same time, each with its replicas, the services behind them, a pod for a waypoint, and one
-/// for a gateway if there is one.
+/// Istio's sidecars know services, not their pods: to a pod's address they send plaintext, which a server with STRICT mTLS
+/// refuses.
+fn reached_by_sidecars(experiment: &Experiment) -> Result<(), ValueError> {
+    let mut services = experiment.topology.services.iter();
+    if services.all(|service| service.address == ServiceAddress::Virtual) {
+        return Ok(());
+    }
+    let is_refused = |variant: &&Variant| {
+        let plane = catalogue::find(&variant.data_plane);
+        let is_sidecar = plane.is_some_and(|plane| plane.family == Family::IstioSidecar);
+        is_sidecar && variant.level >= Some(PolicyLevel::Mtls)
+    };
+    match experiment.variants.iter().find(is_refused) {
+        None => Ok(()),
+        Some(variant) => Err(ValueError::new(
+            format!(
+                "`{}` has no path to a pod's address: Istio's sidecars send plaintext there, and STRICT mTLS refuses it",
+                variant.id
+            ),
+            "omit `address: pod`: clients then call the service's address, as they do in a cluster",
+        )),
+    }
+}
+
+/// All variants run at the same time, each with its replicas, the services that they call, a pod for a waypoint, and
+/// possibly one for a gateway.
 pub(crate) fn room_for_all(experiment: &Experiment) -> Result<(), ValueError> {
     let variants = experiment.variants.len() as u32;
     let own = 1 + u32::from(experiment.has_ingress());
-    let most = MOST_PODS / variants.max(1) - own;
-    let service = &experiment.service;
-    let behind = service.graph.as_ref().map_or(0, Graph::pods);
-    let pods = service.replicas.saturating_add(behind);
-    if pods <= most {
+    let max = MAX_PODS / variants.max(1) - own;
+    let pods = experiment.topology.pods();
+    if pods <= max {
         return Ok(());
     }
-    let (what, fix) = match behind {
-        0 => ("replicas", format!("write `replicas: {most}` or less")),
-        _ => ("pods", "take a smaller topology".to_owned()),
+    let (what, fix) = match experiment.topology.services.len() {
+        1 => ("replicas", format!("use at most `replicas: {max}`")),
+        _ => ("pods", "use a smaller topology".to_owned()),
     };
-    Err(ValueError {
-        problem: format!(
-            "{pods} {what} of {variants} variants (the two baselines among them) are more pods than \
-             the lab has room for"
+    Err(ValueError::new(
+        format!(
+            "{pods} {what} for each of {variants} variants (including the two baselines) are more pods than \
+             the lab supports"
         ),
-        fix: format!("{fix}, or leave out variants"),
-    })
+        format!("{fix}, or remove variants"),
+    ))
 }
 
-/// The user's own program is asked by plain HTTP/1.1, and answers what it likes.
-fn program_fits(node: &Node, experiment: &Experiment) -> Result<(), Problem> {
+/// The user's own program receives plain HTTP/1.1, and returns whatever it likes.
+fn supported_by_program(experiment: &Experiment) -> Result<(), ValueError> {
     for point in &experiment.load_points {
         if point.protocol != Protocol::Http1 || point.response_bytes.is_some() {
-            return Err(Problem::new(
-                node.at,
+            return Err(ValueError::new(
                 format!(
-                    "the load point `{}` asks for a protocol or a size of answers that meshtax cannot \
-                     ask of the service's own program",
+                    "the load point `{}` has a protocol or a response size that meshtax cannot request from the \
+                     service's own program",
                     point.id
                 ),
-                "leave `protocol` and `response` out of the load points, or `server` out of the service",
+                "omit `protocol` and `response` from the load points, or `server` from the service",
             ));
         }
     }
-    if let Some(variant) = experiment.variants.iter().find(|v| v.inject.is_some()) {
-        return Err(Problem::new(
-            node.at,
+    match experiment.variants.iter().find(|v| v.inject.is_some()) {
+        Some(variant) => Err(ValueError::new(
             format!(
-                "`{}` injects a delay, which the service's own program does not know of",
+                "`{}` injects a known cost, which the service's own program does not support",
                 variant.id
             ),
-            "leave `inject` out, or `server` out of the service",
-        ));
+            "omit `inject`, or `server` from the service",
+        )),
+        None => Ok(()),
     }
-    Ok(())
 }

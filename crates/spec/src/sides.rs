@@ -1,40 +1,42 @@
-//! Two specs as one experiment, so that both sides are measured in the same blocks.
+//! Two specs combined into one experiment, so that both sides are measured in the same blocks.
 
 use std::fmt::{Debug, Display};
 use std::time::Duration;
 
 use meshtax_model::experiment::{Design, Experiment, Role, Variant, VariantId};
+use meshtax_model::topology::Service;
 
-use crate::error::one_of;
-use crate::variants::MOST;
+use crate::grammar::{MAX_NAME_LENGTH, one_of};
+use crate::variants::MAX as MAX_VARIANTS;
 
 /// Two specs in one experiment.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sides {
     /// The variants of both, under ids that begin with `a.` and `b.`; the baselines are shared.
     pub experiment: Experiment,
-    /// Which of B's variants is judged against which of A's; `None`: against the baselines.
+    /// The pairs that are compared: a variant of A (`None`: the baselines) and one of B.
     pub pairs: Vec<(Option<VariantId>, VariantId)>,
-    /// Variants that stand against nothing.
-    pub alone: Vec<VariantId>,
+    /// Variants without a counterpart.
+    pub unpaired: Vec<VariantId>,
 }
 
-/// Why two specs cannot be measured side by side.
+/// Why two specs cannot be combined.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}\n  fix: {fix}", .problems.join("\n"))]
 pub struct SideError {
-    /// Each thing that stands in the way.
+    /// Each of the problems.
     pub problems: Vec<String>,
     /// What to do.
     pub fix: String,
 }
 
-/// Puts two experiments into one. Variants of the same id stand against each other, then those that
-/// `named` names (A's id, B's id); one variant a side, whatever it is called; and if A has none, A is
-/// its baseline.
+/// Combines two experiments. The pairs are those that `named` lists (A's id, B's id); by default
+/// variants of the same id; otherwise, with one variant on each side, those two; and if A has no
+/// variants, each of B's is compared with the baselines.
 ///
 /// # Errors
-/// If the two do not take the same path, if a pair names what is not there, or if nothing is to be judged.
+/// If the experiments differ in more than their variants, if a named variant does not exist, or if there is nothing
+/// to compare.
 pub fn interleave(
     a: &Experiment,
     b: &Experiment,
@@ -44,7 +46,8 @@ pub fn interleave(
     if !problems.is_empty() {
         return Err(SideError {
             problems,
-            fix: "only variants may differ: make all else the same in both specs".to_owned(),
+            fix: "only the variants may differ: make everything else the same in both specs"
+                .to_owned(),
         });
     }
     let pairs = pairs(a, b, named)?;
@@ -53,7 +56,7 @@ pub fn interleave(
         a.name.clone()
     } else {
         let mut name = format!("{}-{}", a.name, b.name);
-        name.truncate(64);
+        name.truncate(MAX_NAME_LENGTH);
         name
     };
     experiment.variants.retain(|v| v.role != Role::Candidate);
@@ -65,14 +68,14 @@ pub fn interleave(
         experiment.variants.extend(prefixed);
     }
     let count = experiment.variants.len();
-    if count > MOST + 2 {
+    if count > MAX_VARIANTS + 2 {
         let problem = format!(
-            "together they have {} variants, {MOST} are allowed",
+            "together they have {} variants, and {MAX_VARIANTS} are allowed",
             count - 2
         );
         return Err(SideError {
             problems: vec![problem],
-            fix: "judge fewer variants at a time".to_owned(),
+            fix: "compare fewer variants at a time".to_owned(),
         });
     }
     let all = experiment.variants.iter().map(|v| v.id.clone());
@@ -80,11 +83,11 @@ pub fn interleave(
         let mut both = pairs.iter();
         both.any(|(first, second)| first.as_ref() == Some(id) || second == id)
     };
-    let alone = all.skip(2).filter(|id| !is_paired(id)).collect();
+    let unpaired = all.skip(2).filter(|id| !is_paired(id)).collect();
     Ok(Sides {
         experiment,
         pairs,
-        alone,
+        unpaired,
     })
 }
 
@@ -96,25 +99,32 @@ fn under(prefix: &str, id: &VariantId) -> VariantId {
     VariantId(format!("{prefix}.{id}"))
 }
 
-/// Each thing besides the variants that is not the same.
+/// Each difference outside the variants.
 fn unequal(a: &Experiment, b: &Experiment) -> Vec<String> {
     let mut found = Differences::default();
     let [time_a, time_b] = [a, b].map(|side| side.design.clone());
     found.note("placement", a.placement, b.placement);
-    found.note("service.replicas", a.service.replicas, b.service.replicas);
-    found.note("service.nodes", a.service.nodes, b.service.nodes);
-    found.note("service.address", a.service.address, b.service.address);
-    found.note("service.server", &a.service.program, &b.service.program);
-    let graph = |side: &Experiment| side.service.graph.as_ref().map(|graph| graph.name.clone());
-    found.note("topology", graph(a), graph(b));
-    if graph(a) == graph(b) && a.service.graph != b.service.graph {
-        found.note("topology's services", "those of A", "others");
+    let first = |side: &Experiment| {
+        let first = side.topology.services.first().cloned();
+        first.unwrap_or_else(|| Service::new("server"))
+    };
+    let [service_a, service_b] = [a, b].map(first);
+    found.note("service.replicas", service_a.replicas, service_b.replicas);
+    found.note("service.nodes", service_a.nodes, service_b.nodes);
+    found.note("service.address", service_a.address, service_b.address);
+    found.note("service.server", &service_a.program, &service_b.program);
+    found.note("topology", &a.topology.name, &b.topology.name);
+    let is_same = a.topology.name == b.topology.name;
+    if is_same && a.topology.name.is_some() && a.topology != b.topology {
+        found.note("the topology's services", "its own", "others");
     }
     let bytes = |side: &Experiment| side.workload.response_bytes;
     found.note("workload.response (bytes)", bytes(a), bytes(b));
     let connections = |side: &Experiment| side.workload.connections;
     found.note("workload.connections", connections(a), connections(b));
-    found.note("workers", a.equal_work.workers, b.equal_work.workers);
+    let workers = |side: &Experiment| side.workers.to_string();
+    found.words("workers", &workers(a), &workers(b));
+    found.note("margins", a.margins, b.margins);
     found.note("design.rounds", time_a.min_rounds, time_b.min_rounds);
     let blocks = |design: &Design| design.blocks_per_round;
     found.note("design.blocks", blocks(&time_a), blocks(&time_b));
@@ -131,11 +141,17 @@ fn unequal(a: &Experiment, b: &Experiment) -> Vec<String> {
     found.0
 }
 
-/// What differs, in words.
+/// Descriptions of the differences.
 #[derive(Default)]
 struct Differences(Vec<String>);
 
 impl Differences {
+    fn words(&mut self, what: &str, a: &str, b: &str) {
+        if a != b {
+            self.0.push(format!("{what} differs: A has {a}, B has {b}"));
+        }
+    }
+
     fn note<T: Debug + PartialEq>(&mut self, what: &str, a: T, b: T) {
         if a != b {
             let text = format!("{what} differs: A has {a:?}, B has {b:?}");
@@ -161,6 +177,8 @@ impl Differences {
             self.note(&format!("load `{id}`: protocol"), one, two);
             let [one, two] = [point, other].map(|p| p.response_bytes);
             self.note(&format!("load `{id}`: response (bytes)"), one, two);
+            let [one, two] = [point, other].map(|p| p.cold);
+            self.note(&format!("load `{id}`: cold"), one, two);
             let [one, two] = [point, other].map(|p| p.ingress);
             self.note(&format!("load `{id}`: ingress"), one, two);
         }
@@ -204,17 +222,17 @@ fn pairs(
         (true, [one], [two]) => Ok(vec![pair(one, two)]),
         (true, [], [_, ..]) => Ok(second.iter().map(|two| (None, under("b", two))).collect()),
         (true, _, []) => Err(SideError {
-            problems: vec!["B has no variant that could be judged, only its baseline".to_owned()],
-            fix: "list a variant in B's spec; A's may have none: then B's stand against no mesh"
+            problems: vec!["B has no variant to compare, only its baseline".to_owned()],
+            fix: "list a variant in B's spec; A's may have none, in which case B's are compared with no mesh"
                 .to_owned(),
         }),
         (true, ..) => Err(SideError {
             problems: vec![format!(
-                "no variant is in both: A has {}, B has {}",
+                "no variant is on both sides: A has {}, B has {}",
                 listed(&first),
                 listed(&second)
             )],
-            fix: "give those that belong together the same `id:`, or name them with --pair A=B"
+            fix: "give matching variants the same `id:`, or name them with --pair A=B"
                 .to_owned(),
         }),
     }
@@ -228,10 +246,9 @@ fn listed(ids: &[impl Display]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::presets::tests::known;
 
     fn parsed(text: &str) -> Experiment {
-        crate::parse("test", text, &known()).unwrap_or_else(|e| panic!("{e}"))
+        crate::parse("test", text).unwrap_or_else(|e| panic!("{e}"))
     }
 
     fn with(variants: &str) -> Experiment {
@@ -251,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_ids_stand_against_each_other() {
+    fn variants_with_the_same_id_are_paired() {
         let a = with("{data-plane: limit-mtls}, {data-plane: limit-l4}");
         let b = with("{data-plane: limit-mtls}, {data-plane: linkerd, level: l4}");
         let sides = interleave(&a, &b, &[]).unwrap();
@@ -267,15 +284,15 @@ mod tests {
             ]
         );
         assert_eq!(paired(&sides), [(Some("a.limit-mtls"), "b.limit-mtls")]);
-        let alone: Vec<&str> = sides.alone.iter().map(|id| id.0.as_str()).collect();
-        assert_eq!(alone, ["a.limit-l4", "b.linkerd-l4"]);
+        let unpaired: Vec<&str> = sides.unpaired.iter().map(|id| id.0.as_str()).collect();
+        assert_eq!(unpaired, ["a.limit-l4", "b.linkerd-l4"]);
         let named = [("limit-l4".to_owned(), "linkerd-l4".to_owned())];
         let sides = interleave(&a, &b, &named).unwrap();
         assert_eq!(paired(&sides), [(Some("a.limit-l4"), "b.linkerd-l4")]);
     }
 
     #[test]
-    fn one_a_side_is_a_pair_and_none_is_the_baseline() {
+    fn single_variants_are_paired_and_a_side_without_variants_is_the_baseline() {
         let a = with("{data-plane: limit-mtls}");
         let b = with("{data-plane: limit-l4}");
         let sides = interleave(&a, &b, &[]).unwrap();
@@ -288,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_judged_is_refused_with_each_reason() {
+    fn specs_that_cannot_be_compared_are_rejected_with_every_reason() {
         let two = with("{data-plane: limit-mtls}, {data-plane: limit-l4}");
         let none = with("{data-plane: none}");
         let others = with("{data-plane: linkerd, level: l4}, {data-plane: linkerd, level: l7}");
@@ -297,13 +314,13 @@ mod tests {
              variants: [{data-plane: limit-mtls}]\nload: [steady: {rate: 500}]\ndesign: {trial: 1s}\n",
         );
         let missing = [("limit-l7".to_owned(), "limit-l4".to_owned())];
-        let said = [
+        let errors = [
             interleave(&two, &none, &[]),
             interleave(&two, &others, &[]),
             interleave(&two, &two, &missing),
             interleave(&two, &path, &[]),
         ]
-        .map(|refused| refused.unwrap_err().to_string());
-        insta::assert_snapshot!(said.join("\n---\n"));
+        .map(|rejected| rejected.unwrap_err().to_string());
+        insta::assert_snapshot!(errors.join("\n---\n"));
     }
 }

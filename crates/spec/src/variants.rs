@@ -1,24 +1,22 @@
 //! The variants of a spec: the baseline, its control and the candidates.
 
+use meshtax_model::catalogue::{self, DATA_PLANES, DataPlane};
 use meshtax_model::experiment::{
-    Experiment, Inject, OptionKind, Options, PolicyLevel, Role, Variant, VariantId,
+    Experiment, Inject, OptionKind, PolicyLevel, Role, Variant, VariantId,
 };
 
-use crate::KnownDataPlane;
-use crate::error::{Place, Problem, nearest, one_of};
-use crate::fields::{Fields, items, scalar, text_of, word};
+use crate::builds;
+use crate::grammar::{COSTS, ValueError, known_cost, one_of, safe_name, with_suggestion};
 use crate::options;
-use crate::parse::own_id;
-use crate::tree::{Node, Value};
-use crate::value::{self, ValueError};
+use crate::yaml::{Fields, Node, Problem, Span, Value, items, keyword, scalar, text_of};
 
 /// The data plane without a mesh, and the baseline's id.
 pub(crate) const NONE: &str = "none";
 /// The control's id.
 pub(crate) const NONE_AGAIN: &str = "none-again";
 
-/// A block of more variants takes longer than a machine stays the same.
-pub(crate) const MOST: usize = 32;
+/// With more variants a block takes longer than the state of a machine is stable.
+pub(crate) const MAX: usize = 32;
 
 const EXAMPLE: &str = "`- {data-plane: envoy-sidecar, level: mtls}`";
 
@@ -29,95 +27,88 @@ const LEVELS: [(&str, PolicyLevel); 4] = [
     ("l7", PolicyLevel::L7),
 ];
 
-/// A policy level by its name, as a spec and the command line write it.
+/// A policy level by its name.
 ///
 /// # Errors
-/// If there is none of that name.
+/// If there is no level of that name.
 pub fn policy_level(text: &str) -> Result<PolicyLevel, ValueError> {
     let found = LEVELS.iter().find(|(name, _)| *name == text);
-    found.map(|(_, level)| *level).ok_or_else(|| ValueError {
-        problem: format!("`{}` is no policy level", value::shown(text)),
-        fix: format!("allowed: {}", one_of(LEVELS.map(|(name, _)| name))),
+    found.map(|(_, level)| *level).ok_or_else(|| {
+        let names = LEVELS.map(|(name, _)| name);
+        let fix = with_suggestion(text, names, format!("allowed: {}", one_of(names)));
+        ValueError::not(text, "a policy level", fix)
     })
 }
 
 /// The baseline, its control, then what the spec lists (or the default candidates).
-pub(crate) fn read(node: Option<&Node>, known: &[KnownDataPlane]) -> Result<Vec<Variant>, Problem> {
+pub(crate) fn read(node: Option<&Node>) -> Result<Vec<Variant>, Problem> {
     let mut all = baselines();
     let Some(node) = node else {
         all.extend(default_candidates());
         return Ok(all);
     };
     let mut baseline_listed = false;
-    for item in items(node, "variants", MOST)? {
-        let variant = variant(item, known)?;
-        // The baseline may be listed for the reader's sake; it is in the plan anyway.
+    for item in items(node, "variants", MAX)? {
+        let variant = variant(item)?;
+        // The baseline may be listed for clarity; it is in every plan anyway.
         if variant.id.0 == NONE && variant.inject.is_none() && !baseline_listed {
             baseline_listed = true;
             continue;
         }
-        refuse_duplicate(&all, &variant, item.at)?;
+        reject_duplicate(&all, &variant, item.at)?;
         all.push(variant);
     }
     Ok(all)
 }
 
-fn refuse_duplicate(all: &[Variant], new: &Variant, at: Place) -> Result<(), Problem> {
+fn reject_duplicate(all: &[Variant], new: &Variant, at: Span) -> Result<(), Problem> {
     if !all.iter().any(|v| v.id == new.id) {
         return Ok(());
     }
     let help = if new.id.0 == NONE || new.id.0 == NONE_AGAIN {
         "remove it: the baseline `none` and its control `none-again` are in every plan"
     } else {
-        "remove one, or give it an `id:` of its own"
+        "remove one, or give it its own `id:`"
     };
     Err(Problem::new(
         at,
-        format!("the variant `{}` stands twice", new.id),
+        format!("the variant `{}` is listed twice", new.id),
         help,
     ))
 }
 
-fn baselines() -> Vec<Variant> {
+/// The baseline and its control, which are in every plan.
+#[must_use]
+pub fn baselines() -> Vec<Variant> {
     [(NONE, Role::Baseline), (NONE_AGAIN, Role::Control)]
-        .map(|(id, role)| Variant {
-            id: VariantId(id.to_owned()),
-            data_plane: NONE.to_owned(),
-            level: None,
-            role,
-            inject: None,
-            options: Options::default(),
-        })
+        .map(|(id, role)| Variant::new(VariantId(id.to_owned()), NONE, None, role))
         .to_vec()
 }
 
 fn default_candidates() -> Vec<Variant> {
     [
         ("limit-mtls", PolicyLevel::Mtls),
+        ("ztunnel", PolicyLevel::Mtls),
+        ("linkerd", PolicyLevel::Mtls),
         ("envoy-sidecar", PolicyLevel::Mtls),
         ("envoy-sidecar", PolicyLevel::L7),
     ]
-    .map(|(data_plane, level)| Variant {
-        id: VariantId(generated_id(data_plane, Some(level), None)),
-        level: Some(level),
-        ..candidate(data_plane)
+    .map(|(data_plane, level)| {
+        let id = generated_id(data_plane, Some(level), None);
+        Variant::new(VariantId(id), data_plane, Some(level), Role::Candidate)
     })
     .to_vec()
 }
 
-/// Without anything besides, under its data plane's name.
-fn candidate(data_plane: &str) -> Variant {
-    Variant {
-        id: VariantId(data_plane.to_owned()),
-        data_plane: data_plane.to_owned(),
-        level: None,
-        role: Role::Candidate,
-        inject: None,
-        options: Options::default(),
-    }
+/// A candidate of a data plane at a policy level, with the id that a spec would generate for it.
+#[must_use]
+pub fn candidate(data_plane: &DataPlane, level: Option<PolicyLevel>) -> Variant {
+    let distinguishing = level.filter(|_| data_plane.levels.len() > 1);
+    let id = VariantId(generated_id(data_plane.name, distinguishing, None));
+    Variant::new(id, data_plane.name, level, Role::Candidate)
 }
 
-/// `envoy-sidecar-l7`, `none+delay`; `limit-mtls` already says its level.
+/// `envoy-sidecar-l7`, `none+delay`; `limit-mtls` already contains its level.
 fn generated_id(data_plane: &str, level: Option<PolicyLevel>, inject: Option<Inject>) -> String {
     let mut id = data_plane.to_owned();
     if let Some(level) = level {
@@ -133,78 +124,59 @@ fn generated_id(data_plane: &str, level: Option<PolicyLevel>, inject: Option<Inj
     id
 }
 
-fn variant(node: &Node, known: &[KnownDataPlane]) -> Result<Variant, Problem> {
+fn variant(node: &Node) -> Result<Variant, Problem> {
     if let Value::Scalar(text) = &node.value {
         return Err(Problem::new(
             node.at,
-            format!("a variant is a mapping, and here stands `{text}`"),
+            format!("a variant must be a mapping, not `{text}`"),
             format!("write `- {{data-plane: {text}}}`, with a level as in {EXAMPLE}"),
         ));
     }
     let mut keys = vec!["data-plane", "level", "inject", "id"];
+    keys.extend(builds::KEYS);
     keys.extend(options::KEYS.map(OptionKind::key));
     let fields = Fields::of(node, "a variant", &keys, EXAMPLE)?;
     let name_node = fields.need("data-plane", EXAMPLE)?;
-    let data_plane = known_data_plane(name_node, known)?;
+    let data_plane = data_plane(name_node)?;
     let level = match fields.get("level") {
         Some(node) => Some(level(node, data_plane)?),
         None => implied_level(name_node.at, data_plane)?,
     };
     let inject = fields.get("inject").map(inject).transpose()?;
     let options = options::read(&fields, data_plane.name, data_plane.options)?;
-    let id = own_id(&fields)?.unwrap_or_else(|| {
-        // With one level there is nothing to tell apart.
-        let told = level.filter(|_| data_plane.levels.len() > 1);
-        generated_id(data_plane.name, told, inject) + &options::in_an_id(&options)
+    let named = builds::read(&fields, data_plane)?;
+    let runtime = builds::runtime(&fields, data_plane)?;
+    let id = fields.optional("id", safe_name)?.unwrap_or_else(|| {
+        // A single level distinguishes nothing.
+        let level = level.filter(|_| data_plane.levels.len() > 1);
+        generated_id(data_plane.name, level, inject)
+            + &options::in_an_id(&options)
+            + &builds::in_an_id(&named, &runtime)
     });
     Ok(Variant {
-        id: VariantId(id),
-        level,
         inject,
         options,
-        ..candidate(data_plane.name)
+        builds: named,
+        runtime,
+        ..Variant::new(VariantId(id), data_plane.name, level, Role::Candidate)
     })
 }
 
-/// A data plane as this module sees it: the baseline's is known without being listed.
-#[derive(Clone, Copy)]
-struct Choice<'a> {
-    name: &'a str,
-    levels: &'a [PolicyLevel],
-    options: &'a [OptionKind],
-}
-
-fn known_data_plane<'a>(node: &Node, known: &'a [KnownDataPlane]) -> Result<Choice<'a>, Problem> {
+fn data_plane(node: &Node) -> Result<&'static DataPlane, Problem> {
     let typed = text_of(node, "data-plane")?;
-    if typed == NONE {
-        return Ok(Choice {
-            name: NONE,
-            levels: &[],
-            options: &[],
-        });
-    }
-    if let Some(found) = known.iter().find(|k| k.name == typed) {
-        return Ok(Choice {
-            name: &found.name,
-            levels: &found.levels,
-            options: &found.options,
-        });
-    }
-    let mut names: Vec<&str> = vec![NONE];
-    names.extend(known.iter().map(|k| k.name.as_str()).filter(|n| *n != NONE));
-    let list = format!("known: {}", names.join(", "));
-    Err(Problem::new(
-        node.at,
-        format!("unknown data plane `{typed}`"),
-        match nearest(typed, names.iter().copied()) {
-            Some(meant) => format!("did you mean `{meant}`? {list}"),
-            None => list,
-        },
-    ))
+    catalogue::find(typed).ok_or_else(|| {
+        let names = || DATA_PLANES.iter().map(|plane| plane.name);
+        let fix = format!("known: {}", names().collect::<Vec<_>>().join(", "));
+        Problem::new(
+            node.at,
+            format!("unknown data plane `{typed}`"),
+            with_suggestion(typed, names(), fix),
+        )
+    })
 }
 
-fn level(node: &Node, data_plane: Choice<'_>) -> Result<PolicyLevel, Problem> {
-    let level = word(node, "level", &LEVELS)?;
+fn level(node: &Node, data_plane: &DataPlane) -> Result<PolicyLevel, Problem> {
+    let level = keyword(node, "level", &LEVELS)?;
     if data_plane.levels.contains(&level) {
         return Ok(level);
     }
@@ -223,8 +195,8 @@ fn level(node: &Node, data_plane: Choice<'_>) -> Result<PolicyLevel, Problem> {
     ))
 }
 
-/// The level where only one is possible.
-fn implied_level(at: Place, data_plane: Choice<'_>) -> Result<Option<PolicyLevel>, Problem> {
+/// The only level of a data plane that has one.
+fn implied_level(at: Span, data_plane: &DataPlane) -> Result<Option<PolicyLevel>, Problem> {
     match data_plane.levels {
         [] => Ok(None),
         [only] => Ok(Some(*only)),
@@ -246,7 +218,7 @@ fn level_names(levels: &[PolicyLevel]) -> String {
 
 fn inject(node: &Node) -> Result<Inject, Problem> {
     const EXAMPLE: &str = "`inject: {delay: 15%}` or `inject: {memory: 64MiB}`";
-    let kinds = value::INJECTABLE.map(|(kind, _)| kind);
+    let kinds = COSTS.map(|(kind, _)| kind);
     let fields = Fields::of(node, "`inject`", &kinds, EXAMPLE)?;
     let mut given = kinds
         .into_iter()
@@ -261,30 +233,30 @@ fn inject(node: &Node) -> Result<Inject, Problem> {
     };
     if let Some((_, second)) = second {
         let problem = "`inject` names two costs".to_owned();
-        let help = "give each a variant of its own: then it is known which of them is found";
+        let help = "give each cost its own variant";
         return Err(Problem::new(second.at, problem, help));
     }
-    scalar(size, kind, |text| value::known_cost(kind, text))
+    scalar(size, kind, |text| known_cost(kind, text))
 }
 
-/// Adds the baseline with a known cost as one more candidate, as `--inject` does.
+/// Adds a candidate that is the baseline with a known cost, as `--inject` does.
 ///
-/// Its id is `none+delay` (or `none+burn`, ...), or `none+delay-2` and so on if that is taken.
+/// Its id is `none+delay` (or `none+burn`, ...); if that exists, `none+delay-2` and so on.
 ///
 /// # Errors
-/// If the experiment has as many variants as are allowed.
+/// If the experiment already has the maximum number of variants, or a service program of the user's own.
 pub fn add_injected(experiment: &mut Experiment, inject: Inject) -> Result<VariantId, ValueError> {
-    if experiment.variants.len() >= MOST + 2 {
-        return Err(ValueError {
-            problem: format!("the experiment has {MOST} variants already"),
-            fix: "remove one, or run two experiments".to_owned(),
-        });
+    if experiment.variants.len() >= MAX + 2 {
+        return Err(ValueError::new(
+            format!("the experiment already has {MAX} variants"),
+            "remove one, or run two experiments",
+        ));
     }
-    if experiment.service.program.is_some() {
-        return Err(ValueError {
-            problem: "the service's own program knows of no cost that is injected".to_owned(),
-            fix: "leave `server` out of the service".to_owned(),
-        });
+    if experiment.topology.program().is_some() {
+        return Err(ValueError::new(
+            "the service's own program does not support injected costs",
+            "omit `server` from the service",
+        ));
     }
     let first = generated_id(NONE, None, Some(inject));
     let mut id = VariantId(first.clone());
@@ -294,9 +266,8 @@ pub fn add_injected(experiment: &mut Experiment, inject: Inject) -> Result<Varia
         number += 1;
     }
     experiment.variants.push(Variant {
-        id: id.clone(),
         inject: Some(inject),
-        ..candidate(NONE)
+        ..Variant::new(id.clone(), NONE, None, Role::Candidate)
     });
     Ok(id)
 }

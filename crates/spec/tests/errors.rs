@@ -1,27 +1,12 @@
-//! Every refusal names its place, what is allowed and the fix.
+//! Every error names its location, what is allowed and the fix.
 #![forbid(unsafe_code)]
 
-use meshtax_model::experiment::{Experiment, Inject, OptionKind, PolicyLevel, Role};
-use meshtax_spec::{KnownDataPlane, SpecError, add_injected, parse, preset};
+use meshtax_model::experiment::{Experiment, Inject, Role};
+use meshtax_spec::{SpecError, add_injected, parse, preset};
 use proptest::prelude::*;
 
-fn known() -> Vec<KnownDataPlane> {
-    use PolicyLevel::{L4, L7, Mtls, Plaintext};
-    vec![
-        KnownDataPlane::new("limit-l4", [Plaintext]),
-        KnownDataPlane::new("limit-mtls", [Mtls]),
-        KnownDataPlane::new("ztunnel", [Mtls, L4]).with_options([OptionKind::Knows]),
-        KnownDataPlane::new("envoy-sidecar", [Plaintext, Mtls, L4, L7]).with_options([
-            OptionKind::Knows,
-            OptionKind::Changes,
-            OptionKind::AccessLog,
-            OptionKind::Tracing,
-        ]),
-    ]
-}
-
 fn read(text: &str) -> Result<Experiment, SpecError> {
-    parse("spec.yaml", text, &known())
+    parse("spec.yaml", text)
 }
 
 fn ids(experiment: &Experiment) -> Vec<&str> {
@@ -32,35 +17,60 @@ fn ids(experiment: &Experiment) -> Vec<&str> {
         .collect()
 }
 
-const REFUSED: [(&str, &str); 64] = [
+const INVALID: [(&str, &str); 72] = [
     (
         "a share of nothing",
         "variants: [{data-plane: envoy-sidecar, level: mtls, tracing: 0%}]\n",
     ),
     (
         "an option that is not there",
-        "variants: [{data-plane: limit-mtls, knows: 5}]\n",
+        "variants: [{data-plane: limit-mtls, extra-endpoints: 5}]\n",
     ),
     (
         "no endpoints",
-        "variants: [{data-plane: envoy-sidecar, level: mtls, knows: {endpoints: 0}}]\n",
+        "variants: [{data-plane: envoy-sidecar, level: mtls, extra-endpoints: {endpoints: 0}}]\n",
     ),
     (
         "changes of nothing",
-        "variants: [{data-plane: envoy-sidecar, level: mtls, knows: {changes: 5/s}}]\n",
+        "variants: [{data-plane: envoy-sidecar, level: mtls, extra-endpoints: {changes: 5/s}}]\n",
     ),
     (
         "too many changes",
-        "variants: [{data-plane: envoy-sidecar, level: mtls, knows: {endpoints: 9, changes: 5000/s}}]\n",
+        "variants: [{data-plane: envoy-sidecar, level: mtls, extra-endpoints: {endpoints: 9, changes: 5000/s}}]\n",
     ),
     (
         "changes where nothing can change",
-        "variants: [{data-plane: ztunnel, level: mtls, knows: {endpoints: 9, changes: 5/s}}]\n",
+        "variants: [{data-plane: ztunnel, level: mtls, extra-endpoints: {endpoints: 9, changes: 5/s}}]\n",
     ),
     (
         "a log that is neither",
         "variants: [{data-plane: envoy-sidecar, level: mtls, access-log: maybe}]\n",
     ),
+    (
+        "all statistics where none are left out",
+        "variants: [{data-plane: linkerd, level: mtls, all-stats: true}]\n",
+    ),
+    (
+        "a version of a built-in proxy",
+        "variants: [{data-plane: limit-mtls, version: 1.2.3}]\n",
+    ),
+    (
+        "a version of one of several programs",
+        "variants: [{data-plane: ztunnel-waypoint, version: 1.2.3}]\n",
+    ),
+    (
+        "a version that is a path",
+        "variants: [{data-plane: envoy-sidecar, level: mtls, version: ../envoy}]\n",
+    ),
+    (
+        "a version and a program",
+        "variants: [{data-plane: envoy-sidecar, level: mtls, version: 1.40.0, program: /bin/envoy}]\n",
+    ),
+    (
+        "a runtime switch that no program reads",
+        "variants: [{data-plane: envoy-sidecar, level: mtls, runtime: {RUST_LOG: info}}]\n",
+    ),
+    ("neither a number of workers nor native", "workers: many\n"),
     (
         "misspelt key",
         "name: a\nworkload: {response: 1 KiB, conections: 32}\n",
@@ -116,6 +126,10 @@ const REFUSED: [(&str, &str); 64] = [
     (
         "a pod's address for several",
         "service: {replicas: 3, address: pod}\n",
+    ),
+    (
+        "a pod's address behind Istio's sidecars",
+        "service: {address: pod}\nvariants: [{data-plane: linkerd, level: l7}, {data-plane: envoy-sidecar, level: mtls}]\n",
     ),
     (
         "a command in one piece",
@@ -195,11 +209,11 @@ const REFUSED: [(&str, &str); 64] = [
 ];
 
 #[test]
-fn refusals() {
+fn invalid_specs_are_rejected_with_location_and_fix() {
     let mut all = String::new();
-    for (title, text) in REFUSED {
+    for (title, text) in INVALID {
         let error = read(text).expect_err(title);
-        assert!(error.line.is_some(), "{title}: no place");
+        assert!(error.line.is_some(), "{title}: no location");
         all.push_str(&format!("## {title}\n{error}\n\n"));
     }
     for (title, text) in [("empty", ""), ("not a mapping", "hello\n")] {
@@ -209,14 +223,14 @@ fn refusals() {
 }
 
 #[test]
-fn defaults_are_the_quick_ones() {
+fn defaults_are_those_of_the_quick_preset() {
     let quick = preset("quick").unwrap();
-    let quick = parse("quick", quick.yaml, &known()).unwrap();
+    let quick = parse("quick", quick.yaml).unwrap();
     assert_eq!(read("name: quick\n").unwrap(), quick);
 }
 
 #[test]
-fn the_baselines_come_first_listed_or_not() {
+fn the_baselines_come_first_whether_or_not_they_are_listed() {
     let listed = "variants:\n  - {data-plane: limit-mtls}\n  - {data-plane: none}\n";
     let unlisted = "variants:\n  - {data-plane: limit-mtls}\n";
     let experiment = read(listed).unwrap();
@@ -229,7 +243,7 @@ fn the_baselines_come_first_listed_or_not() {
 }
 
 #[test]
-fn ids_are_generated_or_given() {
+fn ids_are_generated_unless_given() {
     let text = "variants:\n\
         \x20 - {data-plane: envoy-sidecar, level: l7}\n\
         \x20 - {data-plane: limit-l4}\n\
@@ -255,7 +269,7 @@ fn ids_are_generated_or_given() {
 }
 
 #[test]
-fn the_command_line_can_inject() {
+fn injected_costs_get_unique_ids() {
     let mut experiment = read("name: a\n").unwrap();
     let first = add_injected(&mut experiment, Inject::DelayNs(5000)).unwrap();
     let second = add_injected(&mut experiment, Inject::DelayShareOfP50(0.1)).unwrap();
@@ -272,7 +286,7 @@ proptest! {
     }
 
     #[test]
-    fn no_mangled_spec_panics(cut in 0_usize..700, junk in "[\\PC\n]{0,8}") {
+    fn no_damaged_spec_panics(cut in 0_usize..700, junk in "[\\PC\n]{0,8}") {
         let mut text = preset("quick").unwrap().yaml.to_owned();
         let at = text.floor_char_boundary(cut);
         text.insert_str(at, &junk);

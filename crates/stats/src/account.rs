@@ -1,12 +1,12 @@
-//! Where the machine's time went at one variant and load point.
+//! The CPU account of one variant and load point.
 
 use std::collections::BTreeMap;
 
 use meshtax_model::analysis::{ComponentCpu, CpuAccount, LinkPerRequest};
 use meshtax_model::trial::{ComponentRole, MachineUsage, ResourceSample};
 
-/// The roles whose CPU is the cost of a request: what stands in its path, without the
-/// generator, and without what only the measuring needs.
+/// The roles whose CPU is the cost of a request: the processes in its path, without the
+/// generator, and without processes that only the measurement needs.
 pub const IN_PATH: [ComponentRole; 5] = [
     ComponentRole::App,
     ComponentRole::ClientProxy,
@@ -29,12 +29,12 @@ pub fn cpu_per_request_ns(sample: &ResourceSample, completed: u64) -> Option<f64
     (cpu_ns > 0 && completed > 0).then(|| cpu_ns as f64 / completed as f64)
 }
 
-/// An account, with what is odd about it.
+/// An account, with its inconsistencies.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Account {
-    /// What is shown.
+    /// The reported figures.
     pub shown: CpuAccount,
-    /// The components say they used more than the machine was busy, by more than the kernel's
+    /// The components used more than the machine's busy time, by more than the kernel's
     /// step can explain: one of the two clocks is wrong.
     pub exceeded: bool,
     /// Cores × wall time in nanoseconds.
@@ -53,16 +53,13 @@ pub fn account(trials: &[(&ResourceSample, u64)]) -> Option<Account> {
             .fold(0_u64, |sum, (sample, _)| sum.saturating_add(figure(sample)))
     };
     let busy_ns = trials.iter().fold(0_i64, |sum, (sample, _)| {
-        sum.saturating_add(busy_ns(&sample.machine))
+        sum.saturating_add(sample.busy_ns())
     });
-    let attributed_ns = sum(&|sample| {
-        let cpu = sample.components.iter().map(|c| c.cpu_ns);
-        cpu.fold(0, u64::saturating_add)
-    });
+    let attributed_ns = sum(&ResourceSample::attributed_ns);
     let requests = trials
         .iter()
         .fold(0_u64, |sum, (_, completed)| sum.saturating_add(*completed));
-    let resolution_ns = resolution_ns(trials.iter().map(|(sample, _)| &sample.machine));
+    let resolution_ns = resolution_ns(trials.iter().flat_map(|(sample, _)| &sample.machines));
     let rest = i128::from(busy_ns) - i128::from(attributed_ns);
     let resolved = rest.unsigned_abs() > u128::from(resolution_ns);
     Some(Account {
@@ -71,8 +68,8 @@ pub fn account(trials: &[(&ResourceSample, u64)]) -> Option<Account> {
             attributed_ns,
             unattributed_ns: u64::try_from(rest).ok().filter(|_| resolved),
             resolution_ns,
-            steal_ns: sum(&|sample| sample.machine.steal_ns),
-            interrupts_ns: sum(&|sample| sample.machine.interrupts_ns),
+            steal_ns: sum(&|sample| sample.over_machines(|machine| machine.steal_ns)),
+            interrupts_ns: sum(&|sample| sample.over_machines(|machine| machine.interrupts_ns)),
             kernel_threads_ns: known(trials, |machine| machine.kernel_threads_ns),
             bpf_ns: known(trials, |machine| machine.bpf_ns),
             links: links(trials, requests),
@@ -80,20 +77,19 @@ pub fn account(trials: &[(&ResourceSample, u64)]) -> Option<Account> {
             components: components(trials, busy_ns, requests),
         },
         exceeded: resolved && rest < 0,
-        capacity_ns: sum(&|sample| {
-            let machine = &sample.machine;
-            machine.wall_ns.saturating_mul(u64::from(machine.cores))
-        }),
+        capacity_ns: sum(&|sample| sample.over_machines(MachineUsage::capacity_ns)),
     })
 }
 
-/// A sum over the trials; `None` if one of them does not know.
+/// A sum over the trials; `None` if one of them lacks the value.
 fn known(
     trials: &[(&ResourceSample, u64)],
     figure: impl Fn(&MachineUsage) -> Option<u64>,
 ) -> Option<u64> {
-    let figures = trials.iter().map(|(sample, _)| figure(&sample.machine));
-    figures.sum()
+    let figures = trials.iter();
+    figures
+        .map(|(sample, _)| sample.known_on_machines(&figure))
+        .sum()
 }
 
 fn links(trials: &[(&ResourceSample, u64)], requests: u64) -> Vec<LinkPerRequest> {
@@ -114,27 +110,18 @@ fn links(trials: &[(&ResourceSample, u64)], requests: u64) -> Vec<LinkPerRequest
     sums.into_iter().map(of_role).collect()
 }
 
-/// [`MachineUsage::busy_ns`], for readings that make no sense too.
-pub(crate) fn busy_ns(machine: &MachineUsage) -> i64 {
-    let total = i128::from(machine.wall_ns) * i128::from(machine.cores);
-    let free = [machine.idle_ns, machine.iowait_ns, machine.steal_ns];
-    let busy = total - free.iter().map(|ns| i128::from(*ns)).sum::<i128>();
-    busy.clamp(i128::from(i64::MIN), i128::from(i64::MAX)) as i64
-}
-
-/// What the busy time can be wrong by: two standard deviations of the sum over the trials.
+/// The error of the busy time: two standard deviations of the sum over the trials.
 ///
-/// The kernel keeps the idle time exactly and prints the sum over the cores in whole steps: a
-/// reading is short by something between zero and one step, evenly spread, with variance
-/// step²/12. A trial has two readings, and as many columns as moved (one that stands still is
-/// short by the same in both). The errors are independent, so variances add up over columns
-/// and trials.
+/// The kernel keeps the idle time exactly and prints each line in whole steps: a reading of one is short by
+/// something between zero and one step, uniformly distributed, with variance step²/12. A trial has two readings of
+/// each line, and as many columns as changed (an unchanged one is short by the same in both). The errors are
+/// independent, so variances add up over lines, columns, machines and trials.
 fn resolution_ns<'a>(machines: impl Iterator<Item = &'a MachineUsage>) -> u64 {
     let variance: f64 = machines
         .map(|machine| {
             let others = [machine.iowait_ns, machine.steal_ns];
             let columns = 1 + others.iter().filter(|ns| **ns > 0).count();
-            let readings = 2.0 * columns as f64;
+            let readings = 2.0 * columns as f64 * f64::from(machine.lines.max(1));
             readings * (machine.resolution_ns as f64).powi(2) / 12.0
         })
         .sum();
@@ -142,7 +129,7 @@ fn resolution_ns<'a>(machines: impl Iterator<Item = &'a MachineUsage>) -> u64 {
     (2.0 * variance.sqrt()).round() as u64
 }
 
-/// What a role used, over processes and trials. What is `None` of one is of all.
+/// The usage of a role, over processes and trials. A value that is `None` for one is `None` for all.
 struct RoleSum {
     cpu_ns: u64,
     system_ns: Option<u64>,
@@ -169,7 +156,7 @@ fn components(trials: &[(&ResourceSample, u64)], busy_ns: i64, requests: u64) ->
     let of_role = |(role, sum): (ComponentRole, RoleSum)| ComponentCpu {
         role,
         cpu_per_request_ns: each(sum.cpu_ns),
-        // Sampled by another clock, it may come out above the whole.
+        // Sampled by another clock, it can exceed the total.
         system_per_request_ns: sum.system_ns.map(|ns| each(ns.min(sum.cpu_ns))),
         switches_per_request: sum.switches.map(each),
         share_of_busy: (busy_ns > 0).then(|| sum.cpu_ns as f64 / busy_ns as f64),
@@ -205,19 +192,19 @@ mod tests {
     fn sample(idle_ms: u64, components: Vec<ComponentUsage>) -> ResourceSample {
         ResourceSample {
             components,
-            machine: MachineUsage {
+            machines: vec![MachineUsage {
                 wall_ns: 500 * MS,
                 cores: 2,
                 idle_ns: idle_ms * MS,
                 resolution_ns: 10 * MS,
                 ..MachineUsage::default()
-            },
+            }],
             ..ResourceSample::new(TrialId::new(1, 1, 1))
         }
     }
 
     #[test]
-    fn the_path_is_the_app_and_the_proxies() {
+    fn cpu_per_request_counts_app_and_proxies_only() {
         let s = sample(
             0,
             vec![
@@ -235,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn the_rest_is_shown_where_the_clock_can_tell() {
+    fn unattributed_time_is_shown_only_above_the_clock_resolution() {
         let parts = || vec![component(ComponentRole::App, 600)];
         // 1000 ms of capacity, 300 idle: 700 busy, 100 not attributed. Two readings:
         // 2 sqrt(2 x 100 / 12) = 8.2 ms.
@@ -261,9 +248,9 @@ mod tests {
     }
 
     #[test]
-    fn what_one_trial_does_not_know_no_sum_knows() {
+    fn sum_is_absent_if_one_trial_lacks_the_figure() {
         let mut known = sample(300, vec![component(ComponentRole::App, 100)]);
-        known.machine.bpf_ns = Some(5);
+        known.machines[0].bpf_ns = Some(5);
         known.components[0].context_switches = Some(50);
         known.links.push(LinkUsage {
             role: ComponentRole::App,
@@ -285,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn the_resolution_grows_with_the_root_of_the_trials() {
+    fn resolution_grows_with_the_square_root_of_the_trials() {
         let s = sample(300, Vec::new());
         let one = account(&[(&s, 1)]).unwrap().shown.resolution_ns as f64;
         let many = account(&[(&s, 1); 100]).unwrap().shown.resolution_ns as f64;
@@ -293,11 +280,11 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_saturates() {
+    fn out_of_range_figures_saturate() {
         let mut s = sample(0, vec![component(ComponentRole::App, 1)]);
-        s.machine.wall_ns = u64::MAX;
-        s.machine.cores = u32::MAX;
-        s.machine.resolution_ns = u64::MAX;
+        s.machines[0].wall_ns = u64::MAX;
+        s.machines[0].cores = u32::MAX;
+        s.machines[0].resolution_ns = u64::MAX;
         s.components[0].cpu_ns = u64::MAX;
         let account = account(&[(&s, u64::MAX), (&s, u64::MAX)]).unwrap();
         assert_eq!(account.shown.busy_ns, i64::MAX);

@@ -3,7 +3,7 @@
 use meshtax_model::FORMAT_VERSION;
 use meshtax_model::analysis::Analysis;
 
-use crate::RunData;
+use crate::added_cpu::added_cpu;
 use crate::attribution::attributions;
 use crate::caveats::caveats;
 use crate::effects::effects;
@@ -12,6 +12,7 @@ use crate::ingress::ingress_costs;
 use crate::interval::CONFIDENCE;
 use crate::pairing::count_rounds;
 use crate::ranking::comparisons;
+use crate::run_data::RunData;
 use crate::trials::Trials;
 use crate::{noise, points};
 
@@ -32,6 +33,7 @@ pub(crate) fn analyse(data: &RunData<'_>) -> Analysis {
             .iter()
             .map(|variant| points::variant(&trials, variant))
             .collect(),
+        added_cpu: added_cpu(&trials, &effects),
         effects,
         comparisons: comparisons(&trials, &noise_floor),
         attribution: attributions(&trials),

@@ -1,13 +1,11 @@
-//! Where what a data plane adds comes from: paired differences between neighbouring steps.
+//! The components of a data plane's overhead: paired differences between neighbouring steps.
 
 use meshtax_model::analysis::{Attribution, Metric, Part, Step};
+use meshtax_model::catalogue;
 use meshtax_model::experiment::{LoadPoint, PolicyLevel, Role, Variant};
 
 use crate::effects::compare_variants;
 use crate::trials::Trials;
-
-/// The minimal proxy in clear: what any two more processes on the way cost.
-const HOP: &str = "limit-l4";
 
 /// For every data plane that was measured, at every load point: mean latency where it is meaningful,
 /// and CPU.
@@ -18,7 +16,7 @@ pub(crate) fn attributions(trials: &Trials<'_>) -> Vec<Attribution> {
         if ladder.is_empty() {
             continue;
         }
-        // A gateway of the mesh's own stands where others have a sidecar and one more proxy: the steps there are not
+        // A mesh's own gateway replaces a sidecar and one more proxy: the steps there are not
         // those of a pair.
         for point in trials.points().iter().filter(|p| p.ingress.is_none()) {
             for metric in metrics(point) {
@@ -45,7 +43,7 @@ fn metrics(point: &LoadPoint) -> &'static [Metric] {
     }
 }
 
-/// Those of the candidates, each once, in the experiment's order.
+/// The steps of the candidates, each once, in the experiment's order.
 fn data_planes<'a>(trials: &Trials<'a>) -> Vec<&'a str> {
     let mut names: Vec<&str> = Vec::new();
     for variant in candidates(trials) {
@@ -58,22 +56,25 @@ fn data_planes<'a>(trials: &Trials<'a>) -> Vec<&'a str> {
 
 fn candidates<'t, 'a: 't>(trials: &'t Trials<'a>) -> impl Iterator<Item = &'a Variant> + 't {
     let all = trials.by_role(Role::Candidate);
-    all.filter(|v| v.is_plain() && trials.left_out(&v.id).is_none())
+    all.filter(|v| v.is_plain() && trials.excluded(&v.id).is_none())
 }
 
-/// What a variant adds to the one before it.
+/// What a variant adds to the previous one.
 struct Rung<'a> {
     variant: &'a Variant,
     parts: Vec<Part>,
 }
 
-/// From no mesh (which is not in it) up. Where a rung is missing, its parts fall to the next: they
-/// cannot be taken apart.
+/// From no mesh (excluded) up. Where a step is missing, its components are assigned to the next: they
+/// cannot be separated.
 fn ladder<'a>(trials: &Trials<'a>, data_plane: &str) -> Vec<Rung<'a>> {
     let of = |name: &str, level: PolicyLevel| {
         candidates(trials).find(|v| v.data_plane == name && v.level == Some(level))
     };
-    let hop = of(HOP, PolicyLevel::Plaintext).filter(|hop| hop.data_plane != data_plane);
+    let hop = candidates(trials).find(|v| {
+        let plaintext = v.level == Some(PolicyLevel::Plaintext);
+        plaintext && catalogue::is_floor(&v.data_plane) && v.data_plane != data_plane
+    });
     let rungs = [
         (Part::Hop, hop),
         (Part::Proxying, of(data_plane, PolicyLevel::Plaintext)),
@@ -90,7 +91,7 @@ fn ladder<'a>(trials: &Trials<'a>, data_plane: &str) -> Vec<Rung<'a>> {
             ladder.push(Rung { variant, parts });
         }
     }
-    // The hop alone says nothing of this data plane.
+    // The additional hop alone is not specific to this data plane.
     if ladder
         .iter()
         .all(|rung| rung.variant.data_plane != data_plane)

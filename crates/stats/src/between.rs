@@ -1,17 +1,17 @@
-//! Runs against each other.
+//! Comparison of runs.
 //!
-//! A machine is not the same on two days, and not in two hours. So levels are never compared between runs:
-//! each variant is held against the baselines of its own run, and what is compared is
+//! A machine is not the same on two days, and not even in two hours. So levels are never compared between runs:
+//! each variant is compared with the baselines of its own run, and the quantity of interest is
 //!
 //! ```text
 //! log(NEW's variant / NEW's baselines) - log(BASE's variant / BASE's baselines)
 //! ```
 //!
-//! in which a machine that is slower as a whole cancels out. What does not cancel (the link's state, where
-//! programs came to lie in memory, how a busy machine scales one cost and not another) moves all rounds of a
-//! run alike, so that no run can see it: the *between-run component* τ. With one run a side it is the default
+//! in which a uniformly slower machine cancels out. What does not cancel (the link's state, the
+//! memory layout of programs, load-dependent scaling of one cost and not another) shifts all rounds of a
+//! run together, so that no single run shows it: the *between-run component* τ. With one run per side it is the default
 //! ([`default_between`]), which counts as an estimate from [`PRIOR_DF`] + 1 runs. Several runs of
-//! a side show it, and the two are put together by their degrees of freedom (a moderated variance, Smyth 2004):
+//! a side provide an estimate, and the two are combined by their degrees of freedom (a moderated variance, Smyth 2004):
 //!
 //! ```text
 //! s²  = variance of the runs' log ratios around the mean of their side, d = runs - 2 degrees of freedom
@@ -21,26 +21,35 @@
 //!
 //! The interval is Student's, with the degrees of freedom of Welch and Satterthwaite.
 
-use meshtax_model::FORMAT_VERSION;
-use meshtax_model::analysis::{Estimate, Metric, Verdict};
-use meshtax_model::comparison::{Between, BetweenSource, Change, ComparedRun, RunComparison};
-use meshtax_model::experiment::{Experiment, LoadPoint, Role, Variant, VariantId};
+use std::collections::BTreeSet;
+use std::fmt;
 
-use crate::RunData;
+use meshtax_model::FORMAT_VERSION;
+use meshtax_model::analysis::{
+    Estimate, LoadOutcome, Metric, NotEstimable, Overload, RunSide, Verdict,
+};
+use meshtax_model::comparison::{Between, BetweenSource, Change, ComparedRun, RunComparison};
+use meshtax_model::environment::NodeRole;
+use meshtax_model::experiment::{Experiment, LoadPoint, VariantId};
+
 use crate::differing::{differing, notes};
 use crate::effects::{against_baselines, is_primary};
 use crate::family::{ALPHA, holm};
 use crate::interval::{CONFIDENCE, Inference, Spread, Student};
+use crate::outcome::{is_lower_bound, outcome};
 use crate::pairing::count_rounds;
 use crate::points::level_in;
+use crate::run_data::RunData;
+pub use crate::sides::{Options, Runs};
+use crate::sides::{candidates, pairs};
 use crate::trials::Trials;
 
-/// What the default counts as, in degrees of freedom.
+/// The weight of the default, in degrees of freedom.
 pub const PRIOR_DF: f64 = 10.0;
 
-/// What runs of the same thing on the same machine differ by beyond their rounds: standard deviation of the
-/// log ratio. In the runs that were at hand it could not be told from zero; so these are what such runs scatter by in
-/// all, rounded up, and for throughput and tails a guess. `docs/method.md` has the figures.
+/// The variation of identical runs on the same machine beyond their rounds: standard deviation of the
+/// log ratio. In the available runs it was not distinguishable from zero; so these are the total variation of such
+/// runs, rounded up, and for throughput and tails a guess. `docs/method.md` has the figures.
 #[must_use]
 pub fn default_between(metric: Metric) -> f64 {
     match metric {
@@ -52,47 +61,50 @@ pub fn default_between(metric: Metric) -> f64 {
     }
 }
 
-/// How runs are compared.
-#[derive(Clone, Debug, Default)]
-pub struct Options {
-    /// What runs differ by, given by the user, for all metrics; `None`: by default, and by the runs themselves.
-    pub between: Option<f64>,
-    /// Variants that belong together although their ids differ: BASE's, NEW's.
-    pub pairs: Vec<(String, String)>,
-}
-
-/// A change with what is needed to hold it against a limit.
+/// A change with the data needed to check it against a limit.
 #[derive(Clone, Debug)]
 pub struct Found {
-    /// What is told of it.
+    /// The reported change.
     pub change: Change,
-    /// Of its log ratio; `None` if not estimable.
+    /// The fit of its log ratio; `None` if not estimable.
     pub fit: Option<Inference>,
     /// BASE's level in the metric's unit.
     pub level: Option<f64>,
 }
 
-/// Why runs cannot be compared: no variant, or no load point, is in all of them.
+/// What two sides of runs must have in common.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Common {
+    /// A run on each side.
+    Run,
+    /// A variant.
+    Variant,
+    /// A load point.
+    LoadPoint,
+}
+
+impl fmt::Display for Common {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Run => "run",
+            Self::Variant => "variant",
+            Self::LoadPoint => "load point",
+        })
+    }
+}
+
+/// Why runs cannot be compared: they have no common item of a kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NothingInCommon {
-    /// `variant` or `load point`.
-    pub what: &'static str,
-    /// What BASE has.
+    /// The kind.
+    pub what: Common,
+    /// The items of BASE.
     pub base: Vec<String>,
-    /// What NEW has.
+    /// The items of NEW.
     pub new: Vec<String>,
 }
 
-/// Two sides of runs.
-#[derive(Clone, Copy, Debug)]
-pub struct Runs<'a> {
-    /// What is compared with.
-    pub base: &'a [RunData<'a>],
-    /// What is compared.
-    pub new: &'a [RunData<'a>],
-}
-
-/// What changed between runs. Never panics, whatever the records hold.
+/// The changes between runs. Never panics, for any content of the records.
 ///
 /// # Errors
 /// If no candidate or no load point is in both sides.
@@ -105,12 +117,14 @@ pub fn compare(runs: Runs<'_>, options: &Options) -> Result<RunComparison, Nothi
     adjust(&mut changes);
     Ok(RunComparison {
         format_version: FORMAT_VERSION,
+        interleaved: false,
         base: runs.base.iter().map(compared).collect(),
         new: runs.new.iter().map(compared).collect(),
         confidence: CONFIDENCE,
         differing: differing(runs),
         notes: notes(runs, options),
         changes,
+        pairs: Vec::new(),
     })
 }
 
@@ -123,7 +137,7 @@ pub fn changes(runs: Runs<'_>, options: &Options) -> Result<Vec<Found>, NothingI
     let (base, new) = (first(runs.base), first(runs.new));
     let (Some(base), Some(new)) = (base, new) else {
         return Err(NothingInCommon {
-            what: "run",
+            what: Common::Run,
             base: Vec::new(),
             new: Vec::new(),
         });
@@ -131,7 +145,7 @@ pub fn changes(runs: Runs<'_>, options: &Options) -> Result<Vec<Found>, NothingI
     let pairs = pairs(&base, &new, options);
     if pairs.is_empty() {
         return Err(NothingInCommon {
-            what: "variant",
+            what: Common::Variant,
             base: candidate_names(&base),
             new: candidate_names(&new),
         });
@@ -144,7 +158,7 @@ pub fn changes(runs: Runs<'_>, options: &Options) -> Result<Vec<Found>, NothingI
     if points.is_empty() {
         let ids = |side: &Experiment| side.load_points.iter().map(|p| p.id.0.clone()).collect();
         return Err(NothingInCommon {
-            what: "load point",
+            what: Common::LoadPoint,
             base: ids(&base),
             new: ids(&new),
         });
@@ -174,35 +188,7 @@ fn candidate_names(experiment: &Experiment) -> Vec<String> {
     candidates(experiment).map(|v| v.id.0.clone()).collect()
 }
 
-pub(crate) fn candidates(experiment: &Experiment) -> impl Iterator<Item = &Variant> {
-    experiment
-        .variants
-        .iter()
-        .filter(|v| v.role == Role::Candidate)
-}
-
-/// BASE's variant and NEW's: of one id, or named as belonging together.
-pub(crate) fn pairs<'a>(
-    base: &'a Experiment,
-    new: &'a Experiment,
-    options: &Options,
-) -> Vec<(&'a Variant, &'a Variant)> {
-    let named = |two: &Variant| {
-        let mut pairs = options.pairs.iter();
-        pairs
-            .find(|(_, new)| *new == two.id.0)
-            .map(|(base, _)| base)
-    };
-    candidates(new)
-        .filter_map(|two| {
-            let wanted = named(two).unwrap_or(&two.id.0);
-            let one = candidates(base).find(|one| one.id.0 == *wanted)?;
-            Some((one, two))
-        })
-        .collect()
-}
-
-/// Where a change is looked for.
+/// The cell of a change.
 #[derive(Clone, Copy)]
 struct Place<'a> {
     variants: [&'a VariantId; 2],
@@ -210,11 +196,14 @@ struct Place<'a> {
     metric: Metric,
 }
 
-/// What a side's runs say, or why they say nothing.
+/// The combined figures of a side's runs, or why there are none.
 struct Side {
     fits: Vec<(Inference, Student)>,
     level: Option<f64>,
-    reasons: Vec<String>,
+    reasons: Vec<NotEstimable>,
+    /// Of the first run in which the variant did not carry the load.
+    overload: Option<Overload>,
+    lower_bound: bool,
 }
 
 impl Side {
@@ -223,6 +212,8 @@ impl Side {
             fits: Vec::new(),
             level: None,
             reasons: Vec::new(),
+            overload: None,
+            lower_bound: false,
         };
         let mut levels = Vec::new();
         for trials in runs {
@@ -230,17 +221,21 @@ impl Side {
             let asked = experiment.variant(variant);
             let point = experiment.load_point(&place.point.id);
             let (Some(asked), Some(point)) = (asked, point) else {
-                side.reasons
-                    .push("one of its runs does not have it".to_owned());
+                side.reasons.push(NotEstimable::NotInRun);
                 continue;
             };
+            if let LoadOutcome::Overloaded(overload) = outcome(trials, asked, point) {
+                side.overload.get_or_insert(overload);
+            }
+            let cell = trials.cell(variant, &point.id);
+            side.lower_bound |= is_lower_bound(place.metric, cell);
             let fit = against_baselines(trials, asked, point, place.metric);
             match fit.map(|paired| (paired.log_ratio.as_student(), paired.log_ratio)) {
                 Ok((Some(student), fit)) => side.fits.push((fit, student)),
-                Ok((None, _)) => side.reasons.push("no interval".to_owned()),
+                Ok((None, _)) => side.reasons.push(NotEstimable::NotFinite),
                 Err(reason) => side.reasons.push(reason),
             }
-            levels.extend(level_in(place.metric, trials.cell(variant, &point.id)));
+            levels.extend(level_in(place.metric, cell));
         }
         side.level = crate::interval::mean(&levels);
         side
@@ -262,7 +257,7 @@ impl Side {
         students.map(move |s| (s.standard_error.powi(2) * share, s.degrees_of_freedom))
     }
 
-    /// One run's own interval; of several the mean alone.
+    /// One run's own interval; for several runs the mean alone.
     fn overhead(&self) -> Option<Estimate> {
         match self.fits.as_slice() {
             [] => None,
@@ -279,10 +274,15 @@ fn change(sides: &[Vec<Trials<'_>>; 2], place: Place<'_>, given: Option<f64>) ->
     let [base_id, new_id] = place.variants;
     let base = Side::of(&sides[0], place, base_id);
     let new = Side::of(&sides[1], place, new_id);
-    let result = difference(&base, &new, place.metric, given);
-    let (fit, between, reason) = match result {
-        Ok((fit, between)) => (Some(fit), Some(between), None),
-        Err(reason) => (None, None, Some(reason)),
+    let result = match place.metric == Metric::Throughput && is_other_size(sides) {
+        true => Err(NotEstimable::DifferentMachineSizes),
+        false => difference(&base, &new, place.metric, given),
+    };
+    let (fit, between, verdict) = match (new.overload, result) {
+        // In one run of several is enough: its baselines carried the load.
+        (Some(overload), _) => (None, None, Verdict::Overloaded(overload)),
+        (None, Ok((fit, between))) => (Some(fit), Some(between), Verdict::Inconclusive),
+        (None, Err(reason)) => (None, None, Verdict::NotEstimable { reason }),
     };
     let runs = |side: &Side| u32::try_from(side.fits.len()).unwrap_or(u32::MAX);
     Found {
@@ -295,18 +295,30 @@ fn change(sides: &[Vec<Trials<'_>>; 2], place: Place<'_>, given: Option<f64>) ->
             base: base.overhead(),
             new: new.overhead(),
             relative: fit.as_ref().map(Inference::estimate_relative),
+            lower_bound: new.lower_bound,
             between,
             base_runs: runs(&base),
             new_runs: runs(&new),
             p_value: fit.as_ref().and_then(Inference::p_value),
             primary: is_primary(place.point, place.metric),
-            verdict: reason.map_or(Verdict::NotDistinguishable, |reason| {
-                Verdict::NotEstimable { reason }
-            }),
+            verdict,
         },
         level: base.level,
         fit,
     }
+}
+
+/// Whether the runs had different numbers of cores: throughput on shared cores is a property of their number.
+fn is_other_size(sides: &[Vec<Trials<'_>>; 2]) -> bool {
+    let size = |trials: &Trials<'_>| {
+        let environment = trials.data.environment;
+        let cores: u32 = environment.machines.iter().map(|host| host.cores).sum();
+        let mut tested = environment.tested_cores(NodeRole::Client);
+        tested.extend(environment.tested_cores(NodeRole::Server));
+        (cores, tested.len())
+    };
+    let sizes: BTreeSet<_> = sides.iter().flatten().map(size).collect();
+    sizes.len() > 1
 }
 
 fn difference(
@@ -314,11 +326,12 @@ fn difference(
     new: &Side,
     metric: Metric,
     given: Option<f64>,
-) -> Result<(Inference, Between), String> {
-    for (side, name) in [(base, "BASE"), (new, "NEW")] {
-        if side.fits.is_empty() {
-            let reason = side.reasons.first().map_or("no run", String::as_str);
-            return Err(format!("in {name}: {reason}"));
+) -> Result<(Inference, Between), NotEstimable> {
+    for (found, side) in [(base, RunSide::Base), (new, RunSide::New)] {
+        if found.fits.is_empty() {
+            let reason = found.reasons.first().cloned();
+            let reason = Box::new(reason.unwrap_or(NotEstimable::NotInRun));
+            return Err(NotEstimable::InSide { side, reason });
         }
     }
     let (between, tau) = component(base, new, metric, given);
@@ -330,7 +343,7 @@ fn difference(
     };
     let estimate = new.mean() - base.mean();
     if !estimate.is_finite() || !variance.is_finite() {
-        return Err("its figures are none".to_owned());
+        return Err(NotEstimable::NotFinite);
     }
     let all = base.fits.iter().chain(&new.fits);
     let share = all.map(|(fit, _)| fit.error_share).fold(1.0, f64::min);
@@ -338,12 +351,12 @@ fn difference(
     Ok((fit, between))
 }
 
-/// The between-run component, and what it adds to the variance, with its degrees of freedom.
+/// The between-run component, its contribution to the variance, and its degrees of freedom.
 fn component(base: &Side, new: &Side, metric: Metric, given: Option<f64>) -> (Between, (f64, f64)) {
     let of_means = 1.0 / base.count() + 1.0 / new.count();
     if let Some(value) = given {
         let source = BetweenSource::Given;
-        // Whoever gives it is taken to know it.
+        // A value given by the user is treated as exact.
         let known = (value.ln_1p().powi(2) * of_means, f64::INFINITY);
         return (Between { value, source }, known);
     }
@@ -365,7 +378,7 @@ fn component(base: &Side, new: &Side, metric: Metric, given: Option<f64>) -> (Be
     let within: f64 = within.map(|(_, s)| s.standard_error.powi(2)).sum::<f64>() / runs;
     let pooled = (PRIOR_DF * prior + df * (seen - within)) / (PRIOR_DF + df);
     let variance = pooled.max(0.0);
-    // Of each part: variance² times degrees of freedom is what its own uncertainty comes to.
+    // The uncertainty of each component, as variance² times degrees of freedom.
     let uncertain = (PRIOR_DF * prior.powi(2) + df * seen.powi(2)) / (PRIOR_DF + df).powi(2);
     let between = Between {
         value: variance.sqrt().exp_m1(),
@@ -392,12 +405,13 @@ fn satterthwaite(parts: &[(f64, f64)]) -> f64 {
     }
 }
 
-/// Where neither side resolves a p99.9, there is no use in saying so.
-fn worth_a_line(change: &Change) -> bool {
+/// If neither side resolves a p99.9, it is not reported.
+pub(crate) fn worth_a_line(change: &Change) -> bool {
     change.metric != Metric::ResponseP999
         || change.relative.is_some()
         || change.base.is_some()
         || change.new.is_some()
+        || matches!(change.verdict, Verdict::Overloaded(_))
 }
 
 /// Holm over the primary changes; then the verdicts.
@@ -415,7 +429,7 @@ fn adjust(changes: &mut [Change]) {
     }
 }
 
-/// What is told of a run.
+/// The reported description of a run.
 #[must_use]
 pub fn compared(data: &RunData<'_>) -> ComparedRun {
     let blocks = Trials::new(data).blocks();

@@ -1,13 +1,19 @@
-//! What a reader must know, in plain sentences.
+//! Caveats that readers need to interpret the figures.
 
 use std::collections::BTreeSet;
 
-use meshtax_model::analysis::{Analysis, CpuAccount, Effect, Metric, Verdict};
+use meshtax_model::analysis::{
+    Analysis, Caveat, CpuAccount, Effect, InvalidReason, LoadOutcome, Metric, VariantAnalysis,
+    VariantTrials, Verdict,
+};
+use meshtax_model::catalogue;
+use meshtax_model::environment::NodeRole;
 use meshtax_model::event::Ending;
-use meshtax_model::experiment::{LoadPoint, Role, Variant};
+use meshtax_model::experiment::{LoadPoint, LoadPointId, Role, Variant};
 
 use crate::account::{IN_PATH, account};
 use crate::effects::{compare_cells, few_rounds};
+use crate::exclusions;
 use crate::family::{ALPHA, holm};
 use crate::interval::UNITS_MIN;
 use crate::noise;
@@ -15,29 +21,34 @@ use crate::points::sampled;
 use crate::tails::TRIALS_ABOVE_MIN;
 use crate::trials::Trials;
 
-/// Time that the hypervisor took, as a share of the machine's.
+/// Steal time of the hypervisor, as a share of the machine's time.
 const STEAL_SHARE_MAX: f64 = 0.02;
 
 /// Busy time that no component accounts for, as a share of it.
 const UNATTRIBUTED_SHARE_MAX: f64 = 0.10;
 
 /// Below the knee: the share of their cores that the two ends and their proxies may use at a steady
-/// point. Above it a good part of the latency is waiting for each other.
+/// point. Above it a large part of the latency is contention between them.
 const STEADY_BUSY_SHARE_MAX: f64 = 0.40;
 
 /// All of them, the most general first.
-pub(crate) fn caveats(trials: &Trials<'_>, analysis: &Analysis) -> Vec<String> {
-    let rules: [fn(&Trials<'_>, &Analysis) -> Vec<String>; 14] = [
+pub(crate) fn caveats(trials: &Trials<'_>, analysis: &Analysis) -> Vec<Caveat> {
+    type Rule = fn(&Trials<'_>, &Analysis) -> Vec<Caveat>;
+    let rules: &[Rule] = &[
         ending,
         amount,
         failures,
         evidence,
         invalid,
+        |trials, _| exclusions::imbalances(trials),
+        not_carried,
         records,
-        aa_different,
-        unexpected_orderings,
+        baselines_differ,
+        cheaper_than_no_mesh,
         levels_out_of_order,
+        below_floor,
         generator_bound,
+        not_warm,
         steady_too_busy,
         steal,
         noise,
@@ -49,191 +60,184 @@ pub(crate) fn caveats(trials: &Trials<'_>, analysis: &Analysis) -> Vec<String> {
         .collect()
 }
 
-fn ending(_: &Trials<'_>, analysis: &Analysis) -> Vec<String> {
+fn ending(_: &Trials<'_>, analysis: &Analysis) -> Vec<Caveat> {
     match &analysis.run.ending {
         Some(Ending::TimeUsed | Ending::PrecisionReached) => Vec::new(),
-        Some(Ending::Interrupted) => {
-            vec!["The run was interrupted: this is what was measured until then.".to_owned()]
-        }
-        Some(Ending::Failed { reason }) => vec![format!(
-            "The run failed: {reason}. This is what was measured until then."
-        )],
-        None => {
-            vec!["The run's end is not on record: it was killed, or is still going on.".to_owned()]
-        }
+        ending => vec![Caveat::Incomplete {
+            ending: ending.clone(),
+        }],
     }
 }
 
-fn amount(trials: &Trials<'_>, analysis: &Analysis) -> Vec<String> {
+fn amount(trials: &Trials<'_>, analysis: &Analysis) -> Vec<Caveat> {
     let (rounds, blocks) = (analysis.rounds, analysis.blocks);
-    let mut said = Vec::new();
+    let mut caveats = Vec::new();
     if (rounds as usize) < UNITS_MIN {
-        said.push(format!(
-            "These processes only: fewer than six rounds ({rounds}). Restarting a process moves \
-             its results, which the intervals do not include."
-        ));
+        caveats.push(Caveat::FewRounds { rounds });
     }
     if (blocks as usize) < UNITS_MIN {
-        said.push(format!(
-            "Fewer than six blocks ({blocks}): no intervals are given, and nothing is judged."
-        ));
+        caveats.push(Caveat::FewBlocks { blocks });
     } else if blocks < TRIALS_ABOVE_MIN && trials.points().iter().any(LoadPoint::is_steady) {
-        said.push(format!(
-            "Fewer than ten blocks ({blocks}): p99 is not given, since it takes ten trials of \
-             each variant."
-        ));
+        caveats.push(Caveat::FewBlocksForP99 { blocks });
     }
     if rounds as usize >= UNITS_MIN {
         let mut few: Vec<&Effect> = analysis.effects.iter().filter(|e| few_rounds(e)).collect();
         few.dedup_by(|a, b| a.variant == b.variant && a.load_point == b.load_point);
-        said.extend(few.iter().map(|effect| {
-            format!(
-                "{} at {}: valid pairs in {} of {rounds} rounds only; with fewer than six its \
-                 intervals speak of these processes only.",
-                effect.variant, effect.load_point, effect.rounds
-            )
+        caveats.extend(few.iter().map(|effect| Caveat::FewPairedRounds {
+            variant: effect.variant.clone(),
+            load_point: effect.load_point.clone(),
+            rounds: effect.rounds,
+            of: rounds,
         }));
     }
-    said
+    caveats
 }
 
-fn failures(trials: &Trials<'_>, analysis: &Analysis) -> Vec<String> {
-    analysis
+fn failures(trials: &Trials<'_>, analysis: &Analysis) -> Vec<Caveat> {
+    let of_variant = |found: &VariantAnalysis| {
+        let variant = found.variant.clone();
+        if let Some(reason) = &found.excluded {
+            let reason = reason.clone();
+            return Some(Caveat::Excluded { variant, reason });
+        }
+        let failures = || trials.failures_of(&found.variant);
+        let last = failures().max_by_key(|failure| failure.round)?;
+        let rounds: BTreeSet<u32> = failures().map(|failure| failure.round).collect();
+        Some(Caveat::FailedInRounds {
+            variant,
+            rounds: count(rounds.len()),
+            of: found.rounds_tried,
+            last: last.reason.clone(),
+        })
+    };
+    analysis.variants.iter().filter_map(of_variant).collect()
+}
+
+fn evidence(trials: &Trials<'_>, analysis: &Analysis) -> Vec<Caveat> {
+    let of_variant = |found: &VariantAnalysis| {
+        let seen: Vec<u32> = trials
+            .evidence_of(&found.variant)
+            .map(|evidence| evidence.round)
+            .collect();
+        let mut unproven = trials.rounds_measured(&found.variant);
+        unproven.retain(|round| !seen.contains(round));
+        (!unproven.is_empty()).then(|| Caveat::NoEvidence {
+            variant: found.variant.clone(),
+            rounds: count(unproven.len()),
+        })
+    };
+    analysis.variants.iter().filter_map(of_variant).collect()
+}
+
+fn invalid(_: &Trials<'_>, analysis: &Analysis) -> Vec<Caveat> {
+    let of_variant = |found: &VariantAnalysis| {
+        let points = || found.points.iter();
+        let valid: u32 = points().map(|point| point.valid).sum();
+        let invalid: u32 = points().flat_map(|point| point.invalid.values()).sum();
+        let reasons: BTreeSet<InvalidReason> = points()
+            .flat_map(|point| point.invalid.keys().copied())
+            .collect();
+        (invalid > 0).then(|| Caveat::InvalidTrials {
+            variant: found.variant.clone(),
+            invalid,
+            of: valid.saturating_add(invalid),
+            reasons: reasons.into_iter().collect(),
+        })
+    };
+    analysis.variants.iter().filter_map(of_variant).collect()
+}
+
+/// Loads that were not carried. A load beyond the machine is reported once.
+fn not_carried(_: &Trials<'_>, analysis: &Analysis) -> Vec<Caveat> {
+    let mut caveats = Vec::new();
+    for (found, point) in analysis
         .variants
         .iter()
-        .filter_map(|variant| {
-            if let Some(reason) = &variant.left_out {
-                return Some(format!("{} was left out: {reason}.", variant.variant));
+        .flat_map(|found| found.points.iter().map(move |point| (found, point)))
+    {
+        let (variant, load_point) = (found.variant.clone(), point.load_point.clone());
+        let caveat = match point.outcome {
+            LoadOutcome::Overloaded(overload) => Caveat::Overloaded {
+                variant,
+                load_point,
+                overload,
+            },
+            LoadOutcome::BeyondMachine { trials, of } => Caveat::BeyondMachine {
+                load_point,
+                trials,
+                of,
+            },
+            LoadOutcome::Carried | LoadOutcome::Uncertain { .. } if point.short.is_empty() => {
+                continue;
             }
-            let failed = trials.failures_of(&variant.variant);
-            let last = failed.max_by_key(|failure| failure.round)?;
-            let rounds: BTreeSet<u32> = trials
-                .failures_of(&variant.variant)
-                .map(|failure| failure.round)
-                .collect();
-            Some(format!(
-                "{} could not be measured in {} of {} rounds; last: {}.",
-                variant.variant,
-                rounds.len(),
-                variant.rounds_tried,
-                last.reason
-            ))
-        })
-        .collect()
+            LoadOutcome::Carried | LoadOutcome::Uncertain { .. } => Caveat::ShortTrials {
+                variant,
+                load_point,
+                trials: point.short.values().sum(),
+                of: point.valid,
+                shortfalls: point.short.keys().copied().collect(),
+            },
+        };
+        if !caveats.contains(&caveat) {
+            caveats.push(caveat);
+        }
+    }
+    caveats
 }
 
-fn evidence(trials: &Trials<'_>, analysis: &Analysis) -> Vec<String> {
-    analysis
-        .variants
-        .iter()
-        .filter_map(|variant| {
-            let seen: Vec<u32> = trials
-                .evidence_of(&variant.variant)
-                .map(|evidence| evidence.round)
-                .collect();
-            let mut unproven = trials.rounds_measured(&variant.variant);
-            unproven.retain(|round| !seen.contains(round));
-            (!unproven.is_empty()).then(|| {
-                format!(
-                    "{}: no evidence on record for {} of the rounds in which it was measured.",
-                    variant.variant,
-                    unproven.len()
-                )
-            })
-        })
-        .collect()
-}
-
-fn invalid(_: &Trials<'_>, analysis: &Analysis) -> Vec<String> {
-    analysis
-        .variants
-        .iter()
-        .filter_map(|variant| {
-            let points = || variant.points.iter();
-            let valid: u32 = points().map(|point| point.valid).sum();
-            let invalid: u32 = points().flat_map(|point| point.invalid.values()).sum();
-            let mut reasons: Vec<&str> = points()
-                .flat_map(|point| point.invalid.keys().map(String::as_str))
-                .collect();
-            reasons.sort_unstable();
-            reasons.dedup();
-            (invalid > 0).then(|| {
-                format!(
-                    "{}: {invalid} of {} trials are invalid and left out ({}).",
-                    variant.variant,
-                    valid.saturating_add(invalid),
-                    reasons.join("; ")
-                )
-            })
-        })
-        .collect()
-}
-
-fn records(trials: &Trials<'_>, _: &Analysis) -> Vec<String> {
-    let mut said = Vec::new();
+fn records(trials: &Trials<'_>, _: &Analysis) -> Vec<Caveat> {
+    let mut caveats = Vec::new();
     if trials.unknown > 0 {
-        said.push(format!(
-            "{} trials on record belong to no variant or load point of the experiment and are \
-             not used.",
-            trials.unknown
-        ));
+        caveats.push(Caveat::UnknownTrials {
+            trials: trials.unknown,
+        });
     }
     let unsampled = trials.all_valid().filter(|t| t.sample.is_none()).count();
     if unsampled > 0 {
-        said.push(format!(
-            "{unsampled} valid trials have no resource sample: the CPU and memory figures do \
-             without them."
-        ));
+        caveats.push(Caveat::NoResourceSample {
+            trials: count(unsampled),
+        });
     }
-    said
+    caveats
 }
 
-fn aa_different(trials: &Trials<'_>, analysis: &Analysis) -> Vec<String> {
+fn baselines_differ(trials: &Trials<'_>, analysis: &Analysis) -> Vec<Caveat> {
     let controls: Vec<_> = trials.by_role(Role::Control).map(|v| &v.id).collect();
     analysis
         .effects
         .iter()
         .filter(|e| controls.contains(&&e.variant) && e.verdict == Verdict::Different)
-        // Memory hardly varies: a page more in one of the two is no noise that tells anything.
+        // Memory hardly varies: a difference of one page is not meaningful noise.
         .filter(|e| e.metric != Metric::AnonymousMemory)
-        .map(|effect| {
-            format!(
-                "The baseline differs from itself in {} at {} ({}): differences of that size \
-                 are noise here.",
-                effect.metric.name(),
-                effect.load_point,
-                percent(effect)
-            )
+        .map(|effect| Caveat::BaselinesDiffer {
+            metric: effect.metric,
+            load_point: effect.load_point.clone(),
+            change: change(effect),
         })
         .collect()
 }
 
-fn unexpected_orderings(trials: &Trials<'_>, analysis: &Analysis) -> Vec<String> {
+fn cheaper_than_no_mesh(trials: &Trials<'_>, analysis: &Analysis) -> Vec<Caveat> {
     let is_mesh = |effect: &Effect| {
         trials
             .by_role(Role::Candidate)
-            .any(|v| v.id == effect.variant && v.data_plane != "none")
+            .any(|v| v.id == effect.variant && !catalogue::is_baseline(&v.data_plane))
     };
     analysis
         .effects
         .iter()
         .filter(|e| e.verdict == Verdict::Different && better(e) && is_mesh(e))
-        .map(|effect| {
-            let how = match effect.metric {
-                Metric::CpuPerRequest => "uses less CPU than",
-                Metric::AnonymousMemory => "holds less memory than",
-                _ => "is faster than",
-            };
-            format!(
-                "{} {how} no mesh at {} ({} {}): look for noise, pooling or load balancing; \
-                 nothing was left out because of it.",
-                effect.variant,
-                effect.load_point,
-                effect.metric.name(),
-                percent(effect)
-            )
+        .map(|effect| Caveat::CheaperThanNoMesh {
+            variant: effect.variant.clone(),
+            metric: effect.metric,
+            load_point: effect.load_point.clone(),
+            change: change(effect),
         })
         .collect()
+}
+
+fn change(effect: &Effect) -> f64 {
+    effect.relative.map_or(0.0, |relative| relative.value)
 }
 
 fn better(effect: &Effect) -> bool {
@@ -242,14 +246,53 @@ fn better(effect: &Effect) -> bool {
         .is_some_and(|r| (r.value < 0.0) == effect.metric.larger_is_worse() && r.value != 0.0)
 }
 
-/// A higher policy level that costs less than a lower one of the same data plane. Judged by
-/// the interval of *their* paired difference, adjusted over all such pairs, with the noise
-/// floor as margin: that two intervals overlap or not proves nothing.
-fn levels_out_of_order(trials: &Trials<'_>, analysis: &Analysis) -> Vec<String> {
+/// A higher policy level that costs less than a lower one of the same data plane.
+fn levels_out_of_order(trials: &Trials<'_>, analysis: &Analysis) -> Vec<Caveat> {
+    out_of_order(trials, analysis, &level_pairs(trials), |pair| {
+        Caveat::HigherLevelCheaper {
+            higher: pair.higher.id.clone(),
+            lower: pair.lower.id.clone(),
+            metric: pair.metric,
+            load_point: pair.load_point.clone(),
+            change: pair.change,
+        }
+    })
+}
+
+/// A proxy that does more than the minimal one, and costs less.
+fn below_floor(trials: &Trials<'_>, analysis: &Analysis) -> Vec<Caveat> {
+    out_of_order(trials, analysis, &floor_pairs(trials), |pair| {
+        Caveat::BelowFloor {
+            floor: pair.lower.id.clone(),
+            variant: pair.higher.id.clone(),
+            metric: pair.metric,
+            load_point: pair.load_point.clone(),
+            change: pair.change,
+        }
+    })
+}
+
+/// A variant that costs less than one that does less.
+struct OutOfOrder<'a> {
+    lower: &'a Variant,
+    higher: &'a Variant,
+    metric: Metric,
+    load_point: &'a LoadPointId,
+    change: f64,
+}
+
+/// Of pairs of a variant and one that does more: where that one costs less. Judged by the interval of *their* paired
+/// difference, adjusted over all pairs, beyond the noise floor: whether two intervals overlap proves nothing.
+fn out_of_order(
+    trials: &Trials<'_>,
+    analysis: &Analysis,
+    pairs: &[(&Variant, &Variant)],
+    caveat: impl Fn(&OutOfOrder<'_>) -> Caveat,
+) -> Vec<Caveat> {
     let mut found = Vec::new();
-    for (lower, higher) in level_pairs(trials) {
+    for (lower, higher) in pairs {
         for floor in &analysis.noise_floor {
-            let Some(margin) = floor.relative else {
+            let Some(noise) = floor.relative else {
                 continue;
             };
             let cell = trials.cell(&higher.id, &floor.load_point);
@@ -260,19 +303,14 @@ fn levels_out_of_order(trials: &Trials<'_>, analysis: &Analysis) -> Vec<String> 
             };
             let change = fit.estimate.exp_m1();
             let cheaper = (change < 0.0) == floor.metric.larger_is_worse();
-            found.push((
-                p_value,
-                cheaper && change.abs() > margin,
-                format!(
-                    "{} costs less than {} at {} ({} {:+.1} %), although it promises more: look \
-                     for noise or an unequal path.",
-                    higher.id,
-                    lower.id,
-                    floor.load_point,
-                    floor.metric.name(),
-                    change * 100.0
-                ),
-            ));
+            let pair = OutOfOrder {
+                lower,
+                higher,
+                metric: floor.metric,
+                load_point: &floor.load_point,
+                change,
+            };
+            found.push((p_value, cheaper && change.abs() > noise, caveat(&pair)));
         }
     }
     let p_values: Vec<f64> = found.iter().map(|(p, ..)| *p).collect();
@@ -280,78 +318,109 @@ fn levels_out_of_order(trials: &Trials<'_>, analysis: &Analysis) -> Vec<String> 
         .into_iter()
         .zip(holm(&p_values))
         .filter(|((_, odd, _), adjusted)| *odd && *adjusted < ALPHA)
-        .map(|((.., sentence), _)| sentence)
+        .map(|((.., caveat), _)| caveat)
         .collect()
 }
 
 fn level_pairs<'a>(trials: &Trials<'a>) -> Vec<(&'a Variant, &'a Variant)> {
-    let plain = || {
-        trials
-            .by_role(Role::Candidate)
-            .filter(|variant| variant.is_plain())
-    };
-    let mut found = Vec::new();
-    for lower in plain() {
-        for higher in plain().filter(|v| v.data_plane == lower.data_plane) {
-            let levels = lower.level.zip(higher.level);
-            if levels.is_some_and(|(low, high)| low < high) {
-                found.push((lower, higher));
-            }
-        }
-    }
-    found
+    plain_pairs(trials, |lower, higher| {
+        let levels = lower.level.zip(higher.level);
+        lower.data_plane == higher.data_plane && levels.is_some_and(|(low, high)| low < high)
+    })
 }
 
-/// In a closed loop the generator being the limit hides cost: say in which direction.
-fn generator_bound(trials: &Trials<'_>, _: &Analysis) -> Vec<String> {
-    let mut said = Vec::new();
+/// A floor, and a variant that promises as much at least.
+fn floor_pairs<'a>(trials: &Trials<'a>) -> Vec<(&'a Variant, &'a Variant)> {
+    plain_pairs(trials, |lower, higher| {
+        let [lower_is_floor, higher_is_floor] =
+            [lower, higher].map(|variant| catalogue::is_floor(&variant.data_plane));
+        let levels = lower.level.zip(higher.level);
+        lower_is_floor && !higher_is_floor && levels.is_some_and(|(low, high)| low <= high)
+    })
+}
+
+fn plain_pairs<'a>(
+    trials: &Trials<'a>,
+    is_pair: impl Fn(&Variant, &Variant) -> bool,
+) -> Vec<(&'a Variant, &'a Variant)> {
+    let plain = || {
+        let candidates = trials.by_role(Role::Candidate);
+        candidates.filter(|variant| variant.is_plain())
+    };
+    let pairs = plain().flat_map(|lower| plain().map(move |higher| (lower, higher)));
+    pairs
+        .filter(|(lower, higher)| is_pair(lower, higher))
+        .collect()
+}
+
+/// In a closed loop a generator that is the limit hides cost, in a known direction.
+fn generator_bound(trials: &Trials<'_>, _: &Analysis) -> Vec<Caveat> {
+    let mut caveats = Vec::new();
     for point in trials.points().iter().filter(|p| !p.is_steady()) {
         let bound = |variant: &Variant| {
             let cell = trials.cell(&variant.id, &point.id);
             let audits = cell.valid.iter().map(|t| &t.load.audit);
-            audits.filter(|a| a.generator_bound.is_some()).count()
+            count(audits.filter(|a| a.generator_bound.is_some()).count())
         };
-        let count = |role| trials.by_role(role).map(bound).sum::<usize>();
-        let baselines = count(Role::Baseline) + count(Role::Control);
-        let candidates: Vec<String> = trials
+        let of_role = |role| trials.by_role(role).map(bound).sum::<u32>();
+        let baselines = of_role(Role::Baseline) + of_role(Role::Control);
+        if baselines > 0 {
+            caveats.push(Caveat::GeneratorBoundBaselines {
+                load_point: point.id.clone(),
+                trials: baselines,
+            });
+        }
+        let variants: Vec<VariantTrials> = trials
             .by_role(Role::Candidate)
             .filter(|variant| bound(variant) > 0)
-            .map(|variant| format!("{} ({} trials)", variant.id, bound(variant)))
+            .map(|variant| VariantTrials {
+                variant: variant.id.clone(),
+                trials: bound(variant),
+            })
             .collect();
-        if baselines > 0 {
-            said.push(format!(
-                "At {} the generator was the limit in {baselines} trials of the baselines: \
-                 their throughput is a lower bound, so a mesh's true throughput cost is at \
-                 least what is shown.",
-                point.id
-            ));
-        }
-        if !candidates.is_empty() {
-            let so = if baselines > 0 {
-                "for these the cost is not bounded either way"
-            } else {
-                "their true throughput cost is at most what is shown"
-            };
-            said.push(format!(
-                "At {} the generator was the limit with {}: {so}.",
-                point.id,
-                candidates.join(", ")
-            ));
+        if !variants.is_empty() {
+            caveats.push(Caveat::GeneratorBoundCandidates {
+                load_point: point.id.clone(),
+                variants,
+                baselines_too: baselines > 0,
+            });
         }
     }
-    said
+    caveats
 }
 
-/// The steady rate is to leave the slowest variant's cores mostly idle.
-fn steady_too_busy(trials: &Trials<'_>, analysis: &Analysis) -> Vec<String> {
-    let layout = &analysis.environment.layout;
-    let cores: BTreeSet<u32> = layout
-        .client_node
-        .iter()
-        .chain(&layout.server_node)
-        .copied()
-        .collect();
-    let mut said = Vec::new();
+/// Where connections are the load, or the start of the proxies is, they are to be opened.
+fn not_warm(trials: &Trials<'_>, _: &Analysis) -> Vec<Caveat> {
+    let is_warm = |p: &&LoadPoint| p.requests_per_connection.is_none() && !p.cold;
+    let points = trials.points().iter().filter(is_warm);
+    let of_point = |point: &LoadPoint| {
+        let of_variant = |variant: &Variant| {
+            let cell = trials.cell(&variant.id, &point.id);
+            let counted = cell
+                .valid
+                .iter()
+                .filter_map(|t| t.proxy_connections?.opened());
+            let opened: Vec<u32> = counted.collect();
+            let most = opened.iter().copied().max().filter(|most| *most > 0)?;
+            Some(Caveat::NotWarm {
+                variant: variant.id.clone(),
+                load_point: point.id.clone(),
+                trials: count(opened.iter().filter(|opened| **opened > 0).count()),
+                of: count(opened.len()),
+                most,
+            })
+        };
+        let candidates = trials.by_role(Role::Candidate);
+        candidates.filter_map(of_variant).collect::<Vec<_>>()
+    };
+    points.flat_map(of_point).collect()
+}
+
+/// The steady rate should leave the slowest variant's cores mostly idle.
+fn steady_too_busy(trials: &Trials<'_>, analysis: &Analysis) -> Vec<Caveat> {
+    let mut cores = analysis.environment.tested_cores(NodeRole::Client);
+    cores.extend(analysis.environment.tested_cores(NodeRole::Server));
+    let mut caveats = Vec::new();
     for variant in &analysis.variants {
         for point in &variant.points {
             let steady = trials
@@ -369,20 +438,18 @@ fn steady_too_busy(trials: &Trials<'_>, analysis: &Analysis) -> Vec<String> {
                 .sum();
             let share = per_request_ns * point.achieved_per_s / 1e9 / cores.len() as f64;
             if share > STEADY_BUSY_SHARE_MAX {
-                said.push(format!(
-                    "{} kept its cores {:.0} % busy at {}: a good part of its latency is queueing \
-                     there; a lower rate shows the path alone.",
-                    variant.variant,
-                    share * 100.0,
-                    point.load_point
-                ));
+                caveats.push(Caveat::BusyAtSteady {
+                    variant: variant.variant.clone(),
+                    load_point: point.load_point.clone(),
+                    busy_share: share,
+                });
             }
         }
     }
-    said
+    caveats
 }
 
-fn steal(trials: &Trials<'_>, _: &Analysis) -> Vec<String> {
+fn steal(trials: &Trials<'_>, _: &Analysis) -> Vec<Caveat> {
     let all: Vec<_> = trials
         .all_valid()
         .filter_map(|trial| Some((trial.sample?, trial.load.completed)))
@@ -394,63 +461,49 @@ fn steal(trials: &Trials<'_>, _: &Analysis) -> Vec<String> {
     if share <= STEAL_SHARE_MAX {
         return Vec::new();
     }
-    vec![format!(
-        "The hypervisor gave {:.1} % of the machine's time to others: expect wide intervals, \
-         and latencies that are not the mesh's.",
-        share * 100.0
-    )]
+    vec![Caveat::Steal { share }]
 }
 
-fn noise(_: &Trials<'_>, analysis: &Analysis) -> Vec<String> {
-    noise::caveats(&analysis.noise, &analysis.environment.host.clock_source)
+fn noise(_: &Trials<'_>, analysis: &Analysis) -> Vec<Caveat> {
+    noise::caveats(&analysis.noise, &analysis.environment.machines)
 }
 
-/// Kernels without the hypervisor's clock charge what it takes away to whoever was running.
-fn why_exceeded(account: &CpuAccount) -> &'static str {
+/// Kernels without steal accounting charge the stolen time to the running process.
+fn is_by_steal(account: &CpuAccount) -> bool {
     let beyond = i128::from(account.attributed_ns) - i128::from(account.busy_ns);
-    if beyond <= i128::from(account.steal_ns) + i128::from(account.resolution_ns) {
-        "the kernel counts time that the hypervisor took as the components' own; their CPU figures \
-         are upper bounds"
-    } else {
-        "the components' CPU time exceeds the machine's busy time by more than the kernel's step \
-         explains; read its CPU figures with care"
-    }
+    beyond <= i128::from(account.steal_ns) + i128::from(account.resolution_ns)
 }
 
-fn unattributed(trials: &Trials<'_>, _: &Analysis) -> Vec<String> {
-    let mut said = Vec::new();
+fn unattributed(trials: &Trials<'_>, _: &Analysis) -> Vec<Caveat> {
+    let mut caveats = Vec::new();
     for variant in trials.variants() {
         for point in trials.points() {
             let cell = trials.cell(&variant.id, &point.id);
             let Some(account) = account(&sampled(cell)) else {
                 continue;
             };
+            let (variant, load_point) = (variant.id.clone(), point.id.clone());
             if account.exceeded {
-                said.push(format!(
-                    "{} at {}: {}.",
-                    variant.id,
-                    point.id,
-                    why_exceeded(&account.shown)
-                ));
+                caveats.push(Caveat::CpuAboveBusy {
+                    variant: variant.clone(),
+                    load_point: load_point.clone(),
+                    by_steal: is_by_steal(&account.shown),
+                });
             }
             let rest = account.shown.unattributed_ns.unwrap_or(0) as f64;
             let share = rest / account.shown.busy_ns.max(1) as f64;
             if !point.is_steady() && share > UNATTRIBUTED_SHARE_MAX {
-                said.push(format!(
-                    "{} at {}: {:.0} % of the machine's busy time belongs to no component \
-                     (interrupts, kernel work outside any process, other programs); CPU per \
-                     request is without it.",
-                    variant.id,
-                    point.id,
-                    share * 100.0
-                ));
+                caveats.push(Caveat::Unattributed {
+                    variant,
+                    load_point,
+                    share,
+                });
             }
         }
     }
-    said
+    caveats
 }
 
-fn percent(effect: &Effect) -> String {
-    let change = effect.relative.map_or(0.0, |relative| relative.value);
-    format!("{:+.1} %", change * 100.0)
+fn count(things: usize) -> u32 {
+    u32::try_from(things).unwrap_or(u32::MAX)
 }

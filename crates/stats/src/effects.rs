@@ -1,37 +1,41 @@
-//! The effects of the variants, and what may be said of them.
+//! The effects of the variants, and their verdicts.
 
-use meshtax_model::analysis::{Effect, Interval, Metric, NoiseFloor, Verdict};
+use meshtax_model::analysis::{
+    Arm, Effect, Interval, LoadOutcome, Metric, NoiseFloor, NotEstimable, Verdict,
+};
 use meshtax_model::event::Ending;
 use meshtax_model::experiment::{LoadPoint, LoadPointId, Role, Variant};
+use meshtax_model::margins::Margins;
 
 use crate::account::cpu_per_request_ns;
 use crate::family::{ALPHA, holm};
 use crate::interval::{Inference, UNITS_MIN};
 use crate::memory::anonymous_bytes;
+use crate::outcome::{is_lower_bound, outcome};
 use crate::pairing::{BlockKey, ByBlock, Paired, infer, pairs};
 use crate::tails::{Counts, compare, resolved};
 use crate::trials::{Cell, Trial, Trials, too_many_invalid};
-use crate::verdict;
+use crate::verdict::{self, Bounds};
 
-/// The primary family: what is adjusted for being looked at together.
+/// The primary family: metrics that are adjusted for multiple testing. Not throughput: on shared cores it restates CPU
+/// per request against an application that needs next to none.
 pub(crate) fn is_primary(point: &LoadPoint, metric: Metric) -> bool {
     if point.is_steady() {
-        matches!(metric, Metric::ResponseP50 | Metric::ResponseP99)
+        matches!(
+            metric,
+            Metric::ResponseP50 | Metric::ResponseP99 | Metric::CpuPerRequest
+        )
     } else {
-        matches!(metric, Metric::Throughput | Metric::CpuPerRequest)
+        metric == Metric::CpuPerRequest
     }
 }
 
-/// The tails' names, for reasons.
-pub(crate) fn tail_name(metric: Metric) -> Option<&'static str> {
-    match metric {
-        Metric::ResponseP99 => Some("p99"),
-        Metric::ResponseP999 => Some("p99.9"),
-        _ => None,
-    }
+/// Whether a metric is a percentile that only merged histograms resolve.
+pub(crate) fn is_tail(metric: Metric) -> bool {
+    matches!(metric, Metric::ResponseP99 | Metric::ResponseP999)
 }
 
-/// A trial's own figure; `None` for tails, which a trial cannot have, and without a sample.
+/// A trial's own figure; `None` for tails, which a single trial cannot resolve, and without a sample.
 pub(crate) fn figure(metric: Metric, trial: &Trial<'_>) -> Option<f64> {
     match metric {
         Metric::ResponseP50 | Metric::ResponseP90 => trial.response.quantile(metric.quantile()?),
@@ -43,8 +47,7 @@ pub(crate) fn figure(metric: Metric, trial: &Trial<'_>) -> Option<f64> {
     }
 }
 
-/// An effect before the family is known. Until then its verdict is not estimable, or not
-/// distinguishable.
+/// An effect before adjustment. Until then its verdict is not estimable or inconclusive.
 struct Draft {
     effect: Effect,
     log_ratio: Option<Inference>,
@@ -72,13 +75,13 @@ pub(crate) fn effects(trials: &Trials<'_>) -> (Vec<Effect>, Vec<NoiseFloor>) {
     }
     adjust(&mut drafts);
     for draft in &mut drafts {
-        judge(draft, &floors);
+        judge(draft, &floors, &trials.data.experiment.margins);
     }
     (drafts.into_iter().map(|d| d.effect).collect(), floors)
 }
 
-/// The variants that one is compared with: both baselines, or for the control the first.
-fn references<'t, 'a>(
+/// The reference variants: both baselines, or for the control the first.
+pub(crate) fn references<'t, 'a>(
     trials: &'t Trials<'a>,
     variant: &Variant,
     point: &LoadPoint,
@@ -94,7 +97,7 @@ fn references<'t, 'a>(
         .collect()
 }
 
-/// `None`: not worth a line (p99.9 where the baseline itself does not resolve it).
+/// `None`: not reported (p99.9 where the baseline itself does not resolve it).
 fn draft(
     trials: &Trials<'_>,
     variant: &Variant,
@@ -103,15 +106,22 @@ fn draft(
 ) -> Option<Draft> {
     let references = references(trials, variant, point);
     if metric == Metric::ResponseP999 {
-        resolved("p99.9", 0.999, &arm(references.iter().copied())).ok()?;
+        resolved(metric, &arm(references.iter().copied())).ok()?;
     }
-    let estimated = estimate(trials, variant, point, metric, &references, "the baselines");
+    let against = (&Arm::Baselines, references.as_slice());
+    let estimated = estimate(trials, variant, point, metric, against);
     let (paired, reason) = match estimated {
         Ok(paired) => (Some(paired), None),
         Err(reason) => (None, Some(reason)),
     };
     let paired = paired.as_ref();
     let reason = reason.or_else(|| paired.and_then(too_few));
+    let verdict = match (outcome(trials, variant, point), reason) {
+        (LoadOutcome::Overloaded(overload), _) => Verdict::Overloaded(overload),
+        (_, Some(reason)) => Verdict::NotEstimable { reason },
+        (_, None) => Verdict::Inconclusive,
+    };
+    let cell = trials.cell(&variant.id, &point.id);
     Some(Draft {
         effect: Effect {
             variant: variant.id.clone(),
@@ -119,12 +129,11 @@ fn draft(
             metric,
             difference: paired.map(|p| p.difference.estimate_plain()),
             relative: paired.map(|p| p.log_ratio.estimate_relative()),
+            lower_bound: is_lower_bound(metric, cell),
             p_value: paired.and_then(|p| p.log_ratio.p_value()),
             p_adjusted: None,
             primary: variant.role == Role::Candidate && is_primary(point, metric),
-            verdict: reason.map_or(Verdict::NotDistinguishable, |reason| {
-                Verdict::NotEstimable { reason }
-            }),
+            verdict,
             longer_to_tell: None,
             rounds: paired.map_or(0, |p| p.rounds),
             blocks: paired.map_or(0, |p| p.blocks),
@@ -135,58 +144,73 @@ fn draft(
 }
 
 /// Why there is no interval, if there is none.
-pub(crate) fn too_few(paired: &Paired) -> Option<String> {
+pub(crate) fn too_few(paired: &Paired) -> Option<NotEstimable> {
     let blocks = paired.blocks;
     let none = paired.log_ratio.spread.is_none();
-    none.then(|| format!("fewer than six blocks with a valid pair ({blocks})"))
+    none.then_some(NotEstimable::FewBlocks { blocks })
 }
 
-/// The effect over the run, or why there is none. `against`: whose the references are, in a sentence.
+/// The effect over the run, or why there is none. `against`: the reference arm and its cells.
 fn estimate(
     trials: &Trials<'_>,
     variant: &Variant,
     point: &LoadPoint,
     metric: Metric,
-    references: &[&Cell<'_>],
-    against: &str,
-) -> Result<Paired, String> {
-    if let Some(reason) = trials.left_out(&variant.id) {
-        return Err(format!("left out: {reason}"));
+    (against, references): (&Arm, &[&Cell<'_>]),
+) -> Result<Paired, NotEstimable> {
+    if let Some(reason) = trials.excluded(&variant.id) {
+        return Err(NotEstimable::Excluded {
+            variant: variant.id.clone(),
+            reason,
+        });
     }
     let cell = trials.cell(&variant.id, &point.id);
-    if let Some(reason) = too_many_invalid("its", [cell])
-        .or_else(|| too_many_invalid(&format!("{against}'"), references.iter().copied()))
-    {
+    let invalid = too_many_invalid(&Arm::Variant, [cell])
+        .or_else(|| too_many_invalid(against, references.iter().copied()));
+    if let Some(reason) = invalid {
         return Err(reason);
     }
+    match outcome(trials, variant, point) {
+        LoadOutcome::BeyondMachine { trials, of } => {
+            return Err(NotEstimable::BeyondMachine { trials, of });
+        }
+        LoadOutcome::Uncertain { trials, of } => {
+            return Err(NotEstimable::LoadNotCarried { trials, of });
+        }
+        LoadOutcome::Carried | LoadOutcome::Overloaded(_) => {}
+    }
     if cell.valid.is_empty() {
-        return Err("no trial of it at this load point".to_owned());
+        return Err(NotEstimable::NoTrials);
     }
     if references
         .iter()
         .all(|reference| reference.valid.is_empty())
     {
-        return Err(format!("no valid trial of {against}"));
+        return Err(NotEstimable::NoValidTrials {
+            arm: against.clone(),
+        });
     }
-    let paired = match tail_name(metric).zip(metric.quantile()) {
-        Some((name, quantile)) => {
+    let paired = match metric.quantile().filter(|_| is_tail(metric)) {
+        Some(quantile) => {
             let (own, base) = (arm([cell]), arm(references.iter().copied()));
-            resolved(name, quantile, &own)?;
-            resolved(name, quantile, &base).map_err(|why| format!("in {against}: {why}"))?;
+            let in_arm = |arm: &Arm| {
+                let arm = arm.clone();
+                move |unresolved| NotEstimable::Unresolved { arm, unresolved }
+            };
+            resolved(metric, &own).map_err(in_arm(&Arm::Variant))?;
+            resolved(metric, &base).map_err(in_arm(against))?;
             compare(quantile, &own, &base)
         }
         None => compare_cells(metric, cell, references),
     };
     let paired = paired.map(|paired| as_ended(trials, paired));
-    paired.ok_or_else(|| match metric {
-        Metric::CpuPerRequest | Metric::AnonymousMemory => {
-            "no block with resource samples of both".to_owned()
-        }
-        _ => "no block with a valid trial of both".to_owned(),
+    paired.ok_or(match metric {
+        Metric::CpuPerRequest | Metric::AnonymousMemory => NotEstimable::NoCommonSample,
+        _ => NotEstimable::NoCommonBlock,
     })
 }
 
-/// Wider, if the run was ended because its intervals were narrow.
+/// Wider if the run ended because its intervals were narrow.
 pub(crate) fn as_ended(trials: &Trials<'_>, paired: Paired) -> Paired {
     match trials.data.run.ending {
         Some(Ending::PrecisionReached) => paired.after_stopping(),
@@ -194,35 +218,63 @@ pub(crate) fn as_ended(trials: &Trials<'_>, paired: Paired) -> Paired {
     }
 }
 
-/// A variant's effect against the baselines of its own run.
+/// A variant's effect relative to the baselines of its own run.
 pub(crate) fn against_baselines(
     trials: &Trials<'_>,
     variant: &Variant,
     point: &LoadPoint,
     metric: Metric,
-) -> Result<Paired, String> {
+) -> Result<Paired, NotEstimable> {
     let references = references(trials, variant, point);
-    let paired = estimate(trials, variant, point, metric, &references, "the baselines")?;
+    let against = (&Arm::Baselines, references.as_slice());
+    not_overloaded(trials, [variant], point)?;
+    let paired = estimate(trials, variant, point, metric, against)?;
     too_few(&paired).map_or(Ok(paired), Err)
 }
 
-/// One variant against others, as an effect is found against the baselines.
+/// What an overloaded variant would have cost under this load is unknown.
+fn not_overloaded<'v>(
+    trials: &Trials<'_>,
+    variants: impl IntoIterator<Item = &'v Variant>,
+    point: &LoadPoint,
+) -> Result<(), NotEstimable> {
+    for variant in variants {
+        let variant_id = || variant.id.clone();
+        match outcome(trials, variant, point) {
+            LoadOutcome::Overloaded(_) => {
+                return Err(NotEstimable::Overloaded {
+                    variant: variant_id(),
+                });
+            }
+            LoadOutcome::Uncertain { trials, of } => {
+                return Err(NotEstimable::LoadNotCarried { trials, of });
+            }
+            LoadOutcome::Carried | LoadOutcome::BeyondMachine { .. } => {}
+        }
+    }
+    Ok(())
+}
+
+/// One variant compared with others, with the method for effects.
 pub(crate) fn compare_variants(
     trials: &Trials<'_>,
     variant: &Variant,
     references: &[&Variant],
     point: &LoadPoint,
     metric: Metric,
-) -> Result<Paired, String> {
+) -> Result<Paired, NotEstimable> {
     let cells: Vec<&Cell<'_>> = references
         .iter()
         .map(|reference| trials.cell(&reference.id, &point.id))
         .collect();
-    let names: Vec<&str> = references.iter().map(|r| r.id.0.as_str()).collect();
-    estimate(trials, variant, point, metric, &cells, &names.join(" and "))
+    let against = Arm::Variants {
+        variants: references.iter().map(|r| r.id.clone()).collect(),
+    };
+    not_overloaded(trials, references.iter().copied().chain([variant]), point)?;
+    estimate(trials, variant, point, metric, (&against, &cells))
 }
 
-/// Paired by block; for metrics that a trial has by itself.
+/// Paired by block; for metrics with a value per trial.
 pub(crate) fn compare_cells(
     metric: Metric,
     cell: &Cell<'_>,
@@ -235,7 +287,8 @@ pub(crate) fn compare_cells(
             .collect()
     };
     let levels: Vec<ByBlock> = references.iter().map(|cell| by_block(cell)).collect();
-    infer(&pairs(&by_block(cell), &levels.iter().collect::<Vec<_>>()))
+    let pairs = pairs(&by_block(cell), &levels.iter().collect::<Vec<_>>());
+    infer(&pairs, Inference::method(metric))
 }
 
 /// The histograms of some cells.
@@ -246,18 +299,15 @@ pub(crate) fn arm<'c>(
     valid.map(|trial| (trial.key, &trial.response)).collect()
 }
 
-/// Why nothing is judged where the A/A pair could not be.
-pub(crate) const NO_FLOOR: &str = "no noise floor: the A/A pair has no interval here";
-
-/// Without a noise floor nothing can be said to exceed it.
+/// Without a noise floor, no effect can exceed it.
 fn require_floor(draft: &mut Draft, floors: &[NoiseFloor]) {
     let effect = &mut draft.effect;
     if draft.role != Role::Control
-        && effect.verdict == Verdict::NotDistinguishable
+        && effect.verdict == Verdict::Inconclusive
         && floor_of(effect, floors).is_none()
     {
         effect.verdict = Verdict::NotEstimable {
-            reason: NO_FLOOR.to_owned(),
+            reason: NotEstimable::NoNoiseFloor,
         };
     }
 }
@@ -266,7 +316,7 @@ fn floor_of(effect: &Effect, floors: &[NoiseFloor]) -> Option<f64> {
     relative_floor(floors, &effect.load_point, effect.metric)
 }
 
-/// The margin within which a difference is none, relative.
+/// The noise floor of a metric, relative.
 pub(crate) fn relative_floor(
     floors: &[NoiseFloor],
     point: &LoadPointId,
@@ -278,14 +328,14 @@ pub(crate) fn relative_floor(
     here.find_map(|floor| floor.relative)
 }
 
-/// Holm over the primary effects that can be judged. Which ones cannot (left out, too few
-/// trials, not resolved) does not depend on how they came out.
+/// Holm over the primary effects that can be judged. Which ones cannot (excluded, too few
+/// trials, not resolved) does not depend on their values.
 fn adjust(drafts: &mut [Draft]) {
     let mut family: Vec<&mut Effect> = drafts
         .iter_mut()
         .map(|draft| &mut draft.effect)
         .filter(|effect| effect.primary && effect.p_value.is_some())
-        .filter(|effect| effect.verdict == Verdict::NotDistinguishable)
+        .filter(|effect| effect.verdict == Verdict::Inconclusive)
         .collect();
     let p_values: Vec<f64> = family.iter().filter_map(|effect| effect.p_value).collect();
     for (effect, adjusted) in family.iter_mut().zip(holm(&p_values)) {
@@ -321,17 +371,17 @@ fn noise_floors(trials: &Trials<'_>, drafts: &[Draft]) -> Vec<NoiseFloor> {
     floors
 }
 
-/// Gives the verdict.
-fn judge(draft: &mut Draft, floors: &[NoiseFloor]) {
+/// Sets the verdict.
+fn judge(draft: &mut Draft, floors: &[NoiseFloor], margins: &Margins) {
     let effect = &mut draft.effect;
     let (Some(fit), Some(p_value)) = (draft.log_ratio.as_ref(), effect.p_value) else {
         return;
     };
-    if effect.verdict != Verdict::NotDistinguishable {
+    if effect.verdict != Verdict::Inconclusive {
         return;
     }
     if draft.role == Role::Control {
-        // It makes the noise floor, so it cannot be held against it, nor be inside it.
+        // The control determines the noise floor, so it can be neither above nor within it.
         if p_value < ALPHA {
             effect.verdict = Verdict::Different;
         }
@@ -341,7 +391,8 @@ fn judge(draft: &mut Draft, floors: &[NoiseFloor]) {
         return;
     };
     let p_value = effect.p_adjusted.unwrap_or(p_value);
-    (effect.verdict, effect.longer_to_tell) = verdict::of(fit, p_value, floor);
+    let margin = effect.metric.margin(margins);
+    (effect.verdict, effect.longer_to_tell) = verdict::of(fit, p_value, Bounds { floor, margin });
 }
 
 /// Whether an effect's unit is the block although the run has enough rounds.

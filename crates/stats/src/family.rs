@@ -1,6 +1,6 @@
 //! Several comparisons: Holm's step-down adjustment (Holm 1979).
 //!
-//! It holds whatever the dependence between the tests, which is strong here: all candidates
+//! It is valid for any dependence between the tests, which is strong here: all candidates
 //! are compared with the same two baselines.
 
 /// A test is rejected below this, after adjustment where there is one.
@@ -28,7 +28,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_worked_example() {
+    fn adjustment_matches_a_reference_computation() {
         // R: p.adjust(c(0.01, 0.04, 0.03, 0.005), "holm")
         let adjusted = holm(&[0.01, 0.04, 0.03, 0.005]);
         for (got, expected) in adjusted.iter().zip([0.03, 0.06, 0.06, 0.02]) {
@@ -37,7 +37,7 @@ mod tests {
     }
 
     #[test]
-    fn one_test_is_not_adjusted_and_none_is_fine() {
+    fn single_test_is_not_adjusted_and_empty_family_is_accepted() {
         assert_eq!(holm(&[0.04]), [0.04]);
         assert!(holm(&[]).is_empty());
         assert_eq!(holm(&[0.9, 0.8]), [1.0, 1.0]);

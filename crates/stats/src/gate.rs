@@ -1,54 +1,68 @@
-//! Limits on changes: pass, fail, or cannot tell; never a pass by silence.
+//! Limits on changes: pass, fail, or inconclusive; missing data never passes.
 //!
-//! A check *passes* if the whole 95 % interval keeps to its limit, and *fails* if the whole interval is beyond it. A
-//! gate is the worst of its checks, and that is why the two are not alike:
+//! A check *passes* if the whole 95 % interval is within its limit, and *fails* if the whole interval is beyond it, or
+//! if the variant did not carry the load that its baselines carried: missing requests are never a good result. A
+//! gate is the worst of its checks, and therefore the two are treated differently:
 //!
 //! - A gate passes only if every check does. For a false pass, a check that should not have passed must have, and
 //!   the chance of that is at most that of one check, however many there are (intersection-union, Berger 1982): 2.5 %.
-//! - A gate fails if any check does, and the chance that one does for nothing grows with their number. So
-//!   failing is adjusted over the gate's checks (Holm 1979). What is beyond the limit by its own interval and not by the
-//!   adjusted one cannot be told.
+//! - A gate fails if any check does, and the chance of a false failure grows with their number. So
+//!   failing is adjusted over the gate's checks (Holm 1979). A check that is beyond the limit by its own interval, but
+//!   not by the adjusted one, is inconclusive.
 
 use meshtax_model::FORMAT_VERSION;
 use meshtax_model::analysis::{Interval, Metric, Verdict};
-use meshtax_model::comparison::{Allowed, Change, GateCheck, GateReport, GateVerdict, Limit};
-use meshtax_model::experiment::{Experiment, LoadPoint, LoadPointId, Role, Variant, VariantId};
+use meshtax_model::comparison::{
+    Allowed, Change, Differing, GateCheck, GateReport, GateVerdict, InconclusiveCheck, Limit,
+};
+use meshtax_model::experiment::{Experiment, LoadPointId, VariantId};
 
-use crate::RunData;
 use crate::between::{Found, NothingInCommon, Options, Runs, changes, compared};
-use crate::differing::{differing, notes};
-use crate::effects::{against_baselines, compare_variants, is_primary, too_few};
+use crate::differing::{differing, notes, prevents_comparison};
 use crate::family::{ALPHA, holm};
-use crate::interval::{CONFIDENCE, Inference};
-use crate::points::level_in;
-use crate::trials::Trials;
+use crate::interleaved::{bare, pairings, sides};
+use crate::interval::CONFIDENCE;
+use crate::run_data::RunData;
 
-/// Why there is nothing to judge.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// Why a gate cannot be evaluated.
+#[derive(Clone, Debug, PartialEq)]
 pub enum GateError {
     /// The two sides have nothing in common.
     Apart(NothingInCommon),
-    /// A limit is on nothing that was measured.
+    /// A limit does not match any measurement.
     Unmatched {
-        /// As it was typed.
+        /// As typed.
         limit: String,
-        /// Each variant, load point and metric that there is.
+        /// Every available variant, load point and metric.
         known: Vec<[String; 3]>,
+    },
+    /// The runs were measured under conditions whose effect does not cancel.
+    NotComparable {
+        /// Which conditions.
+        differing: Vec<Differing>,
     },
     /// There is no limit.
     NoLimit,
 }
 
-/// Holds runs against limits.
+/// Checks runs against limits.
 ///
 /// # Errors
-/// If the runs have nothing in common, or a limit matches nothing.
+/// If the runs have nothing in common or are not comparable, or a limit matches nothing.
 pub fn gate_runs(
     runs: Runs<'_>,
     options: &Options,
     limits: &[Limit],
 ) -> Result<GateReport, GateError> {
     let found = changes(runs, options).map_err(GateError::Apart)?;
+    let all = differing(runs);
+    let mut decisive = all.clone();
+    decisive.retain(|one| prevents_comparison(&one.setting));
+    if !decisive.is_empty() {
+        return Err(GateError::NotComparable {
+            differing: decisive,
+        });
+    }
     let checks = checks(limits, &found)?;
     Ok(GateReport {
         format_version: FORMAT_VERSION,
@@ -57,14 +71,14 @@ pub fn gate_runs(
         base: runs.base.iter().map(compared).collect(),
         new: runs.new.iter().map(compared).collect(),
         confidence: CONFIDENCE,
-        differing: differing(runs),
+        differing: all,
         notes: notes(runs, options),
         checks,
     })
 }
 
-/// Holds two sides of one run against limits, by their own paired differences. A pair without a first is held
-/// against the baselines.
+/// Checks two sides of one run against limits, by their own paired differences. A pair without a first variant is
+/// compared with the baselines.
 ///
 /// # Errors
 /// If a limit matches nothing.
@@ -90,57 +104,11 @@ pub fn gate_sides(
 
 fn worst(checks: &[GateCheck]) -> GateVerdict {
     let all = checks.iter().map(|check| check.verdict);
-    // Nothing that was checked is nothing that passed.
-    all.max().unwrap_or(GateVerdict::CannotTell)
+    // A gate without checks does not pass.
+    all.max().unwrap_or(GateVerdict::Inconclusive)
 }
 
-/// The name of a variant in its own spec: an interleaved run puts `a.` or `b.` before it.
-fn bare(id: &VariantId) -> &str {
-    let id = id.0.as_str();
-    id.strip_prefix("a.")
-        .or(id.strip_prefix("b."))
-        .unwrap_or(id)
-}
-
-/// What is judged against what, at which load point.
-struct Pairing<'a> {
-    against: Vec<&'a Variant>,
-    second: &'a Variant,
-    point: &'a LoadPoint,
-}
-
-fn pairings<'a>(
-    experiment: &'a Experiment,
-    pairs: &[(Option<VariantId>, VariantId)],
-) -> Vec<Pairing<'a>> {
-    let baselines: Vec<&Variant> = [Role::Baseline, Role::Control]
-        .into_iter()
-        .filter_map(|role| experiment.by_role(role))
-        .collect();
-    let mut found = Vec::new();
-    for point in &experiment.load_points {
-        for (first, second) in pairs {
-            let Some(second) = experiment.variant(second) else {
-                continue;
-            };
-            let against: Vec<&Variant> = match first {
-                Some(id) => experiment.variant(id).into_iter().collect(),
-                None => baselines.clone(),
-            };
-            let mut all = against.iter().copied().chain([second]);
-            if !against.is_empty() && all.all(|v| experiment.gap(v, point).is_none()) {
-                found.push(Pairing {
-                    against,
-                    second,
-                    point,
-                });
-            }
-        }
-    }
-    found
-}
-
-/// Whether each limit is on something that an interleaved run will measure, before it does.
+/// Checks before an interleaved run that each limit matches something that it will measure.
 ///
 /// # Errors
 /// The first limit that matches nothing.
@@ -167,73 +135,15 @@ pub fn limits_match(
     unmatched.map_or(Ok(()), |limit| Err(unmatched_limit(limit, &places)))
 }
 
-fn sides(data: &RunData<'_>, pairs: &[(Option<VariantId>, VariantId)]) -> Vec<Found> {
-    let trials = Trials::new(data);
-    let mut found = Vec::new();
-    for pairing in pairings(data.experiment, pairs) {
-        let metrics = Metric::of(pairing.point).iter();
-        found.extend(metrics.map(|metric| side(&trials, &pairing, *metric)));
-    }
-    found
-}
-
-fn side(trials: &Trials<'_>, pairing: &Pairing<'_>, metric: Metric) -> Found {
-    let Pairing {
-        against,
-        second,
-        point,
-    } = pairing;
-    let left_out = against.iter().find_map(|v| {
-        let reason = trials.left_out(&v.id)?;
-        Some(format!("{}: left out: {reason}", v.id))
-    });
-    let fit = left_out.map_or(Ok(()), Err).and_then(|()| {
-        let paired = compare_variants(trials, second, against, point, metric)?;
-        too_few(&paired).map_or(Ok(paired.log_ratio), Err)
-    });
-    let overhead = |variant: &Variant| {
-        let paired = against_baselines(trials, variant, point, metric).ok()?;
-        Some(paired.log_ratio.estimate_relative())
-    };
-    let first = against.first();
-    let (fit, verdict) = match fit {
-        Ok(fit) => (Some(fit), Verdict::NotDistinguishable),
-        Err(reason) => (None, Verdict::NotEstimable { reason }),
-    };
-    let level = first.and_then(|v| level_in(metric, trials.cell(&v.id, &point.id)));
-    Found {
-        change: Change {
-            variant: bare(&second.id).to_owned(),
-            base_variant: first.map_or_else(|| second.id.clone(), |v| v.id.clone()),
-            new_variant: second.id.clone(),
-            load_point: point.id.clone(),
-            metric,
-            base: first
-                .filter(|v| v.role == Role::Candidate)
-                .and_then(|v| overhead(v)),
-            new: overhead(second),
-            relative: fit.as_ref().map(Inference::estimate_relative),
-            between: None,
-            base_runs: 1,
-            new_runs: 1,
-            p_value: fit.as_ref().and_then(Inference::p_value),
-            primary: is_primary(point, metric),
-            verdict,
-        },
-        fit,
-        level,
-    }
-}
-
-/// A check before the others are known.
+/// A check before adjustment.
 struct Draft<'a> {
     limit: &'a Limit,
     found: &'a Found,
     /// The limit as a log ratio.
-    at: Result<f64, String>,
+    at: Result<f64, InconclusiveCheck>,
 }
 
-/// Every limit on everything that it matches, judged.
+/// The verdicts on every limit and everything that it matches.
 fn checks(limits: &[Limit], found: &[Found]) -> Result<Vec<GateCheck>, GateError> {
     if limits.is_empty() {
         return Err(GateError::NoLimit);
@@ -264,15 +174,15 @@ fn checks(limits: &[Limit], found: &[Found]) -> Result<Vec<GateCheck>, GateError
     Ok(checks)
 }
 
-/// Something that a limit may be on.
+/// A possible target of a limit.
 struct Place<'a> {
-    /// What its variant may be called; the first name is told.
+    /// The names that match its variant; the first one is reported.
     names: [&'a str; 4],
     point: &'a LoadPointId,
     metric: Metric,
 }
 
-/// By their ids, and in an interleaved run by those of their own specs.
+/// By their ids, and in an interleaved run by the ids in their own specs.
 fn names<'a>(base: &'a VariantId, new: &'a VariantId) -> [&'a str; 4] {
     [bare(new), bare(base), &new.0, &base.0]
 }
@@ -306,20 +216,20 @@ fn unmatched_limit(limit: &Limit, places: &[Place<'_>]) -> GateError {
     }
 }
 
-/// The limit as a log ratio. An absolute one is held against BASE's level, so that a machine that became
-/// slower as a whole does not use it up.
-fn threshold(limit: &Limit, found: &Found) -> Result<f64, String> {
+/// The limit as a log ratio. An absolute one is related to BASE's level, so that a machine that became
+/// slower as a whole does not consume it.
+fn threshold(limit: &Limit, found: &Found) -> Result<f64, InconclusiveCheck> {
     let share = match limit.allowed {
         Allowed::Relative(share) => share,
         Allowed::Absolute(value) => {
             let level = found.level.filter(|level| *level > 0.0);
-            value / level.ok_or("BASE has no level to hold an absolute limit against")?
+            value / level.ok_or(InconclusiveCheck::NoBaseLevel)?
         }
     };
     let log = share.ln_1p();
     log.is_finite()
         .then_some(log)
-        .ok_or_else(|| "the limit is more than all that there was".to_owned())
+        .ok_or(InconclusiveCheck::LimitOutOfRange)
 }
 
 impl Draft<'_> {
@@ -341,31 +251,39 @@ impl Draft<'_> {
             allowed: at.map(|at| at.exp_m1()),
             change: self.found.change.clone(),
             p_beyond,
-            verdict: GateVerdict::CannotTell,
-            reason: String::new(),
+            verdict: GateVerdict::Inconclusive,
+            reason: None,
             longer_to_tell: None,
         }
     }
 
     fn judge(&self, check: &mut GateCheck) {
-        let reason = match (&self.at, &self.found.change.verdict) {
-            (_, Verdict::NotEstimable { reason }) => Err(reason.clone()),
+        let at = match (&self.at, &self.found.change.verdict) {
+            // Whatever the limit: a load that was not carried is beyond it.
+            (_, Verdict::Overloaded(_)) => return check.verdict = GateVerdict::Fail,
+            (_, Verdict::NotEstimable { reason }) => Err(InconclusiveCheck::NotEstimable {
+                reason: reason.clone(),
+            }),
             (Err(reason), _) => Err(reason.clone()),
             (Ok(at), _) => Ok(*at),
         };
         let fit = self.found.fit.as_ref();
         let interval = fit.and_then(|fit| fit.interval(CONFIDENCE));
         let usable = interval.filter(|i| i.low.is_finite() && i.high.is_finite());
-        let (at, interval) = match (reason, usable) {
-            (Err(reason), _) => return check.reason = reason,
-            (Ok(_), None) => return check.reason = "there is no interval".to_owned(),
+        let (at, interval) = match (at, usable) {
+            (Err(reason), _) => return check.reason = Some(reason),
+            (Ok(_), None) => return check.reason = Some(InconclusiveCheck::NoInterval),
             (Ok(at), Some(interval)) => (at, interval),
         };
         check.verdict = verdict(interval, check.p_beyond, at, self.larger_is_worse());
-        if check.verdict == GateVerdict::CannotTell {
+        if check.verdict == GateVerdict::Pass && self.found.change.lower_bound {
+            check.verdict = GateVerdict::Inconclusive;
+            return check.reason = Some(InconclusiveCheck::LowerBound);
+        }
+        if check.verdict == GateVerdict::Inconclusive {
             let estimate = fit.map_or(f64::NAN, |fit| fit.estimate);
-            check.reason = open_reason(interval, at);
-            // More time in the same runs does not make runs more alike.
+            check.reason = Some(inconclusive(interval, at));
+            // A longer run does not reduce the variation between runs.
             if self.found.change.between.is_none() {
                 check.longer_to_tell = longer(interval, estimate - at);
             }
@@ -389,21 +307,22 @@ pub fn verdict(
     match p_beyond {
         _ if keeps => GateVerdict::Pass,
         Some(p) if is_beyond && p <= ALPHA / 2.0 => GateVerdict::Fail,
-        _ => GateVerdict::CannotTell,
+        _ => GateVerdict::Inconclusive,
     }
 }
 
-fn open_reason(interval: Interval, at: f64) -> String {
+fn inconclusive(interval: Interval, at: f64) -> InconclusiveCheck {
     if interval.low <= at && at <= interval.high {
-        "the interval holds the limit".to_owned()
+        InconclusiveCheck::IntervalContainsLimit
     } else {
-        "beyond the limit by itself, but not adjusted for the number of checks".to_owned()
+        InconclusiveCheck::NotAfterAdjustment
     }
 }
 
-/// What the interval must shrink by to leave the limit out: it does with the root of the time.
+/// How many times as long a run must be for the interval to exclude the limit: its width shrinks with the root of
+/// the duration.
 fn longer(interval: Interval, distance: f64) -> Option<f64> {
-    /// Nobody waits longer.
+    /// Beyond this factor, a longer run is not practical.
     const MOST: f64 = 100.0;
     let factor = ((interval.high - interval.low) / 2.0 / distance).powi(2);
     (factor.is_finite() && (1.0..=MOST).contains(&factor)).then_some(factor)

@@ -1,4 +1,4 @@
-//! Known costs that were injected, and what the run found of them.
+//! Injected known costs and their measured values.
 
 use meshtax_model::analysis::{Analysis, Effect, Estimate, GroundTruth, Metric, Point};
 use meshtax_model::experiment::{Inject, LoadPoint, Role, Variant};
@@ -7,7 +7,7 @@ use crate::interval::Inference;
 use crate::pairing::unit_means_of;
 use crate::trials::Trials;
 
-/// Every known cost, in every metric and at every load point where its truth is known.
+/// Every known cost, in every metric and at every load point where its true value is known.
 pub(crate) fn ground_truth(trials: &Trials<'_>, analysis: &Analysis) -> Vec<GroundTruth> {
     let injected = trials
         .by_role(Role::Candidate)
@@ -38,7 +38,7 @@ pub(crate) fn ground_truth(trials: &Trials<'_>, analysis: &Analysis) -> Vec<Grou
     all
 }
 
-/// What a known cost changes by how much. Of a delay of some requests the mean is known.
+/// The metrics that a known cost changes, and by how much. For a delay of some requests, the mean is known.
 fn truths(inject: Inject, asked: &LoadPoint, found: &Point) -> Vec<(Metric, f64)> {
     match inject {
         Inject::DelayNs(_) | Inject::DelayShareOfP50(_) if asked.is_steady() => {
@@ -51,8 +51,8 @@ fn truths(inject: Inject, asked: &LoadPoint, found: &Point) -> Vec<(Metric, f64)
                 .map(|ns| (Metric::ResponseMean, ns * share))
                 .collect()
         }
-        // Where the server is the limit, its work changes what else a request costs: the generator goes
-        // to sleep between answers, and waking it is the server's time.
+        // Where the server is the limit, its work changes the rest of the cost of a request: the generator sleeps
+        // between responses, and waking it is the server's time.
         Inject::BurnSteps(_) if asked.is_steady() => {
             let used = found.injected_ns.into_iter();
             used.map(|ns| (Metric::CpuPerRequest, ns)).collect()
@@ -79,7 +79,7 @@ fn difference(effect: Option<&Effect>, metric: Metric, truth: f64) -> Option<Gro
     })
 }
 
-/// A cap shows where nothing else limits the throughput.
+/// A cap is visible only where nothing else limits the throughput.
 fn level(
     trials: &Trials<'_>,
     variant: &Variant,
@@ -91,7 +91,7 @@ fn level(
     }
     let valid = &trials.cell(&variant.id, &point.id).valid;
     let by_block = valid.iter().map(|t| (t.key, t.load.goodput_per_s()));
-    let found: Estimate = Inference::of_units(&unit_means_of(by_block))?.estimate_plain();
+    let found: Estimate = Inference::of_mean(&unit_means_of(by_block))?.estimate_plain();
     Some(GroundTruth {
         variant: variant.id.clone(),
         load_point: point.id.clone(),

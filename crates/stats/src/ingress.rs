@@ -1,12 +1,12 @@
-//! What the way through a gateway costs: the same load from outside and from a pod of the mesh, in the same blocks.
+//! The cost of ingress through a gateway: the same load from outside and from a pod of the mesh, in the same blocks.
 
-use meshtax_model::analysis::{IngressCost, Metric};
+use meshtax_model::analysis::{Arm, IngressCost, Metric};
 use meshtax_model::experiment::LoadPoint;
 
 use crate::effects::{as_ended, compare_cells, too_few};
 use crate::trials::{Trials, too_many_invalid};
 
-/// Of every variant at every load point by ingress that the run also has from a pod.
+/// For every variant at every load point with ingress that the run also has from a pod.
 pub(crate) fn ingress_costs(trials: &Trials<'_>) -> Vec<IngressCost> {
     let mut found = Vec::new();
     for point in trials.points() {
@@ -19,7 +19,7 @@ pub(crate) fn ingress_costs(trials: &Trials<'_>) -> Vec<IngressCost> {
                 continue;
             }
             let paired = compare_cells(Metric::CpuPerRequest, outside, &[inside])
-                .filter(|_| too_many_invalid("its", [outside, inside]).is_none())
+                .filter(|_| too_many_invalid(&Arm::Variant, [outside, inside]).is_none())
                 .filter(|paired| too_few(paired).is_none())
                 .map(|paired| as_ended(trials, paired));
             found.push(IngressCost {
@@ -33,7 +33,7 @@ pub(crate) fn ingress_costs(trials: &Trials<'_>) -> Vec<IngressCost> {
     found
 }
 
-/// The load point that differs by its way only. `None` also for one that is from a pod itself.
+/// The load point that differs in ingress only. `None` also for a load point from a pod.
 fn same_from_pod<'a>(points: &'a [LoadPoint], by_ingress: &LoadPoint) -> Option<&'a LoadPoint> {
     by_ingress.ingress?;
     points.iter().find(|point| {
@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_point_that_differs_by_its_way_alone_is_held_against_one_by_ingress() {
+    fn ingress_is_compared_with_the_load_point_that_differs_in_nothing_else() {
         let from_pod = LoadPoint::new("pod", Regime::Saturated);
         let more_connections = LoadPoint {
             connections: Some(7),

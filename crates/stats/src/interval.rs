@@ -1,9 +1,10 @@
-//! Point estimates with their intervals: Student's t for few rounds, the exact Wilcoxon
-//! signed-rank interval around the Hodges-Lehmann estimate for many.
+//! Point estimates with their intervals. Means (mean latency, CPU, throughput, memory) have Student's t at any number
+//! of rounds. Medians have Student's t for few rounds, and the exact Wilcoxon signed-rank interval around the
+//! Hodges-Lehmann estimate for many.
 //!
-//! # Which of the two, and why
+//! # Which of the two for a median, and why
 //!
-//! One rule was fixed before any data: choosing per effect what comes out narrower does not
+//! The rule was fixed before any data: choosing the narrower interval per effect does not
 //! keep its confidence. Simulated with `examples/coverage/choices.rs` (40,000 runs per line): round
 //! means with a standard deviation of 1, "contaminated" meaning five times that in one round
 //! of ten; power against an effect of 1.5, "Holm" as the first step of a family of four.
@@ -21,19 +22,22 @@
 //! | 15     | normal       | 0.949    | 1.09  | 1.00  | 1.00 | 0.952           | 1.12  | 1.00  |
 //! | 15     | contaminated | 0.966    | 1.84  | 0.84  | 0.73 | 0.953           | 1.48  | 0.94  |
 //!
-//! Outlying rounds make t wide, never too narrow; they are what shared machines have. The
-//! signed-rank interval takes them in its stride from about twelve rounds on, and costs next
-//! to nothing where there are none. With six rounds it can only be the full range of the data,
+//! Outlying rounds make t wide, never too narrow; they are typical of shared machines. The
+//! signed-rank interval is robust to them from about twelve rounds on, and costs almost
+//! nothing without them. With six rounds it can only be the full range of the data,
 //! and its smallest p-value, 1/32, does not survive Holm's adjustment for even two tests: nothing
-//! could ever be found. So the number of rounds alone decides ([`SIGNED_RANK_FROM`]).
+//! would ever be significant. So the number of rounds alone decides ([`SIGNED_RANK_FROM`]).
 //!
-//! What stopping on width does to them is in [`crate::stopping`].
+//! The effect of stopping on width is described in [`crate::stopping`].
 
-use meshtax_model::analysis::{Estimate, Interval};
+use meshtax_model::analysis::{Estimate, Interval, Metric};
 use statrs::distribution::{ContinuousCDF, StudentsT};
 
 use crate::signed_rank::SignedRank;
-use crate::stopping::ERROR_SHARE;
+
+/// The share of the nominal error available to intervals and tests of a run that ended because it
+/// was precise enough: its 95 % intervals are computed as 96 % ones.
+pub const ERROR_SHARE: f64 = 0.8;
 
 /// The confidence of every interval.
 pub const CONFIDENCE: f64 = 0.95;
@@ -48,20 +52,23 @@ pub const UNITS_MIN: usize = 6;
 /// which survives Holm's adjustment for a hundred tests.
 pub const SIGNED_RANK_FROM: usize = 12;
 
-/// An estimate and how uncertain it is.
+/// An estimate and its uncertainty.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Inference {
     /// The point estimate.
     pub estimate: f64,
     /// `None`: too few units for an interval.
     pub spread: Option<Spread>,
-    /// The share of the nominal error that intervals and tests may use up: 1, but for percentiles
+    /// The share of the nominal error available to intervals and tests: 1, except for percentiles
     /// of merged histograms ([`crate::tails`]) and for runs that were ended because their
     /// intervals were narrow ([`crate::stopping`]).
     pub error_share: f64,
 }
 
-/// How uncertain an estimate is.
+/// How units are combined to an estimate; `None` if there are no values.
+pub type Method = fn(&[f64]) -> Option<Inference>;
+
+/// The uncertainty of an estimate.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Spread {
     /// Of a mean.
@@ -80,7 +87,7 @@ pub struct Student {
 }
 
 impl Inference {
-    /// Of a run whose length did not depend on its figures.
+    /// For a run whose length did not depend on its figures.
     #[must_use]
     pub fn new(estimate: f64, spread: Option<Spread>) -> Self {
         Self {
@@ -90,7 +97,7 @@ impl Inference {
         }
     }
 
-    /// The same, with intervals and tests that use up only this share of their nominal error.
+    /// The same, with intervals and tests limited to this share of their nominal error.
     #[must_use]
     pub fn within(self, share: f64) -> Self {
         Self {
@@ -99,7 +106,7 @@ impl Inference {
         }
     }
 
-    /// The same, of a run that was ended because its intervals were narrow.
+    /// The same, for a run that ended because its intervals were narrow.
     #[must_use]
     pub fn after_stopping(self) -> Self {
         self.within(ERROR_SHARE)
@@ -113,7 +120,17 @@ impl Inference {
         Some(Self::new(estimate, Spread::of(units, estimate)))
     }
 
-    /// As the number of units decides: see the module. `None` if there are no values.
+    /// The method for a metric: signed ranks for the median, and the mean for everything else, at any number of units.
+    /// What is the mean of eleven rounds must not become something else with the twelfth.
+    #[must_use]
+    pub fn method(metric: Metric) -> Method {
+        match metric {
+            Metric::ResponseP50 => Self::of_units,
+            _ => Self::of_mean,
+        }
+    }
+
+    /// Of a median: selected by the number of units, see the module. `None` if there are no values.
     #[must_use]
     pub fn of_units(units: &[f64]) -> Option<Self> {
         if units.len() < SIGNED_RANK_FROM {
@@ -146,7 +163,7 @@ impl Inference {
 
     /// The one-sided p-value of "it is at most `threshold`".
     ///
-    /// At most 0.025 exactly if the interval at 95 % lies above the threshold.
+    /// At most 0.025 exactly if the interval at 95 % is above the threshold.
     #[must_use]
     pub fn p_above(&self, threshold: f64) -> Option<f64> {
         let p_value = match self.spread.as_ref()? {
@@ -166,8 +183,8 @@ impl Inference {
         Some((p_value / self.error_share).min(1.0))
     }
 
-    /// How uncertain it is as a standard error with Student's t, for what has to be added up: of
-    /// signed ranks the one whose 95 % interval is as wide as theirs.
+    /// The uncertainty as a standard error with Student's t, for sums: for
+    /// signed ranks, the standard error that gives an equally wide 95 % interval.
     #[must_use]
     pub fn as_student(&self) -> Option<Student> {
         match self.spread.as_ref()? {
@@ -193,7 +210,7 @@ impl Inference {
         }
     }
 
-    /// Of a log ratio: the relative change, `exp(x) − 1`, its interval's ends likewise.
+    /// For a log ratio: the relative change, `exp(x) − 1`, with the ends of its interval converted likewise.
     #[must_use]
     pub fn estimate_relative(&self) -> Estimate {
         Estimate {
@@ -235,21 +252,28 @@ impl Student {
         })
     }
 
-    /// How likely an estimate as far above is, if there is nothing.
+    /// `None`: the figures are too large for an error that is a number.
+    fn t(&self, estimate: f64) -> Option<f64> {
+        let t = estimate / self.standard_error;
+        (!t.is_nan()).then_some(t)
+    }
+
+    /// The probability of an estimate at least as far above, without an effect.
     fn p_above(&self, estimate: f64) -> Option<f64> {
         if self.standard_error <= 0.0 {
             return Some(if estimate > 0.0 { 0.0 } else { 1.0 });
         }
+        let t = self.t(estimate)?;
         let student = StudentsT::new(0.0, 1.0, self.degrees_of_freedom).ok()?;
-        Some(student.sf(estimate / self.standard_error).clamp(0.0, 1.0))
+        Some(student.sf(t).clamp(0.0, 1.0))
     }
 
     fn p_value(&self, estimate: f64) -> Option<f64> {
         if self.standard_error <= 0.0 {
-            // Every unit says the same: certain, whatever it says.
+            // All units are equal: no uncertainty.
             return Some(if estimate == 0.0 { 1.0 } else { 0.0 });
         }
-        let t = (estimate / self.standard_error).abs();
+        let t = self.t(estimate)?.abs();
         let student = StudentsT::new(0.0, 1.0, self.degrees_of_freedom).ok()?;
         Some((2.0 * student.sf(t)).clamp(0.0, 1.0))
     }
@@ -264,7 +288,26 @@ pub fn relative(logs: Interval) -> Interval {
     }
 }
 
-/// The arithmetic mean; `None` if there is nothing, or something that is not finite.
+/// The interval of a non-negative quantity. `stopped`: because the run's intervals were narrow.
+pub(crate) fn above_zero(fit: Inference, stopped: bool) -> Option<Interval> {
+    let fit = if stopped { fit.after_stopping() } else { fit };
+    let Interval { low, high } = fit.interval(CONFIDENCE)?;
+    let is_finite = low.is_finite() && high.is_finite();
+    // Durations are not negative.
+    is_finite.then(|| Interval {
+        low: low.max(0.0),
+        high,
+    })
+}
+
+/// The median, the mean of the two middle values for an even number; `None` if empty.
+pub(crate) fn median(mut values: Vec<f64>) -> Option<f64> {
+    values.sort_by(f64::total_cmp);
+    let (low, high) = (values.len().checked_sub(1)? / 2, values.len() / 2);
+    Some(f64::midpoint(values[low], values[high]))
+}
+
+/// The arithmetic mean; `None` if empty or not finite.
 #[must_use]
 pub fn mean(values: &[f64]) -> Option<f64> {
     if values.is_empty() {
@@ -288,7 +331,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn critical_values_are_those_of_the_tables() {
+    fn critical_values_match_published_tables() {
         for (df, confidence, expected) in [
             (5.0, 0.95, 2.5706),
             (5.0, 0.90, 2.0150),
@@ -304,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn a_worked_example() {
+    fn t_interval_matches_a_reference_computation() {
         let fit = Inference::of_mean(&[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]).unwrap();
         let interval = fit.interval(CONFIDENCE).unwrap();
         // R: t.test(1:6)
@@ -314,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn the_p_value_and_the_interval_agree_at_the_edge() {
+    fn p_value_and_interval_agree_at_the_boundary() {
         let units = [0.5, 1.5, -0.7, 2.2, 0.9, -0.1];
         let fit = Inference::of_mean(&units).unwrap();
         let p = fit.p_value().unwrap();
@@ -323,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn after_stopping_test_and_interval_agree_all_the_same() {
+    fn test_and_interval_agree_after_stopping() {
         let units: Vec<f64> = (0..14)
             .map(|i| f64::from(i * 37 % 14) / 4.0 - 0.68)
             .collect();
@@ -379,7 +422,7 @@ mod tests {
     }
 
     #[test]
-    fn signed_ranks_have_a_standard_error_as_wide() {
+    fn signed_ranks_have_an_equivalent_standard_error() {
         let units: Vec<f64> = (0..40).map(|i| f64::from(i * 37 % 40) / 10.0).collect();
         let ranks = Inference::of_units(&units).unwrap();
         let student = ranks.as_student().unwrap();
@@ -390,7 +433,7 @@ mod tests {
     }
 
     #[test]
-    fn five_units_have_a_value_and_no_interval() {
+    fn five_units_give_a_value_without_an_interval() {
         let fit = Inference::of_mean(&[1.0; 5]).unwrap();
         assert_eq!(fit.estimate_plain().value, 1.0);
         assert_eq!(fit.estimate_plain().interval, None);
@@ -400,7 +443,7 @@ mod tests {
     }
 
     #[test]
-    fn identical_units_are_certain() {
+    fn identical_units_have_a_zero_width_interval() {
         let fit = Inference::of_mean(&[0.25; 6]).unwrap();
         assert_eq!(fit.p_value(), Some(0.0));
         let none = Inference::of_mean(&[0.0; 6]).unwrap();
@@ -408,7 +451,7 @@ mod tests {
     }
 
     #[test]
-    fn relative_changes_come_from_log_ratios() {
+    fn relative_changes_are_derived_from_log_ratios() {
         let fit = Inference::of_mean(&[2.0_f64.ln(); 6]).unwrap();
         assert!((fit.estimate_relative().value - 1.0).abs() < 1e-12);
     }

@@ -1,16 +1,16 @@
-//! What the records of a run say: validity, paired effects, intervals, tails and CPU accounting.
+//! The analysis of a run's records: validity, paired effects, intervals, tails and CPU accounting.
 //!
 //! Pure: the same records always give the same [`Analysis`]. The path of a figure is
 //!
 //! ```text
-//! trials -> validity -> pairing (per block) -> rounds -> interval -> family (Holm) -> verdict
-//!                   \-> tails (merged histograms, rounds left out one at a time) -/
+//! trials -> validity -> outcome -> pairing (per block) -> rounds -> interval -> family (Holm) -> verdict
+//!                              \-> tails (merged histograms, rounds left out one at a time) -/
 //! ```
 //!
-//! # What a run can see
+//! # What a run can detect
 //!
-//! A delay of 15 % of the p50 must be found although it has to exceed the noise floor (the
-//! largest end of the A/A pair's interval) and to survive Holm's adjustment. How often it is,
+//! A delay of 15 % of the p50 must be detected although it has to exceed the noise floor (the
+//! largest end of the A/A pair's interval) and to survive Holm's adjustment. How often it is detected,
 //! by the relative standard deviation of one trial's p50, as the only effect of a family of
 //! four, with processes that differ by 1 % (`examples/coverage/choices.rs`, 4,000 runs each):
 //!
@@ -25,12 +25,13 @@
 //! | 14 x 1          | 1.000 | 1.000 | 0.999 | 0.956 | 0.978                                    |
 //! | 14 x 2          | 1.000 | 1.000 | 1.000 | 1.000 | 0.999                                    |
 //!
-//! [`analyse`] does all of it. The modules are public so that the simulations in
-//! `examples/coverage/` and the tests exercise exactly the code that reports are made from.
+//! [`analyse`] runs all steps. The modules are public so that the simulations in
+//! `examples/coverage/` and the tests exercise exactly the code behind the reports.
 
 #![forbid(unsafe_code)]
 
 pub mod account;
+mod added_cpu;
 pub mod advise;
 mod analyse;
 mod attribution;
@@ -38,20 +39,27 @@ pub mod between;
 mod caveats;
 mod differing;
 mod effects;
+mod exclusions;
 pub mod family;
 pub mod gate;
 mod ground_truth;
+mod growth;
 mod ingress;
+pub mod interleaved;
 pub mod interval;
 pub mod knee;
 mod memory;
 mod noise;
+mod outcome;
 pub mod pairing;
 mod points;
 pub mod power;
 mod ranking;
+mod run_data;
 pub mod saturation;
 pub mod scaling;
+pub mod shortfall;
+mod sides;
 pub mod signed_rank;
 pub mod stopping;
 mod study;
@@ -62,33 +70,11 @@ mod upkeep;
 pub mod validity;
 mod verdict;
 
-use meshtax_model::analysis::{Analysis, RunFacts};
-use meshtax_model::environment::Environment;
-use meshtax_model::evidence::Evidence;
-pub use meshtax_model::evidence::VariantFailure;
-use meshtax_model::experiment::Experiment;
-use meshtax_model::trial::{ResourceSample, TrialRecord};
+pub use run_data::RunData;
 
-/// All that is known of a run. Records may be missing, and may be in any order.
-#[derive(Clone, Debug)]
-pub struct RunData<'a> {
-    /// How the run went as a whole.
-    pub run: RunFacts,
-    /// What was asked.
-    pub experiment: &'a Experiment,
-    /// Where it was measured.
-    pub environment: &'a Environment,
-    /// Every trial.
-    pub trials: &'a [TrialRecord],
-    /// What the trials cost the machine.
-    pub samples: &'a [ResourceSample],
-    /// What the probes saw, of all rounds.
-    pub evidence: &'a [Evidence],
-    /// Variants that could not be measured, by round.
-    pub failures: &'a [VariantFailure],
-}
+use meshtax_model::analysis::Analysis;
 
-/// Makes all of the figures that a report shows.
+/// Computes all figures of a report.
 ///
 /// Never panics: bad or missing records become invalid trials, effects that are not
 /// estimable, or caveats.
@@ -97,12 +83,12 @@ pub fn analyse(data: &RunData<'_>) -> Analysis {
     analyse::analyse(data)
 }
 
-/// Whether measuring may stop because every primary effect is known well enough.
+/// Whether measuring may stop because every primary effect is precise enough.
 ///
-/// Looks at widths only, never at where the intervals lie, and not after every round; [`stopping`]
-/// has the rule and what it does to coverage. At least ten blocks and six rounds are measured in
-/// any case, since the width itself is an estimate. A variant that was left out in all rounds is
-/// not waited for.
+/// Uses only the widths of the intervals, not their positions, and not after every round; [`stopping`]
+/// describes the rule and its effect on coverage. At least ten blocks and six rounds are measured in
+/// any case, since the width itself is an estimate. A variant that was excluded in all rounds does
+/// not delay the end.
 #[must_use]
 pub fn precision_reached(data: &RunData<'_>, half_width: f64) -> bool {
     stopping::precision_reached(data, half_width)

@@ -1,16 +1,18 @@
-//! What the path holds: levels, what they settle at, and how they grow.
+//! Memory of the path: levels, steady state and growth.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
-use meshtax_model::analysis::{ComponentMemory, Node, NodeMemory, RoleSeries};
+use meshtax_model::analysis::{ComponentMemory, NodeMemory, RoleSeries};
+use meshtax_model::environment::NodeRole;
 use meshtax_model::experiment::VariantId;
 use meshtax_model::trial::{ComponentRole, ComponentSeries, Memory, ResourceSample, Series};
 
 use crate::account::{IN_PATH, median};
-use crate::points::median_of;
+use crate::growth::Growth;
+use crate::interval;
 use crate::trials::{Trial, Trials};
 
-/// Anonymous memory of the path in bytes; `None` if that of a process is not known.
+/// Anonymous memory of the path in bytes; `None` if that of a process is unknown.
 pub(crate) fn anonymous_bytes(sample: &ResourceSample) -> Option<f64> {
     let mut sum = None;
     for component in &sample.components {
@@ -22,8 +24,8 @@ pub(crate) fn anonymous_bytes(sample: &ResourceSample) -> Option<f64> {
     sum
 }
 
-/// The median over the trials of what each role in the path holds, several processes of one role added
-/// up.
+/// The median over the trials of each role's memory in the path, summed over the processes of a
+/// role.
 pub(crate) fn by_role(trials: &Trials<'_>, variant: &VariantId) -> Vec<ComponentMemory> {
     let mut valid: Vec<&Trial<'_>> = trials.valid_of(variant).collect();
     valid.sort_by_key(|trial| trial.order);
@@ -45,7 +47,7 @@ pub(crate) fn by_role(trials: &Trials<'_>, variant: &VariantId) -> Vec<Component
     IN_PATH.iter().filter_map(of_role).collect()
 }
 
-/// The median over the later half of each round's trials: by then its processes have what they need.
+/// The median over the later half of each round's trials: the steady state of its processes.
 fn settled(in_order: &[&Trial<'_>], role: ComponentRole) -> Option<u64> {
     let mut rounds: BTreeMap<u32, Vec<u64>> = BTreeMap::new();
     for trial in in_order {
@@ -66,48 +68,13 @@ fn growth(samples: &[&ResourceSample], role: ComponentRole) -> Option<f64> {
         let of_role = sample.series.components.iter().find(|c| c.role == role)?;
         Growth::of(&sample.series, of_role).map(|growth| growth.bytes_per_s)
     });
-    median_of(rates.collect())
+    interval::median(rates.collect())
 }
 
-/// How a role's memory went over one window.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Growth {
-    /// From the first reading to the last.
-    pub(crate) bytes_per_s: f64,
-    pub(crate) bytes: f64,
-    /// At the first reading.
-    pub(crate) from_bytes: f64,
-    /// The share of the steps in which it grew.
-    pub(crate) growing_share: f64,
-}
-
-impl Growth {
-    /// `None` with fewer than four readings: growth is more than one step.
-    pub(crate) fn of(series: &Series, component: &ComponentSeries) -> Option<Self> {
-        let read = &component.anonymous_bytes;
-        let (first, last) = (*read.first()?, *read.last()?);
-        if read.len() < 4 || read.len() != series.ends_ns.len() {
-            return None;
-        }
-        let took_ns = series
-            .ends_ns
-            .last()?
-            .checked_sub(*series.ends_ns.first()?)?;
-        let growing = read.windows(2).filter(|pair| pair[1] > pair[0]).count();
-        let bytes = last as f64 - first as f64;
-        (took_ns > 0).then(|| Self {
-            bytes_per_s: bytes * 1e9 / took_ns as f64,
-            bytes,
-            from_bytes: first as f64,
-            growing_share: growing as f64 / (read.len() - 1) as f64,
-        })
-    }
-}
-
-/// What the processes of a role held together; `None` where there is none, or one cannot be read.
+/// The total memory of the processes of a role; `None` if there is none, or one cannot be read.
 pub(crate) fn held(sample: &ResourceSample, role: ComponentRole) -> Option<Memory> {
     let mut of_role = sample.components.iter().filter(|c| c.role == role);
-    // A role with a process whose memory is not known has no sum.
+    // A role with a process of unknown memory has no sum.
     let first = of_role.next()?.memory?;
     of_role.try_fold(first, |sum, component| {
         let more = component.memory?;
@@ -120,48 +87,30 @@ pub(crate) fn held(sample: &ResourceSample, role: ComponentRole) -> Option<Memor
     })
 }
 
-const ON_CLIENTS_NODE: [ComponentRole; 2] = [ComponentRole::ClientProxy, ComponentRole::Gateway];
-const ON_SERVERS_NODES: [ComponentRole; 3] = [
-    ComponentRole::App,
-    ComponentRole::ServerProxy,
-    ComponentRole::Waypoint,
-];
-
-/// All nodes on which there is anything of the variant's: medians over the trials. In life a node has one copy of a
-/// program's pages, however many pods run it; each node has its own.
+/// All nodes with processes of the variant: medians over the trials. On a real node there is one copy of a
+/// program's pages, regardless of the number of pods that run it; each node has its own.
 pub(crate) fn by_node(trials: &Trials<'_>, variant: &VariantId) -> Vec<NodeMemory> {
     let samples: Vec<&ResourceSample> = trials.valid_of(variant).filter_map(|t| t.sample).collect();
-    let components = samples.iter().flat_map(|sample| &sample.components);
-    let on_servers = components.filter(|c| ON_SERVERS_NODES.contains(&c.role));
-    let numbers: BTreeSet<u32> = on_servers.map(|c| c.server_node).collect();
-    let servers = numbers.into_iter().map(|number| (Node::Server, number));
-    std::iter::once((Node::Client, 0))
-        .chain(servers)
-        .filter_map(|(node, number)| of_node(&samples, node, number))
+    let nodes = (0..).zip(&trials.data.environment.nodes);
+    nodes
+        .filter_map(|(index, node)| of_node(&samples, index, node.role))
         .collect()
 }
 
-fn of_node(samples: &[&ResourceSample], node: Node, number: u32) -> Option<NodeMemory> {
-    let roles: &[ComponentRole] = match node {
-        Node::Client => &ON_CLIENTS_NODE,
-        Node::Server => &ON_SERVERS_NODES,
-    };
-    let proxies: Vec<ComponentRole> = roles
-        .iter()
-        .copied()
-        .filter(|role| *role != ComponentRole::App)
-        .collect();
+fn of_node(samples: &[&ResourceSample], node: u32, role: NodeRole) -> Option<NodeMemory> {
     let held = |roles: &[ComponentRole]| -> Vec<(u64, u64)> {
-        let sums = samples
-            .iter()
-            .filter_map(|s| resident(s, roles, Some(number)));
-        sums.collect()
+        let sums = samples.iter();
+        sums.filter_map(|s| resident(s, roles, Some(node)))
+            .collect()
     };
-    let all = held(roles);
-    let of_proxies = held(&proxies);
+    let proxies = IN_PATH
+        .into_iter()
+        .filter(|role| *role != ComponentRole::App);
+    let all = held(&IN_PATH);
+    let of_proxies = held(&proxies.collect::<Vec<_>>());
     Some(NodeMemory {
         node,
-        number,
+        role,
         anonymous_bytes: median(all.iter().map(|sum| sum.0).collect())?,
         file_bytes: median(all.iter().map(|sum| sum.1).collect())?,
         proxy_file_bytes: median(of_proxies.iter().map(|sum| sum.1).collect()),
@@ -169,7 +118,7 @@ fn of_node(samples: &[&ResourceSample], node: Node, number: u32) -> Option<NodeM
 }
 
 /// Anonymous pages of all processes, and file pages of the largest of each role on each node; `None` if there is none,
-/// or one is not known. `on`: of one of the servers' nodes only.
+/// or one is unknown. `on`: only on one node.
 pub(crate) fn resident(
     sample: &ResourceSample,
     roles: &[ComponentRole],
@@ -178,11 +127,11 @@ pub(crate) fn resident(
     let mut anonymous = 0_u64;
     let mut files: BTreeMap<(ComponentRole, u32), u64> = BTreeMap::new();
     for component in &sample.components {
-        let is_there = on.is_none_or(|node| component.server_node == node);
+        let is_there = on.is_none_or(|node| component.node == node);
         if roles.contains(&component.role) && is_there {
             let memory = component.memory?;
             anonymous = anonymous.saturating_add(memory.anonymous_bytes);
-            let copy = (component.role, component.server_node);
+            let copy = (component.role, component.node);
             let largest = files.entry(copy).or_default();
             *largest = memory.file_bytes.max(*largest);
         }
@@ -191,7 +140,7 @@ pub(crate) fn resident(
 }
 
 /// The series of some trials, step by step: mean CPU as a share of a core, median memory. Trials whose
-/// steps are others than the first one's are left out.
+/// steps differ from those of the first one are excluded.
 pub(crate) fn series(samples: &[&ResourceSample]) -> (Vec<u64>, Vec<RoleSeries>) {
     let Some(first) = samples.iter().find(|s| !s.series.ends_ns.is_empty()) else {
         return Default::default();
@@ -256,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn growth_is_what_came_between_the_first_and_the_last_reading() {
+    fn growth_is_measured_from_the_first_to_the_last_reading() {
         let (steps, app) = series(&[100, 200, 300, 400, 500]);
         let growth = Growth::of(&steps, &app).unwrap();
         assert_eq!((growth.bytes, growth.bytes_per_s), (400.0, 1000.0));
@@ -269,7 +218,7 @@ mod tests {
 
     fn proxies(each: &[u64]) -> ResourceSample {
         let proxy = |anonymous_bytes: &u64| ComponentUsage {
-            // Zero stands for a process whose memory is not known.
+            // Zero represents a process of unknown memory.
             memory: (*anonymous_bytes > 0).then_some(Memory {
                 anonymous_bytes: *anonymous_bytes,
                 file_bytes: 10,
@@ -284,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn a_role_is_the_sum_of_its_processes_and_a_node_has_one_copy_of_their_program() {
+    fn role_sums_its_processes_and_shares_one_program_copy_per_node() {
         let two = proxies(&[100, 1]);
         let sum = held(&two, ComponentRole::ServerProxy).unwrap();
         assert_eq!((sum.anonymous_bytes, sum.file_bytes), (101, 20));
@@ -298,10 +247,10 @@ mod tests {
 
     /// Three pods on two nodes: each node has its own copy of the program, and its own pods' pages.
     #[test]
-    fn each_node_has_a_copy_of_its_own() {
+    fn file_pages_are_counted_once_per_node() {
         let mut sample = proxies(&[100, 200, 300]);
         for (component, node) in sample.components.iter_mut().zip([0, 1, 0]) {
-            component.server_node = node;
+            component.node = node;
         }
         sample.components.push(ComponentUsage {
             memory: Some(Memory {
@@ -313,17 +262,16 @@ mod tests {
         });
         let all = resident(&sample, &[ComponentRole::ServerProxy], None);
         assert_eq!(all, Some((600, 20)), "a copy for each node");
-        let on = |number| of_node(&[&sample], Node::Server, number).unwrap();
+        let on = |node| of_node(&[&sample], node, NodeRole::Server).unwrap();
         let (first, second) = (on(0), on(1));
         assert_eq!((first.anonymous_bytes, first.file_bytes), (407, 13));
         assert_eq!((second.anonymous_bytes, second.file_bytes), (200, 10));
         assert_eq!(first.proxy_file_bytes, Some(10));
-        assert_eq!(of_node(&[&sample], Node::Client, 0), None);
-        assert_eq!(of_node(&[&sample], Node::Server, 2), None);
+        assert_eq!(of_node(&[&sample], 2, NodeRole::Server), None);
     }
 
     #[test]
-    fn what_is_not_known_of_one_process_is_not_known_of_the_sum() {
+    fn unknown_memory_of_one_process_makes_the_sum_unknown() {
         let unknown = proxies(&[1, 0]);
         assert_eq!(held(&unknown, ComponentRole::ServerProxy), None);
         assert_eq!(

@@ -1,32 +1,33 @@
-//! What else happened on the machine, and what of it a reader must know.
+//! Disturbances on the machine, and the caveats that they cause.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use meshtax_model::analysis::{InstanceSpread, Metric, NoiseFacts, Speed};
+use meshtax_model::analysis::{Caveat, InstanceSpread, Metric, NoiseFacts, ProgramShare, Speed};
+use meshtax_model::environment::Host;
 use meshtax_model::experiment::{LoadPoint, Role};
 use meshtax_model::trial::{MachineUsage, ResourceSample};
 
 use crate::effects::{figure, is_primary};
+use crate::interval;
 use crate::pairing::{BlockKey, ByBlock, pairs};
-use crate::points::median_of;
 use crate::trials::Trials;
 
-/// Other programs that are named at most.
+/// Maximum number of other programs that are listed.
 const NAMED: usize = 5;
 
-/// A machine that became slower or faster by this is another one at the end.
+/// A machine whose speed changed by this over the run is noted.
 const DRIFT_MAX: f64 = 0.10;
 
-/// Between its slow and its fast moments.
+/// The range between its slow and its fast moments.
 const SPEED_SPREAD_MAX: f64 = 0.25;
 
 /// As a share of the windows.
 const MEMORY_PRESSURE_MAX: f64 = 0.01;
 
 /// Of one core.
-const OTHERS_SHARE_TOLD: f64 = 0.05;
+const OTHERS_SHARE_MIN: f64 = 0.05;
 
-/// Clocks that are read in tens of nanoseconds, without leaving the processor.
+/// Clock sources with reads of tens of nanoseconds, without leaving the processor.
 const FAST_CLOCKS: [&str; 5] = [
     "tsc",
     "kvm-clock",
@@ -35,17 +36,17 @@ const FAST_CLOCKS: [&str; 5] = [
     "fake",
 ];
 
-/// The facts, over all trials that were measured, valid or not: what disturbed a trial is why it is not.
+/// The facts, over all measured trials, valid or not: a disturbance can be the reason why one is invalid.
 pub(crate) fn facts(trials: &Trials<'_>) -> NoiseFacts {
     let samples: Vec<&ResourceSample> = trials.data.samples.iter().collect();
-    let wall_ns: f64 = sum(&samples, |machine| Some(machine.wall_ns)).unwrap_or(0.0);
-    let share = |figure: fn(&MachineUsage) -> Option<u64>| {
+    let share_of = |of: fn(&MachineUsage) -> u64, figure: fn(&MachineUsage) -> Option<u64>| {
         let passed_ns = sum(&samples, figure)?;
-        (wall_ns > 0.0).then(|| passed_ns / wall_ns)
+        let all_ns = sum(&samples, |machine| Some(of(machine)))?;
+        (all_ns > 0.0).then(|| passed_ns / all_ns)
     };
-    let cores = samples.first().map_or(1, |s| s.machine.cores.max(1));
+    let share = |figure| share_of(|machine| machine.wall_ns, figure);
     NoiseFacts {
-        steal_share: share(|machine| Some(machine.steal_ns)).map(|s| s / f64::from(cores)),
+        steal_share: share_of(MachineUsage::capacity_ns, |machine| Some(machine.steal_ns)),
         throttled_share: share(|machine| machine.throttled_ns),
         memory_pressure_share: share(|machine| machine.memory_pressure_ns),
         others: others(&samples),
@@ -56,18 +57,16 @@ pub(crate) fn facts(trials: &Trials<'_>) -> NoiseFacts {
 }
 
 fn sum(samples: &[&ResourceSample], figure: impl Fn(&MachineUsage) -> Option<u64>) -> Option<f64> {
-    let figures = samples
-        .iter()
-        .map(|s| figure(&s.machine).map(|ns| ns as f64));
-    figures.sum()
+    let machines = samples.iter().flat_map(|sample| &sample.machines);
+    machines.map(|m| figure(m).map(|ns| ns as f64)).sum()
 }
 
 fn others(samples: &[&ResourceSample]) -> Option<Vec<(String, f64)>> {
     let mut by_name: BTreeMap<&str, f64> = BTreeMap::new();
     let mut looked_ns = 0.0;
-    for sample in samples {
-        looked_ns += sample.looked_ns.max(sample.machine.wall_ns) as f64;
-        for other in sample.others.as_ref()? {
+    for machine in samples.iter().flat_map(|sample| &sample.machines) {
+        looked_ns += machine.looked_ns.max(machine.wall_ns) as f64;
+        for other in machine.others.as_ref()? {
             *by_name.entry(&other.name).or_default() += other.cpu_ns as f64;
         }
     }
@@ -83,7 +82,8 @@ fn others(samples: &[&ResourceSample]) -> Option<Vec<(String, f64)>> {
 fn speed(samples: &[&ResourceSample]) -> Option<Speed> {
     let probes: Vec<f64> = samples
         .iter()
-        .filter_map(|s| s.speed_probe_ns)
+        .flat_map(|s| &s.machines)
+        .filter_map(|machine| machine.speed_probe_ns)
         .flatten()
         .map(|ns| ns as f64)
         .filter(|ns| *ns > 0.0)
@@ -92,9 +92,9 @@ fn speed(samples: &[&ResourceSample]) -> Option<Speed> {
     if third == 0 {
         return None;
     }
-    let first = median_of(probes[..third].to_vec())?;
-    let last = median_of(probes[probes.len() - third..].to_vec())?;
-    let median_ns = median_of(probes.clone())?;
+    let first = interval::median(probes[..third].to_vec())?;
+    let last = interval::median(probes[probes.len() - third..].to_vec())?;
+    let median_ns = interval::median(probes.clone())?;
     let mut sorted = probes;
     sorted.sort_by(f64::total_cmp);
     let at = |share: f64| sorted[((sorted.len() - 1) as f64 * share).round() as usize];
@@ -106,17 +106,18 @@ fn speed(samples: &[&ResourceSample]) -> Option<Speed> {
 }
 
 fn frequency(samples: &[&ResourceSample]) -> Option<[u64; 2]> {
-    let seen = || samples.iter().filter_map(|s| s.machine.frequency_khz);
+    let machines = || samples.iter().flat_map(|sample| &sample.machines);
+    let seen = || machines().filter_map(|machine| machine.frequency_khz);
     Some([seen().min()?, seen().max()?])
 }
 
-/// How much instances of the baseline differ: the analysis of variance of the A/A pair's log ratio, with
-/// the round as the level above the block (Kalibera and Jones 2013). Of one instance: half the variance.
+/// The variation between instances of the baseline: the analysis of variance of the A/A pair's log ratio, with
+/// the round as the level above the block (Kalibera and Jones 2013). For one instance: half the variance.
 fn instances(trials: &Trials<'_>) -> Vec<InstanceSpread> {
     let mut found = Vec::new();
     for point in trials.points() {
         for metric in Metric::of(point) {
-            // A trial has no p99 of its own.
+            // A single trial has no p99.
             if is_primary(point, *metric)
                 && let Some([between, within]) = variances(trials, point, *metric)
             {
@@ -133,7 +134,7 @@ fn instances(trials: &Trials<'_>) -> Vec<InstanceSpread> {
 }
 
 /// Between rounds and within them, of the A/A pair's log ratio. `None`: fewer than two rounds with pairs.
-/// The first is `None` where no round has two blocks: then the two cannot be told apart.
+/// The first is `None` where no round has two blocks: then the two cannot be separated.
 fn variances(trials: &Trials<'_>, point: &LoadPoint, metric: Metric) -> Option<[Option<f64>; 2]> {
     let by_block = |role: Role| -> ByBlock {
         let variants = trials.by_role(role);
@@ -176,68 +177,48 @@ fn components_of_variance(groups: &[Vec<f64>]) -> Option<[Option<f64>; 2]> {
     Some([Some(((among - within) / typical).max(0.0)), Some(within)])
 }
 
-/// What of it a reader must know.
-pub(crate) fn caveats(facts: &NoiseFacts, clock_source: &str) -> Vec<String> {
-    let percent = |share: f64| format!("{:.0} %", share * 100.0);
-    let mut said = Vec::new();
-    let others = facts.others.iter().flatten();
-    let busy: Vec<String> = others
-        .filter(|(_, share)| *share > OTHERS_SHARE_TOLD)
-        .map(|(name, share)| format!("{name} {}", percent(*share)))
+/// The caveats for the reader.
+pub(crate) fn caveats(facts: &NoiseFacts, machines: &[Host]) -> Vec<Caveat> {
+    let mut caveats = Vec::new();
+    let programs: Vec<ProgramShare> = facts
+        .others
+        .iter()
+        .flatten()
+        .filter(|(_, share)| *share > OTHERS_SHARE_MIN)
+        .map(|(program, share)| ProgramShare {
+            program: program.clone(),
+            share: *share,
+        })
         .collect();
-    if !busy.is_empty() {
-        said.push(format!(
-            "Other programs used the cores that were measured on (of one core: {}): end them, or expect \
-             wide intervals.",
-            busy.join(", ")
-        ));
+    if !programs.is_empty() {
+        caveats.push(Caveat::OtherPrograms { programs });
     }
     if let Some(share) = facts.throttled_share.filter(|share| *share > 0.0) {
-        said.push(format!(
-            "A limit on CPU kept processes waiting for {:.1} % of the time: raise the limit of this \
-             container or service.",
-            share * 100.0
-        ));
+        caveats.push(Caveat::Throttled { share });
     }
-    if let Some(share) = facts
-        .memory_pressure_share
-        .filter(|s| *s > MEMORY_PRESSURE_MAX)
-    {
-        said.push(format!(
-            "Memory was short: something waited for it in {} of the time.",
-            percent(share)
-        ));
+    let pressure = facts.memory_pressure_share;
+    if let Some(share) = pressure.filter(|share| *share > MEMORY_PRESSURE_MAX) {
+        caveats.push(Caveat::MemoryPressure { share });
     }
-    said.extend(facts.speed.and_then(|speed| speed_caveat(&speed)));
-    if !FAST_CLOCKS.contains(&clock_source) && clock_source != "unknown" {
-        said.push(format!(
-            "The kernel's clock is {clock_source}: reading it takes long, and each request is timed \
-             several times."
-        ));
+    caveats.extend(facts.speed.and_then(|speed| speed_caveat(&speed)));
+    let clocks = machines.iter().map(|host| host.clock_source.as_str());
+    let known: BTreeSet<&str> = clocks.filter(|clock| *clock != "unknown").collect();
+    for clock in known {
+        if FAST_CLOCKS.contains(&clock) {
+            continue;
+        }
+        let clock = clock.to_owned();
+        caveats.push(Caveat::SlowClock { clock });
     }
-    said
+    caveats
 }
 
-fn speed_caveat(speed: &Speed) -> Option<String> {
-    let percent = |share: f64| format!("{:.0} %", share.abs() * 100.0);
-    if speed.drift.abs() > DRIFT_MAX {
-        let how = if speed.drift > 0.0 {
-            "slower"
-        } else {
-            "faster"
-        };
-        return Some(format!(
-            "The machine became {} {how} over the run. Pairs lie close in time, so that differences \
-             stand; levels are those of no moment in particular.",
-            percent(speed.drift)
-        ));
+fn speed_caveat(speed: &Speed) -> Option<Caveat> {
+    let (drift, spread) = (speed.drift, speed.spread);
+    if drift.abs() > DRIFT_MAX {
+        return Some(Caveat::SpeedDrift { drift });
     }
-    (speed.spread > SPEED_SPREAD_MAX).then(|| {
-        format!(
-            "The machine's speed varied by {} from moment to moment: expect wide intervals.",
-            percent(speed.spread)
-        )
-    })
+    (spread > SPEED_SPREAD_MAX).then_some(Caveat::SpeedSpread { spread })
 }
 
 #[cfg(test)]
@@ -245,7 +226,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn variance_is_split_between_rounds_and_blocks() {
+    fn variance_is_split_into_round_and_block_components() {
         // Rounds at -1, 0 and 1, blocks 0.1 around them.
         let groups: Vec<Vec<f64>> = [-1.0, 0.0, 1.0]
             .iter()

@@ -7,15 +7,26 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::interval::{Inference, UNITS_MIN, mean};
+use meshtax_model::plan::PlannedTrial;
 
-/// Where a trial stands in the run.
+use crate::interval::{Inference, Method, UNITS_MIN, mean};
+
+/// The position of a trial in the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BlockKey {
     /// Counts from 1.
     pub round: u32,
     /// Counts from 1 within its round.
     pub block: u32,
+}
+
+impl BlockKey {
+    pub(crate) fn of_trial(trial: &PlannedTrial) -> Self {
+        Self {
+            round: trial.round,
+            block: trial.block,
+        }
+    }
 }
 
 /// One figure per block, of one variant at one load point.
@@ -118,17 +129,7 @@ impl Paired {
 ///
 /// `None` if there are no pairs.
 #[must_use]
-pub fn infer(pairs: &[Pair]) -> Option<Paired> {
-    infer_by(pairs, Inference::of_units)
-}
-
-/// The same with Student's t, however many rounds there are.
-#[must_use]
-pub fn infer_mean(pairs: &[Pair]) -> Option<Paired> {
-    infer_by(pairs, Inference::of_mean)
-}
-
-fn infer_by(pairs: &[Pair], inference: fn(&[f64]) -> Option<Inference>) -> Option<Paired> {
+pub fn infer(pairs: &[Pair], inference: Method) -> Option<Paired> {
     let unit = Unit::for_blocks(pairs.iter().map(|pair| &pair.key));
     Some(Paired {
         difference: inference(&unit_means(pairs, unit, |pair| pair.difference))?,
@@ -174,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn the_reference_is_the_mean_of_the_valid_baselines() {
+    fn reference_is_the_mean_of_the_valid_baselines() {
         let arm = ByBlock::from([(key(1, 1), 120.0), (key(1, 2), 120.0), (key(1, 3), 120.0)]);
         let one = ByBlock::from([(key(1, 1), 90.0), (key(1, 2), 100.0)]);
         let two = ByBlock::from([(key(1, 1), 110.0)]);
@@ -187,11 +188,11 @@ mod tests {
     }
 
     #[test]
-    fn figures_without_a_logarithm_make_no_pair() {
+    fn figures_without_a_logarithm_are_not_paired() {
         let arm = ByBlock::from([(key(1, 1), 0.0), (key(1, 2), f64::NAN), (key(1, 3), 5.0)]);
         let base = ByBlock::from([(key(1, 1), 5.0), (key(1, 2), 5.0), (key(1, 3), -1.0)]);
         assert!(pairs(&arm, &[&base]).is_empty());
-        assert_eq!(infer(&[]), None);
+        assert_eq!(infer(&[], Inference::of_mean), None);
     }
 
     fn degrees_of_freedom(paired: &Paired) -> f64 {
@@ -202,10 +203,10 @@ mod tests {
     }
 
     #[test]
-    fn rounds_weigh_the_same_whatever_their_blocks() {
+    fn rounds_have_equal_weight_regardless_of_block_count() {
         let mut pairs = Vec::new();
         for round in 1..=6 {
-            // Round 1 has ten blocks that all say 7; the others one that says 1.
+            // Round 1 has ten blocks with the value 7; the others have one with the value 1.
             let blocks = if round == 1 { 10 } else { 1 };
             for block in 1..=blocks {
                 let difference = if round == 1 { 7.0 } else { 1.0 };
@@ -216,23 +217,29 @@ mod tests {
                 });
             }
         }
-        let paired = infer(&pairs).unwrap();
+        let paired = infer(&pairs, Inference::of_mean).unwrap();
         assert_eq!(paired.difference.estimate, 2.0);
         assert_eq!((paired.rounds, paired.blocks), (6, 15));
         assert_eq!(degrees_of_freedom(&paired), 5.0, "rounds count, not blocks");
     }
 
     #[test]
-    fn below_six_rounds_blocks_count_and_below_six_blocks_nothing_does() {
+    fn below_six_rounds_blocks_are_the_units_and_below_six_blocks_there_is_no_interval() {
         let pair = |round, block| Pair {
             key: key(round, block),
             difference: f64::from(block),
             log_ratio: 0.0,
         };
         let blocks: Vec<Pair> = (1..=5).flat_map(|r| [pair(r, 1), pair(r, 2)]).collect();
-        let paired = infer(&blocks).unwrap();
+        let paired = infer(&blocks, Inference::of_mean).unwrap();
         assert_eq!(degrees_of_freedom(&paired), 9.0);
         assert_eq!(paired.rounds, 5);
-        assert_eq!(infer(&blocks[..5]).unwrap().difference.spread, None);
+        assert_eq!(
+            infer(&blocks[..5], Inference::of_mean)
+                .unwrap()
+                .difference
+                .spread,
+            None
+        );
     }
 }

@@ -1,8 +1,11 @@
 //! Levels and counts of one variant at one load point.
 
+use std::collections::BTreeMap;
+
 use meshtax_model::LatencyHistogram;
 use meshtax_model::analysis::{
-    CurvePoint, Interval, Level, Metric, Point, Spread, VariantAnalysis,
+    CurvePoint, Interval, Level, LoadOutcome, Metric, NoLevel, Point, Shortfall, Spread,
+    VariantAnalysis,
 };
 use meshtax_model::event::Ending;
 use meshtax_model::evidence::Evidence;
@@ -10,17 +13,18 @@ use meshtax_model::experiment::{LoadPoint, Variant};
 use meshtax_model::trial::ResourceSample;
 
 use crate::account::{IN_PATH, account, median};
-use crate::effects::{arm, figure, tail_name};
-use crate::interval::{CONFIDENCE, Inference};
+use crate::effects::{arm, figure, is_tail};
+use crate::interval::{self, Inference, above_zero};
 use crate::memory::{self, anonymous_bytes};
+use crate::outcome::{is_lower_bound, outcome};
 use crate::pairing::unit_means_of;
 use crate::study;
-use crate::tails::{self, Counts, REQUESTS_ABOVE_MIN, TRIALS_ABOVE_MIN, resolved};
+use crate::tails::{self, Counts, enough_above, resolved};
 use crate::timeline;
 use crate::trials::{Cell, Trials};
 use crate::upkeep::upkeep;
 
-/// All about one variant.
+/// The results of one variant.
 pub(crate) fn variant(trials: &Trials<'_>, variant: &Variant) -> VariantAnalysis {
     let mut evidence: Vec<_> = trials.evidence_of(&variant.id).collect();
     evidence.sort_by_key(|seen| seen.round);
@@ -37,15 +41,18 @@ pub(crate) fn variant(trials: &Trials<'_>, variant: &Variant) -> VariantAnalysis
     };
     VariantAnalysis {
         variant: variant.id.clone(),
-        left_out: trials.left_out(&variant.id),
+        excluded: trials.excluded(&variant.id),
         evidence: failing.or(evidence.last()).map(|seen| (*seen).clone()),
         rounds_proven: u32::try_from(proven).unwrap_or(u32::MAX),
         rounds_tried: u32::try_from(tried.len()).unwrap_or(u32::MAX),
         points: cells()
             .filter(|(at, _)| trials.data.experiment.gap(variant, at).is_none())
-            .map(|(at, cell)| match &trials.data.experiment.study {
-                Some(_) => study::studied(point(at, cell, stopped), cell, stopped),
-                None => point(at, cell, stopped),
+            .map(|(at, cell)| {
+                let point = point(outcome(trials, variant, at), at, cell, stopped);
+                match &trials.data.experiment.study {
+                    Some(_) => study::studied(point, cell, stopped),
+                    None => point,
+                }
             })
             .collect(),
         memory: memory::by_role(trials, &variant.id),
@@ -56,7 +63,7 @@ pub(crate) fn variant(trials: &Trials<'_>, variant: &Variant) -> VariantAnalysis
 }
 
 /// `stopped`: because the run's intervals were narrow.
-fn point(point: &LoadPoint, cell: &Cell<'_>, stopped: bool) -> Point {
+fn point(outcome: LoadOutcome, point: &LoadPoint, cell: &Cell<'_>, stopped: bool) -> Point {
     let merged = Counts::merged(cell.valid.iter().map(|trial| &trial.response));
     let per_s = |count: &dyn Fn(&Cell<'_>) -> f64| {
         let window_ns: f64 = cell.valid.iter().map(|t| t.load.window_ns as f64).sum();
@@ -72,13 +79,18 @@ fn point(point: &LoadPoint, cell: &Cell<'_>, stopped: bool) -> Point {
     } else {
         achieved_per_s
     };
-    let connections = cell.valid.iter().filter_map(|t| t.proxy_connections);
+    let connections = cell
+        .valid
+        .iter()
+        .filter_map(|t| Some(t.proxy_connections?.after));
     let samples: Vec<&ResourceSample> = cell.valid.iter().filter_map(|t| t.sample).collect();
     let (series_ends_ns, series) = memory::series(&samples);
     Point {
         load_point: point.id.clone(),
         valid: cell.valid_count(),
         invalid: cell.invalid.clone(),
+        short: shortfalls(cell),
+        outcome,
         requests: merged.total(),
         offered_per_s,
         achieved_per_s,
@@ -86,9 +98,12 @@ fn point(point: &LoadPoint, cell: &Cell<'_>, stopped: bool) -> Point {
             .iter()
             .map(|metric| {
                 let level = level(*metric, cell, &merged);
-                let known = level.value.and_then(|_| interval(*metric, cell, stopped));
+                let known = level
+                    .value
+                    .and_then(|_| level_interval(*metric, cell, stopped));
                 Level {
                     interval: known,
+                    lower_bound: is_lower_bound(*metric, cell),
                     ..level
                 }
             })
@@ -108,12 +123,21 @@ fn point(point: &LoadPoint, cell: &Cell<'_>, stopped: bool) -> Point {
     }
 }
 
-/// Percentile curves have so many points for each further nine.
+/// How many trials lacked what.
+fn shortfalls(cell: &Cell<'_>) -> BTreeMap<Shortfall, u32> {
+    let mut counts = BTreeMap::new();
+    for short in cell.valid.iter().filter_map(|trial| trial.short) {
+        *counts.entry(short).or_default() += 1;
+    }
+    counts
+}
+
+/// Points of a percentile curve per additional nine.
 const CURVE_STEPS: u32 = 12;
 /// Up to the p99.9999.
 const CURVE_NINES: u32 = 6;
 
-/// Over the quantiles at even distances in nines (0, .. 0.9, .. 0.99, ..), up to where too little lies
+/// Quantiles at even distances in nines (0, .. 0.9, .. 0.99, ..), up to where too few values remain
 /// above: by the rule of the tails, from the p90 on.
 fn curve(point: &LoadPoint, cell: &Cell<'_>, merged: &Counts) -> Vec<CurvePoint> {
     if !point.is_steady() {
@@ -145,22 +169,7 @@ fn stands_on_enough(quantile: f64, cell: &Cell<'_>, merged: &Counts) -> bool {
     )
 }
 
-/// Whether the percentile of all these trials has enough requests above it, from enough trials.
-pub(crate) fn enough_above<'a>(
-    quantile: f64,
-    trials: impl Iterator<Item = &'a Counts>,
-    merged: &Counts,
-) -> bool {
-    let above = trials.map(|trial| trial.count_above_quantile_of(merged, quantile));
-    let (trials, requests) = above
-        .filter(|count| *count > 0)
-        .fold((0_u32, 0_u64), |(trials, requests), count| {
-            (trials + 1, requests.saturating_add(count))
-        });
-    trials >= TRIALS_ABOVE_MIN && requests >= REQUESTS_ABOVE_MIN
-}
-
-/// `None` where no trial counted.
+/// `None` without a valid trial.
 fn spread(cell: &Cell<'_>) -> Option<Spread> {
     let counted = || cell.valid.iter().map(|trial| trial.replicas);
     let counted = || counted().filter(|counts| counts.iter().any(|count| *count > 0));
@@ -175,14 +184,8 @@ fn spread(cell: &Cell<'_>) -> Option<Spread> {
         replicas: counted().map(<[u64]>::len).max()? as u32,
         hit_min: hit.clone().min()?,
         hit_max: hit.max()?,
-        busiest_share: median_of(shares)?,
+        busiest_share: interval::median(shares)?,
     })
-}
-
-pub(crate) fn median_of(mut shares: Vec<f64>) -> Option<f64> {
-    shares.sort_by(f64::total_cmp);
-    let (low, high) = (shares.len().checked_sub(1)? / 2, shares.len() / 2);
-    Some(f64::midpoint(shares[low], shares[high]))
 }
 
 /// The valid trials that have a resource sample, with their completed requests.
@@ -193,7 +196,7 @@ pub(crate) fn sampled<'a>(cell: &Cell<'a>) -> Vec<(&'a ResourceSample, u64)> {
         .collect()
 }
 
-/// A metric's level in a cell; `None` where there is none, or it is not resolved.
+/// A metric's level in a cell; `None` if there is none, or it is not resolved.
 pub(crate) fn level_in(metric: Metric, cell: &Cell<'_>) -> Option<f64> {
     let merged = Counts::merged(cell.valid.iter().map(|trial| &trial.response));
     level(metric, cell, &merged).value
@@ -201,15 +204,11 @@ pub(crate) fn level_in(metric: Metric, cell: &Cell<'_>) -> Option<f64> {
 
 fn level(metric: Metric, cell: &Cell<'_>, merged: &Counts) -> Level {
     let value = match metric {
-        _ if cell.valid.is_empty() => Err("no valid trial".to_owned()),
+        _ if cell.valid.is_empty() => Err(NoLevel::NoValidTrials),
         Metric::Throughput => Ok(goodput_per_s(cell)),
-        Metric::CpuPerRequest => {
-            cpu_per_request(cell).ok_or_else(|| "no resource sample".to_owned())
-        }
-        Metric::ResponseMean => merged.mean().ok_or_else(|| "no requests".to_owned()),
-        Metric::AnonymousMemory => {
-            memory_level(cell).ok_or_else(|| "memory was not read".to_owned())
-        }
+        Metric::CpuPerRequest => cpu_per_request(cell).ok_or(NoLevel::NoResourceSample),
+        Metric::ResponseMean => merged.mean().ok_or(NoLevel::NoRequests),
+        Metric::AnonymousMemory => memory_level(cell).ok_or(NoLevel::NoMemoryReading),
         Metric::ResponseP50 | Metric::ResponseP90 | Metric::ResponseP99 | Metric::ResponseP999 => {
             percentile(metric, cell, merged)
         }
@@ -218,55 +217,43 @@ fn level(metric: Metric, cell: &Cell<'_>, merged: &Counts) -> Level {
         metric,
         value: value.as_ref().ok().copied(),
         interval: None,
+        lower_bound: false,
         reason: value.err(),
     }
 }
 
-/// How sure a level is within this run; only where something is held against it ([`crate::advise`]).
-fn interval(metric: Metric, cell: &Cell<'_>, stopped: bool) -> Option<Interval> {
+/// The uncertainty of a level within this run; only where it is compared with something ([`crate::advise`]).
+fn level_interval(metric: Metric, cell: &Cell<'_>, stopped: bool) -> Option<Interval> {
     let fit = match metric.quantile() {
         Some(quantile) => tails::level(quantile, &arm([cell]))?,
         None if metric == Metric::Throughput => {
             let figures = cell.valid.iter();
             let figures = figures.filter_map(|trial| Some((trial.key, figure(metric, trial)?)));
-            Inference::of_units(&unit_means_of(figures))?
+            Inference::of_mean(&unit_means_of(figures))?
         }
         None => return None,
     };
-    within(fit, stopped)
+    above_zero(fit, stopped)
 }
 
-/// The interval of what cannot be below zero. `stopped`: because the run's intervals were narrow.
-pub(crate) fn within(fit: Inference, stopped: bool) -> Option<Interval> {
-    let fit = if stopped { fit.after_stopping() } else { fit };
-    let Interval { low, high } = fit.interval(CONFIDENCE)?;
-    let is_finite = low.is_finite() && high.is_finite();
-    // Nothing takes less than no time.
-    is_finite.then(|| Interval {
-        low: low.max(0.0),
-        high,
-    })
-}
-
-fn percentile(metric: Metric, cell: &Cell<'_>, merged: &Counts) -> Result<f64, String> {
-    let none = || "no requests".to_owned();
-    let quantile = metric.quantile().ok_or_else(none)?;
-    if let Some(name) = tail_name(metric) {
-        resolved(name, quantile, &arm([cell]))?;
+fn percentile(metric: Metric, cell: &Cell<'_>, merged: &Counts) -> Result<f64, NoLevel> {
+    let quantile = metric.quantile().ok_or(NoLevel::NoRequests)?;
+    if is_tail(metric) {
+        resolved(metric, &arm([cell])).map_err(NoLevel::Unresolved)?;
     }
-    merged.quantile(quantile).ok_or_else(none)
+    merged.quantile(quantile).ok_or(NoLevel::NoRequests)
 }
 
 fn goodput_per_s(cell: &Cell<'_>) -> f64 {
     let window_ns: f64 = cell.valid.iter().map(|t| t.load.window_ns as f64).sum();
     let succeeded: f64 = cell.valid.iter().map(|t| t.load.succeeded as f64).sum();
-    // A window without a length is no valid trial.
+    // A window without a length makes the trial invalid.
     succeeded * 1e9 / window_ns.max(1.0)
 }
 
 fn memory_level(cell: &Cell<'_>) -> Option<f64> {
     let held = cell.valid.iter();
-    median_of(
+    interval::median(
         held.filter_map(|trial| anonymous_bytes(trial.sample?))
             .collect(),
     )
@@ -282,7 +269,7 @@ fn cpu_per_request(cell: &Cell<'_>) -> Option<f64> {
     (sum > 0.0).then_some(sum)
 }
 
-/// In a closed loop a request is intended when it is sent: there is no lag to speak of.
+/// In a closed loop a request is intended when it is sent: there is no send lag.
 fn send_lag_p99_ns(point: &LoadPoint, cell: &Cell<'_>) -> Option<u64> {
     if !point.is_steady() {
         return None;

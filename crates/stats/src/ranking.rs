@@ -1,19 +1,20 @@
-//! Candidates against each other.
+//! Comparisons between candidates.
 //!
 //! Two variants are ranked by the interval of *their* paired difference, never by whether the intervals
-//! of their effects overlap: both effects hold the same baselines, whose noise cancels out between them.
+//! of their effects overlap: both effects contain the same baselines, whose noise cancels out between them.
 
-use meshtax_model::analysis::{Comparison, Metric, NoiseFloor, Verdict};
+use meshtax_model::analysis::{Comparison, Metric, NoiseFloor, NotEstimable, Verdict};
 use meshtax_model::experiment::{LoadPoint, Role, Variant};
+use meshtax_model::margins::Margins;
 
-use crate::effects::{NO_FLOOR, compare_variants, is_primary, relative_floor, too_few};
+use crate::effects::{compare_variants, is_primary, relative_floor, too_few};
 use crate::family::holm;
 use crate::interval::Inference;
 use crate::trials::Trials;
-use crate::verdict;
+use crate::verdict::{self, Bounds};
 
-/// Every pair of candidates that both came up, at every load point, in the primary metrics; adjusted
-/// over all of them (Holm). The margin is the noise floor, as for effects.
+/// Every pair of measured candidates, at every load point, in the primary metrics; adjusted
+/// over all of them (Holm). Margins and noise floors are those of effects.
 pub(crate) fn comparisons(trials: &Trials<'_>, floors: &[NoiseFloor]) -> Vec<Comparison> {
     let mut drafts: Vec<(Comparison, Option<Inference>)> = Vec::new();
     for (first, second) in pairs(trials) {
@@ -34,7 +35,7 @@ pub(crate) fn comparisons(trials: &Trials<'_>, floors: &[NoiseFloor]) -> Vec<Com
             continue;
         };
         comparison.p_adjusted = adjusted.next();
-        judge(comparison, fit, floors);
+        judge(comparison, fit, floors, &trials.data.experiment.margins);
     }
     drafts
         .into_iter()
@@ -45,7 +46,7 @@ pub(crate) fn comparisons(trials: &Trials<'_>, floors: &[NoiseFloor]) -> Vec<Com
 fn pairs<'a>(trials: &Trials<'a>) -> Vec<(&'a Variant, &'a Variant)> {
     let candidates: Vec<&Variant> = trials
         .by_role(Role::Candidate)
-        .filter(|variant| trials.left_out(&variant.id).is_none())
+        .filter(|variant| trials.excluded(&variant.id).is_none())
         .collect();
     let later = |at: usize| candidates[at + 1..].iter().copied();
     let pairs = candidates.iter().enumerate();
@@ -54,7 +55,7 @@ fn pairs<'a>(trials: &Trials<'a>) -> Vec<(&'a Variant, &'a Variant)> {
         .collect()
 }
 
-/// `None`: one of the two has no answer to this load.
+/// `None`: one of the two does not support this load.
 fn draft(
     trials: &Trials<'_>,
     [first, second]: [&Variant; 2],
@@ -71,7 +72,7 @@ fn draft(
     let compared = compare_variants(trials, second, &[first], point, metric);
     let (fit, reason) = match compared {
         Ok(paired) => {
-            let reason = too_few(&paired).unwrap_or_default();
+            let reason = too_few(&paired).unwrap_or(NotEstimable::NotFinite);
             (Some(paired.log_ratio), reason)
         }
         Err(reason) => (None, reason),
@@ -89,12 +90,14 @@ fn draft(
     Some((comparison, fit))
 }
 
-fn judge(comparison: &mut Comparison, fit: &Inference, floors: &[NoiseFloor]) {
+fn judge(comparison: &mut Comparison, fit: &Inference, floors: &[NoiseFloor], margins: &Margins) {
     let Some(floor) = relative_floor(floors, &comparison.load_point, comparison.metric) else {
-        let reason = NO_FLOOR.to_owned();
+        let reason = NotEstimable::NoNoiseFloor;
         comparison.verdict = Verdict::NotEstimable { reason };
         return;
     };
     let p_value = comparison.p_adjusted.unwrap_or(1.0);
-    (comparison.verdict, comparison.longer_to_tell) = verdict::of(fit, p_value, floor);
+    let margin = comparison.metric.margin(margins);
+    (comparison.verdict, comparison.longer_to_tell) =
+        verdict::of(fit, p_value, Bounds { floor, margin });
 }

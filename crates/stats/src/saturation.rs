@@ -1,48 +1,48 @@
-//! Whether a system is saturated, from closed loops with several numbers of connections. One of
-//! them alone cannot say: its latency is connections / throughput by identity.
+//! Whether a system is saturated, from closed loops with several numbers of connections. A single
+//! one does not show it: its latency is connections / throughput by identity.
 
-/// Throughput that differs by no more is the same.
+/// Throughputs that differ by no more count as equal.
 const SAME: f64 = 1.05;
 
-/// So many times the connections must have been tried before they are known not to help.
+/// The factor by which the number of connections must have grown before saturation is declared.
 const FURTHER: f64 = 1.5;
 
-/// Levels from which a course can be told.
+/// The minimum number of levels for a verdict.
 const MIN_LEVELS: usize = 3;
 
-/// A closed loop that was offered.
+/// The result of a closed loop.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Level {
     /// Connections.
     pub connections: u32,
-    /// Answers per second.
+    /// Responses per second.
     pub per_s: f64,
     /// The generator was the limit, not the system.
     pub generator_bound: bool,
 }
 
-/// What the levels say together.
+/// The combined verdict of the levels.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Course {
-    /// Fewer than three levels say nothing.
+    /// Fewer than three levels.
     TooFew,
     /// Throughput rises up to the last level.
     Rising,
-    /// From so many connections on, more of them bring no more.
+    /// From this number of connections on, more of them do not increase throughput.
     Saturated {
-        /// The first level that is as good as any.
+        /// The first level that reaches the highest throughput.
         connections: u32,
-        /// Its answers per second.
+        /// Its responses per second.
         per_s: f64,
     },
-    /// From so many connections on, the generator was the limit.
+    /// From this number of connections on, the generator was the limit.
     GeneratorBound {
-        /// The first level of which that holds.
+        /// The first such level.
         connections: u32,
     },
 }
 
-/// What levels, in any order, say of saturation; and the best of them.
+/// The verdict on levels, in any order; and the best of them.
 #[must_use]
 pub fn course(levels: &[Level]) -> (Course, Option<Level>) {
     let mut levels = levels.to_vec();
@@ -64,7 +64,7 @@ pub fn course(levels: &[Level]) -> (Course, Option<Level>) {
     let first = as_good.copied().unwrap_or(best);
     let bound = levels.iter().find(|l| l.generator_bound);
     let course = match bound {
-        // Where the generator gives out nothing can be said of the system.
+        // Where the generator is the limit, the levels show nothing about the system.
         Some(bound) if bound.connections <= first.connections || first.generator_bound => {
             Course::GeneratorBound {
                 connections: bound.connections,
@@ -96,12 +96,12 @@ mod tests {
     }
 
     #[test]
-    fn saturation_takes_levels_beyond_it() {
+    fn saturation_requires_levels_beyond_it() {
         let rising = [(1, 1000.0, false), (2, 2000.0, false), (4, 4000.0, false)];
         assert_eq!(of(&rising), Course::Rising);
         assert_eq!(of(&rising[..2]), Course::TooFew);
         assert_eq!(of(&[]), Course::TooFew);
-        // Better by a little, with no more connections to speak of, is no saturation yet.
+        // A small gain with few more connections is not saturation yet.
         let mut levels = rising.to_vec();
         levels.push((5, 4100.0, false));
         assert_eq!(of(&levels), Course::Rising);
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn the_generators_limit_is_not_the_systems() {
+    fn generator_bound_levels_are_not_reported_as_saturation() {
         let levels = [
             (1, 1000.0, false),
             (2, 2000.0, true),

@@ -1,84 +1,84 @@
-//! Scaling laws: a straight line through runs that differ in one number, and what it says of another number.
+//! Scaling laws: a straight line through runs that differ in one number, and its predictions for other numbers.
 //!
 //! Ordinary least squares over the runs, with Student's t at two degrees of freedom less than there are runs (Draper
-//! and Smith 1998, chapters 1 and 3). A run is one point: what its own trials scatter by is not used, so that the
-//! intervals hold whatever runs differ by, and a curve that is no line shows as width.
+//! and Smith 1998, chapters 1 and 3). A run is one point: the variation of its own trials is not used, so that the
+//! intervals include the variation between runs, and a nonlinear relation appears as width.
+//!
+//! An interval from residuals holds for what the line was fitted to. There is none outside the measured range, for a call
+//! graph, and where a curve fits the runs better than the line does.
 
 use meshtax_model::FORMAT_VERSION;
 use meshtax_model::analysis::{
-    Analysis, Estimate, Interval, Metric, Node, Upkeep, VariantAnalysis,
+    Analysis, Estimate, LoadOutcome, Metric, Upkeep, VariantAnalysis, Verdict,
 };
+use meshtax_model::environment::NodeRole;
 use meshtax_model::experiment::{LoadPoint, Role, VariantId};
-use meshtax_model::graph::Graph;
-use meshtax_model::scaling::{Grows, Law, Line, Over, Prediction, Scaling};
+use meshtax_model::scaling::{Grows, Law, Line, NoInterval, NoLine, Over, Prediction, Scaling};
+use meshtax_model::topology::Topology;
 use meshtax_model::trial::ComponentRole;
 
-use crate::interval::{CONFIDENCE, Student, mean};
+use crate::family::ALPHA;
+use crate::interval::{CONFIDENCE, Inference, Spread, Student, mean};
 
-/// With fewer there is no line with an interval.
+/// The minimum number of runs for a line with an interval.
 pub const RUNS_MIN: usize = 3;
 
 /// A run, with the number in which it differs from the others.
 #[derive(Clone, Copy, Debug)]
 pub struct Scaled<'a> {
-    /// Pods, nodes, hops, requests per second, endpoints, or changes of endpoints in a second.
+    /// Pods, nodes, hops, requests per second, endpoints, or endpoint changes per second.
     pub at: u32,
-    /// What it says.
+    /// The run's analysis.
     pub analysis: &'a Analysis,
 }
 
-/// What the laws are to predict.
+/// The number or call graph to predict for.
 #[derive(Clone, Copy, Debug)]
 pub enum Asked<'a> {
-    /// For so many.
+    /// A number.
     Number(u32),
-    /// For services that call each other, by laws over hops.
-    Graph {
-        /// Who calls whom.
-        graph: &'a Graph,
-        /// Pods of the service that clients call.
-        replicas: u32,
-    },
+    /// A call graph, by laws over hops.
+    Topology(&'a Topology),
 }
 
 impl Asked<'_> {
-    /// How many of what there is more of: a chain of so many has as many calls one behind the other, as many in all,
-    /// or as many pods, as this has.
+    /// The equivalent number: the chain with as many sequential calls, calls in total,
+    /// or pods, as this call graph has.
     fn at(self, grows: Grows) -> f64 {
         match (self, grows) {
             (Self::Number(number), _) => f64::from(number),
-            // The client's own call besides.
-            (Self::Graph { graph, .. }, Grows::AddedMeanLatency) => 1.0 + graph.calls_in_sequence(),
-            (Self::Graph { graph, .. }, Grows::AddedCpu) => 1.0 + graph.calls_per_request(),
-            (Self::Graph { graph, replicas }, _) => {
-                f64::from(replicas.saturating_add(graph.pods()))
+            // Plus the client's own call.
+            (Self::Topology(topology), Grows::AddedMeanLatency) => {
+                1.0 + topology.calls_in_sequence()
             }
+            (Self::Topology(topology), Grows::AddedCpu) => 1.0 + topology.calls_per_request(),
+            (Self::Topology(topology), _) => f64::from(topology.pods()),
         }
     }
 }
 
-/// Runs that differ in one number, and what is asked of them.
+/// Runs that differ in one number, and the requested prediction.
 #[derive(Clone, Copy, Debug)]
 pub struct Growth<'a> {
-    /// What there is more of.
+    /// The number that is varied.
     pub over: Over,
     /// From the smallest number to the largest.
     pub runs: &'a [Scaled<'a>],
-    /// What is to be predicted.
+    /// The requested prediction.
     pub asked: Option<Asked<'a>>,
-    /// A run of just that, which is left out of the fit.
+    /// A run at exactly that number, which is excluded from the fit.
     pub check: Option<&'a Analysis>,
 }
 
 /// The laws of these runs.
 #[must_use]
 pub fn scaling(growth: &Growth<'_>) -> Scaling {
-    let told: &[Grows] = match growth.over {
+    let growing: &[Grows] = match growth.over {
         Over::Pods => &[Grows::ProxyMemory, Grows::NodePrograms, Grows::IdleCpu],
         Over::Nodes => &[Grows::ProxyMemory, Grows::NodesMemory, Grows::IdleCpu],
         Over::Hops => &[Grows::AddedMeanLatency, Grows::AddedCpu, Grows::ProxyMemory],
         Over::Rates => &[Grows::ProxyCpu],
-        Over::Known => &[
+        Over::Endpoints => &[
             Grows::ProxyMemory,
             Grows::AddedCpu,
             Grows::IdleCpu,
@@ -89,7 +89,7 @@ pub fn scaling(growth: &Growth<'_>) -> Scaling {
     };
     let mut laws = Vec::new();
     for variant in variants(growth.runs) {
-        for grows in told {
+        for grows in growing {
             laws.push(growth.law(&variant, *grows));
         }
     }
@@ -100,7 +100,7 @@ pub fn scaling(growth: &Growth<'_>) -> Scaling {
         over: growth.over,
         confidence: CONFIDENCE,
         topology: match growth.asked {
-            Some(Asked::Graph { graph, .. }) => Some(graph.name.clone()),
+            Some(Asked::Topology(topology)) => topology.name.clone(),
             Some(Asked::Number(_)) | None => None,
         },
         runs: all.map(|analysis| analysis.run.id.clone()).collect(),
@@ -126,18 +126,23 @@ impl Growth<'_> {
             .iter()
             .filter_map(|run| Some((run.at, value(run.analysis)?)))
             .collect();
-        let ask = self.asked.map(|asked| asked.at(grows));
-        let mut line = line(&points, ask, self.check.and_then(value));
-        if let Some(predicted) = line.as_mut().and_then(|line| line.predicted.as_mut()) {
-            predicted.by_one = self.by_one(variant, grows, predicted.at);
+        let mut line = line(&points);
+        if let Some((fit, asked)) = line.as_mut().zip(self.asked) {
+            let at = asked.at(grows);
+            let is_graph = matches!(asked, Asked::Topology(_));
+            let mut predicted = predict(fit, &points, at, is_graph, self.check.and_then(value));
+            predicted.by_one = self.by_one(variant, grows, at);
+            fit.line.predicted = Some(predicted);
         }
+        let line = line.map(|fit| fit.line);
         let reason = match (&line, points.len()) {
             (Some(_), _) => None,
-            (None, count) if count < RUNS_MIN => Some(format!(
-                "{count} of {} runs have a figure, and a line takes {RUNS_MIN}",
-                self.runs.len()
-            )),
-            (None, _) => Some("all runs are of one number".to_owned()),
+            (None, count) if count < RUNS_MIN => Some(NoLine::FewRuns {
+                runs: count as u32,
+                of: self.runs.len() as u32,
+                needed: RUNS_MIN as u32,
+            }),
+            (None, _) => Some(NoLine::OneNumber),
         };
         Law {
             variant: variant.clone(),
@@ -148,20 +153,14 @@ impl Growth<'_> {
         }
     }
 
-    /// What a pair adds, as often as is asked for: of other numbers than hops, one is not the unit of an effect.
-    fn by_one(&self, variant: &VariantId, grows: Grows, times: f64) -> Option<Estimate> {
+    /// The effect of a pair, multiplied as requested: for numbers other than hops, one is not the unit of an effect.
+    fn by_one(&self, variant: &VariantId, grows: Grows, times: f64) -> Option<f64> {
         if self.over != Over::Hops {
             return None;
         }
         let one = self.runs.iter().find(|run| run.at == 1)?;
         let effect = added(one.analysis, variant, effect_of(grows)?)?;
-        Some(Estimate {
-            value: effect.value * times,
-            interval: effect.interval.map(|interval| Interval {
-                low: interval.low * times,
-                high: interval.high * times,
-            }),
-        })
+        Some(effect.value * times)
     }
 }
 
@@ -171,9 +170,9 @@ fn measured(analysis: &Analysis, variant: &VariantId, grows: Grows) -> Option<f6
     match grows {
         Grows::ProxyMemory => held_by_proxies(found()?),
         Grows::NodePrograms => {
-            // On the servers' node the application's are among them.
+            // On the servers' node the application's file pages are included.
             let mut nodes = found()?.nodes.iter();
-            let client = nodes.find(|held| held.node == Node::Client)?;
+            let client = nodes.find(|held| held.role == NodeRole::Client)?;
             Some(client.file_bytes as f64)
         }
         Grows::NodesMemory => {
@@ -197,14 +196,14 @@ fn is_proxy(role: ComponentRole) -> bool {
     )
 }
 
-/// Once settled; `None` if that of a role is not known.
+/// In steady state; `None` if the memory of a role is unknown.
 fn held_by_proxies(found: &VariantAnalysis) -> Option<f64> {
     let held = found.memory.iter().filter(|memory| is_proxy(memory.role));
     let bytes: Vec<f64> = held.map(|memory| memory.settled_bytes as f64).collect();
     (!bytes.is_empty()).then(|| bytes.iter().sum())
 }
 
-/// On each node one copy of each program that its proxies run; `None` if one is not known.
+/// One copy per node of each program that its proxies run; `None` if one is unknown.
 fn programs_of_proxies(found: &VariantAnalysis) -> Option<f64> {
     let each = found.nodes.iter().map(|held| held.proxy_file_bytes);
     let bytes: Vec<u64> = each.collect::<Option<_>>()?;
@@ -215,6 +214,9 @@ fn programs_of_proxies(found: &VariantAnalysis) -> Option<f64> {
 fn used_by_proxies(analysis: &Analysis, found: &VariantAnalysis) -> Option<f64> {
     let steady = first_steady(analysis)?;
     let point = found.points.iter().find(|p| p.load_point == steady.id)?;
+    if point.outcome != LoadOutcome::Carried {
+        return None;
+    }
     let used = point.cpu.as_ref()?.components.iter();
     let ns_per_request: Vec<f64> = used
         .filter(|component| is_proxy(component.role))
@@ -229,13 +231,16 @@ fn first_steady(analysis: &Analysis) -> Option<&LoadPoint> {
     points.find(|point| point.is_steady())
 }
 
-/// At the first open loop.
+/// At the first open loop; `None` also for a load that was not carried.
 fn added(analysis: &Analysis, variant: &VariantId, metric: Metric) -> Option<Estimate> {
     let point = first_steady(analysis)?;
-    analysis.effect(variant, &point.id, metric)?.difference
+    let effect = analysis.effect(variant, &point.id, metric)?;
+    effect
+        .difference
+        .filter(|_| !matches!(effect.verdict, Verdict::Overloaded(_)))
 }
 
-/// The metric that something that grows is the effect on.
+/// The metric whose effect is the figure.
 fn effect_of(grows: Grows) -> Option<Metric> {
     match grows {
         Grows::AddedMeanLatency => Some(Metric::ResponseMean),
@@ -244,8 +249,41 @@ fn effect_of(grows: Grows) -> Option<Metric> {
     }
 }
 
+/// A line with what its predictions need.
+struct Fit {
+    line: Line,
+    count: f64,
+    x_mean: f64,
+    /// Sum of the squared distances of the numbers from their mean.
+    squares: f64,
+    /// Of a run around the line.
+    variance: f64,
+}
+
+impl Fit {
+    fn value(&self, at: f64) -> f64 {
+        self.line.fixed.value + self.line.each.value * at
+    }
+
+    /// The variance of the line's value at a number, as a share of [`Self::variance`].
+    fn away(&self, at: f64) -> f64 {
+        1.0 / self.count + (at - self.x_mean).powi(2) / self.squares
+    }
+
+    fn estimate(&self, value: f64, share: f64) -> Estimate {
+        let student = Student {
+            standard_error: (self.variance * share).sqrt(),
+            degrees_of_freedom: self.count - 2.0,
+        };
+        Estimate {
+            value,
+            interval: student.interval(value, CONFIDENCE),
+        }
+    }
+}
+
 /// Least squares; `None` with too few points, or with all at one number.
-fn line(points: &[(u32, f64)], ask: Option<f64>, check: Option<f64>) -> Option<Line> {
+fn line(points: &[(u32, f64)]) -> Option<Fit> {
     if points.len() < RUNS_MIN {
         return None;
     }
@@ -257,48 +295,119 @@ fn line(points: &[(u32, f64)], ask: Option<f64>, check: Option<f64>) -> Option<L
     if squares <= 0.0 {
         return None;
     }
-    let products: f64 = xs
-        .iter()
-        .zip(&ys)
-        .map(|(x, y)| (x - x_mean) * (y - y_mean))
-        .sum();
+    let both = || xs.iter().zip(&ys);
+    let products: f64 = both().map(|(x, y)| (x - x_mean) * (y - y_mean)).sum();
     let slope = products / squares;
     let fixed = y_mean - slope * x_mean;
-    let left = xs
-        .iter()
-        .zip(&ys)
-        .map(|(x, y)| (y - fixed - slope * x).powi(2));
-    let variance = left.sum::<f64>() / (count - 2.0);
-    let estimate = |value: f64, share: f64| {
-        let student = Student {
-            standard_error: (variance * share).sqrt(),
-            degrees_of_freedom: count - 2.0,
-        };
-        Estimate {
-            value,
-            interval: student.interval(value, CONFIDENCE),
-        }
+    let left: Vec<f64> = both().map(|(x, y)| y - fixed - slope * x).collect();
+    let plain = |value| Estimate {
+        value,
+        interval: None,
     };
-    let away = |x: f64| 1.0 / count + (x - x_mean).powi(2) / squares;
-    let predicted = ask.map(|at| {
-        let value = estimate(fixed + slope * at, 1.0 + away(at));
-        let within = |measured: f64| {
-            let interval = value.interval?;
-            Some((interval.low..=interval.high).contains(&measured))
-        };
-        Prediction {
-            at,
-            value,
-            by_one: None,
-            measured: check,
-            holds: check.and_then(within),
-        }
+    let mut fit = Fit {
+        line: Line {
+            fixed: plain(fixed),
+            each: plain(slope),
+            lack_of_fit: lack_of_fit(&xs, &left),
+            predicted: None,
+        },
+        count,
+        x_mean,
+        squares,
+        variance: left.iter().map(|rest| rest.powi(2)).sum::<f64>() / (count - 2.0),
+    };
+    fit.line.fixed = fit.estimate(fixed, fit.away(0.0));
+    fit.line.each = fit.estimate(slope, 1.0 / squares);
+    Some(fit)
+}
+
+/// The p-value of a quadratic term beside the line: with one run per number nothing else separates curvature from the
+/// scatter of runs. `left`: the residuals of the line. `None` with fewer than four runs or three different numbers.
+fn lack_of_fit(xs: &[f64], left: &[f64]) -> Option<f64> {
+    let degrees_of_freedom = xs.len() as f64 - 3.0;
+    if degrees_of_freedom < 1.0 {
+        return None;
+    }
+    let x_mean = mean(xs)?;
+    let largest = xs.iter().map(|x| (x - x_mean).abs()).fold(0.0, f64::max);
+    let us: Vec<f64> = xs.iter().map(|x| (x - x_mean) / largest).collect();
+    let power = |n: i32| us.iter().map(|u| u.powi(n)).sum::<f64>();
+    // The square, without what a line explains of it.
+    let slope = power(3) / power(2);
+    let middle = power(2) / xs.len() as f64;
+    let curve: Vec<f64> = us.iter().map(|u| u * u - middle - slope * u).collect();
+    let size: f64 = curve.iter().map(|c| c * c).sum();
+    if size.is_nan() || size <= 1e-9 {
+        return None;
+    }
+    let bend = curve
+        .iter()
+        .zip(left)
+        .map(|(c, rest)| c * rest)
+        .sum::<f64>()
+        / size;
+    let rest = curve
+        .iter()
+        .zip(left)
+        .map(|(c, rest)| (rest - bend * c).powi(2));
+    let variance = rest.sum::<f64>() / degrees_of_freedom;
+    let student = Student {
+        standard_error: (variance / size).sqrt(),
+        degrees_of_freedom,
+    };
+    Inference::new(bend, Some(Spread::Student(student))).p_value()
+}
+
+fn predict(
+    fit: &Fit,
+    points: &[(u32, f64)],
+    at: f64,
+    is_graph: bool,
+    measured: Option<f64>,
+) -> Prediction {
+    let numbers = || points.iter().map(|(at, _)| f64::from(*at));
+    let (low, high) = numbers().fold((f64::INFINITY, 0.0), |(low, high), x| {
+        (x.min(low), x.max(high))
     });
-    Some(Line {
-        fixed: estimate(fixed, away(0.0)),
-        each: estimate(slope, 1.0 / squares),
-        predicted,
-    })
+    let is_outside = at < low || at > high;
+    let no_interval = if is_graph {
+        Some(NoInterval::CallGraph)
+    } else if is_outside {
+        Some(NoInterval::OutsideRange)
+    } else {
+        let is_curved = fit.line.lack_of_fit.is_some_and(|p| p < ALPHA);
+        is_curved.then_some(NoInterval::NotALine)
+    };
+    let mut value = fit.estimate(fit.value(at), 1.0 + fit.away(at));
+    value.interval = value.interval.filter(|_| no_interval.is_none());
+    let within =
+        |measured: f64| Some((value.interval?.low..=value.interval?.high).contains(&measured));
+    Prediction {
+        at,
+        value,
+        no_interval,
+        held_out_error: (no_interval == Some(NoInterval::OutsideRange))
+            .then(|| held_out_error(points, at > high))
+            .flatten(),
+        by_one: None,
+        measured,
+        holds: measured.and_then(within),
+    }
+}
+
+/// The outermost run, relative to what the others predict for it.
+fn held_out_error(points: &[(u32, f64)], largest: bool) -> Option<f64> {
+    let by_number =
+        |(_, one): &(usize, &(u32, f64)), (_, other): &(usize, &(u32, f64))| one.0.cmp(&other.0);
+    let all = points.iter().enumerate();
+    let (index, (at, value)) = match largest {
+        true => all.max_by(by_number),
+        false => all.min_by(by_number),
+    }?;
+    let mut others = points.to_vec();
+    others.remove(index);
+    let error = value / line(&others)?.value(f64::from(*at)) - 1.0;
+    error.is_finite().then_some(error)
 }
 
 #[cfg(test)]
@@ -309,104 +418,119 @@ mod tests {
 
     use super::*;
 
+    fn predicted(points: &[(u32, f64)], at: f64, measured: Option<f64>) -> Prediction {
+        predict(&line(points).unwrap(), points, at, false, measured)
+    }
+
     #[test]
-    fn a_line_is_found_again() {
+    fn exact_line_is_recovered() {
         let points = [(1, 12.0), (10, 30.0), (50, 110.0), (90, 190.0)];
-        let line = line(&points, Some(150.0), Some(311.0)).unwrap();
-        assert!((line.fixed.value - 10.0).abs() < 1e-9 && (line.each.value - 2.0).abs() < 1e-9);
-        let predicted = line.predicted.unwrap();
-        assert!((predicted.value.value - 310.0).abs() < 1e-9);
-        assert_eq!(predicted.holds, Some(false), "an exact line leaves no room");
+        let fit = line(&points).unwrap().line;
+        assert!((fit.fixed.value - 10.0).abs() < 1e-9 && (fit.each.value - 2.0).abs() < 1e-9);
+        let inside = predicted(&points, 70.0, Some(151.0));
+        assert!((inside.value.value - 150.0).abs() < 1e-9);
+        assert_eq!(inside.holds, Some(false), "an exact line leaves no room");
     }
 
     #[test]
-    fn a_curve_is_no_narrow_line() {
-        let points = [(1, 1.0), (10, 100.0), (50, 2500.0), (90, 8100.0)];
-        let line = line(&points, Some(150.0), None).unwrap();
-        let predicted = line.predicted.unwrap().value;
-        let interval = predicted.interval.unwrap();
-        assert!(
-            interval.high - interval.low > predicted.value,
-            "{interval:?}"
-        );
+    fn prediction_outside_the_measured_range_has_the_error_of_a_held_out_run_and_no_interval() {
+        let points = [(1, 12.0), (10, 30.0), (50, 110.0), (90, 209.0)];
+        let outside = predicted(&points, 150.0, Some(400.0));
+        assert_eq!(outside.no_interval, Some(NoInterval::OutsideRange));
+        assert_eq!((outside.value.interval, outside.holds), (None, None));
+        assert!((outside.held_out_error.unwrap() - 0.1).abs() < 1e-9);
+        let inside = predicted(&points, 60.0, None);
+        assert!(inside.value.interval.is_some() && inside.held_out_error.is_none());
+        let graph = predict(&line(&points).unwrap(), &points, 60.0, true, None);
+        assert_eq!(graph.no_interval, Some(NoInterval::CallGraph));
+        assert_eq!(graph.value.interval, None);
     }
 
     #[test]
-    fn too_few_and_equal_ones_make_no_line() {
-        assert!(line(&[(1, 1.0), (2, 2.0)], None, None).is_none());
-        assert!(line(&[(5, 1.0), (5, 2.0), (5, 3.0)], None, None).is_none());
+    fn curved_points_are_not_a_line() {
+        let curve = [(1, 1.0), (10, 101.0), (50, 2500.0), (90, 8100.0)];
+        let inside = predicted(&curve, 70.0, None);
+        assert_eq!(inside.no_interval, Some(NoInterval::NotALine));
+        assert!(line(&curve).unwrap().line.lack_of_fit < Some(0.01));
+        let straight = [(1, 1.0), (10, 11.0), (50, 49.0), (90, 90.5)];
+        assert!(line(&straight).unwrap().line.lack_of_fit > Some(0.1));
+        let three = [(1, 1.0), (10, 100.0), (50, 2500.0)];
+        assert_eq!(line(&three).unwrap().line.lack_of_fit, None);
     }
 
-    /// A page that calls two services one after the other, the second of two pods; that one calls a third for half of
+    #[test]
+    fn too_few_or_equal_points_give_no_line() {
+        assert!(line(&[(1, 1.0), (2, 2.0)]).is_none());
+        assert!(line(&[(5, 1.0), (5, 2.0), (5, 3.0)]).is_none());
+    }
+
+    /// A page that calls two services in sequence, the second with two pods; that one calls a third for half of
     /// the requests.
     #[test]
-    fn a_call_graph_is_so_many_hops() {
-        use meshtax_model::graph::{Call, GraphNode, GraphService, Step, Work};
+    fn call_graph_is_converted_to_hops() {
+        use meshtax_model::topology::{Call, Service, Topology, Work, WorkStep};
         let call = |service: &str, share| Call {
             service: service.to_owned(),
             share,
         };
-        let service = |name: &str, replicas, steps| GraphService {
-            name: name.to_owned(),
+        let service = |name: &str, replicas, steps| Service {
             replicas,
-            response_bytes: Some(1),
-            clients: false,
-            node: GraphNode::Client,
+            entry_point: name == "page",
             work: Work {
                 steps,
                 ..Work::default()
             },
+            ..Service::new(name)
         };
-        let graph = Graph {
-            name: "shop".to_owned(),
-            entry: "page".to_owned(),
-            work: Work {
-                steps: vec![Step::Calls(vec![call("a", 1.0), call("b", 1.0)])],
-                ..Work::default()
-            },
-            pages: Vec::new(),
-            others: vec![
+        let calls = |calls| vec![WorkStep::Calls(calls)];
+        let shop = Topology {
+            name: Some("shop".to_owned()),
+            services: vec![
+                service("page", 3, calls(vec![call("a", 1.0), call("b", 1.0)])),
                 service("a", 1, Vec::new()),
-                service("b", 2, vec![Step::Calls(vec![call("c", 0.5)])]),
+                service("b", 2, calls(vec![call("c", 0.5)])),
                 service("c", 1, Vec::new()),
             ],
         };
-        let asked = Asked::Graph {
-            graph: &graph,
-            replicas: 3,
-        };
+        let asked = Asked::Topology(&shop);
         let at = |grows| asked.at(grows);
-        // At once, of the two calls the longer chain counts.
+        // Of two parallel calls, the longer chain counts.
         assert!((at(Grows::AddedMeanLatency) - 2.5).abs() < 1e-12);
         assert!((at(Grows::AddedCpu) - 3.5).abs() < 1e-12);
         assert!((at(Grows::ProxyMemory) - 7.0).abs() < 1e-12);
     }
 
-    /// Of points that scatter normally around a line, the next one lies in the interval as often as is claimed.
+    /// For points with normal noise around a line, the interval contains the next one with the nominal probability, and one
+    /// line in twenty seems to be a curve. (Conditional on a line that does not, coverage is slightly higher.)
     #[test]
-    fn predictions_cover_what_they_claim() {
+    fn prediction_intervals_reach_nominal_coverage() {
         let mut random = Pcg64::seed_from_u64(11);
         let mut normal = || {
-            // The sum of twelve even draws, less their mean (Irwin and Hall).
+            // The sum of twelve uniform values, minus their mean (Irwin and Hall).
             let draw = |_| (random.next_u64() >> 11) as f64 / (1_u64 << 53) as f64;
             (0..12).map(draw).sum::<f64>() - 6.0
         };
-        let mut held = 0;
+        let (mut held, mut of, mut curved) = (0, 0, 0);
         for _ in 0..4_000 {
             let mut at = |n: u32| 20.0 + 15.0 * f64::from(n) + 3.0 * normal();
             let points = [1, 10, 50, 90].map(|n| (n, at(n)));
-            let next = at(150);
-            let line = line(&points, Some(150.0), Some(next)).unwrap();
-            held += u32::from(line.predicted.unwrap().holds == Some(true));
+            let next = at(70);
+            match predicted(&points, 70.0, Some(next)).holds {
+                Some(holds) => (held, of) = (held + u32::from(holds), of + 1),
+                None => curved += 1,
+            }
         }
-        let share = f64::from(held) / 4_000.0;
-        assert!((0.935..0.965).contains(&share), "{share}");
+        let share = f64::from(held) / f64::from(of);
+        assert!((0.935..0.97).contains(&share), "{share}");
+        assert!((140..260).contains(&curved), "{curved}");
     }
 
     proptest! {
         #[test]
-        fn nothing_panics(points in proptest::collection::vec((0_u32..1000, any::<f64>()), 0..8), ask in proptest::option::of(any::<f64>())) {
-            let _ = line(&points, ask, points.first().map(|p| p.1));
+        fn arbitrary_points_do_not_panic(points in proptest::collection::vec((0_u32..1000, any::<f64>()), 0..8), ask in proptest::option::of(any::<f64>())) {
+            if let Some((fit, at)) = line(&points).zip(ask) {
+                let _ = predict(&fit, &points, at, false, points.first().map(|p| p.1));
+            }
         }
     }
 }

@@ -2,12 +2,12 @@
 
 use meshtax_model::analysis::Interval;
 
-/// Beyond this many units the exact distribution is replaced by the normal one, from which it
-/// cannot be told there, and whose tables would be needlessly large.
+/// Beyond this many units the exact distribution is replaced by the normal one, which is
+/// indistinguishable there and needs no large tables.
 const EXACT_UP_TO: usize = 200;
 
-/// The averages of all pairs of units, each with itself too ("Walsh averages"), ascending: where
-/// they lie decides estimate, interval and test.
+/// The averages of all pairs of units, including each with itself ("Walsh averages"), ascending: their
+/// positions determine estimate, interval and test.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SignedRank {
     units: usize,
@@ -57,12 +57,12 @@ impl SignedRank {
         }
     }
 
-    /// The two-sided p-value of "the units lie symmetrically around zero".
+    /// The two-sided p-value of "the units are symmetric around zero".
     #[must_use]
     pub fn p_value(&self) -> f64 {
         let positive = self.averages.iter().filter(|a| **a > 0.0).count();
         let zero = self.averages.iter().filter(|a| **a == 0.0).count();
-        // Ties with zero are shared out evenly, which can only raise the p-value.
+        // Ties with zero are split evenly, which can only raise the p-value.
         let statistic = positive as f64 + zero as f64 / 2.0;
         let smaller = statistic
             .min(self.averages.len() as f64 - statistic)
@@ -70,26 +70,26 @@ impl SignedRank {
         (2.0 * self.tail(smaller)).min(1.0)
     }
 
-    /// How many units there are.
+    /// The number of units.
     #[must_use]
     pub fn units(&self) -> usize {
         self.units
     }
 
-    /// The one-sided p-value of "the units lie symmetrically around `threshold` or below it".
+    /// The one-sided p-value of "the units are symmetric around `threshold` or below it".
     #[must_use]
     pub fn p_above(&self, threshold: f64) -> f64 {
         self.tail(self.averages.iter().filter(|a| **a <= threshold).count())
     }
 
-    /// The one-sided p-value of "the units lie symmetrically around `threshold` or above it".
+    /// The one-sided p-value of "the units are symmetric around `threshold` or above it".
     #[must_use]
     pub fn p_below(&self, threshold: f64) -> f64 {
         self.tail(self.averages.iter().filter(|a| **a >= threshold).count())
     }
 
-    /// How many averages the interval leaves out at each end: the largest rank sum that has at most
-    /// this probability. The interval then holds zero exactly if the test does not reject it.
+    /// The number of averages that the interval excludes at each end: the largest rank sum that has at most
+    /// this probability. The interval then contains zero exactly if the test does not reject it.
     fn skip(&self, tail: f64) -> usize {
         let most = (self.averages.len() / 2).saturating_sub(1);
         let significant = self.tails(most).iter().take_while(|p| **p <= tail).count();
@@ -118,7 +118,7 @@ impl SignedRank {
     }
 }
 
-/// In how many ways ranks 1 to `units` can be chosen so that they sum to 0, 1, … `most`.
+/// The number of ways in which ranks 1 to `units` can be chosen so that they sum to 0, 1, … `most`.
 fn ways(units: usize, most: usize) -> Vec<f64> {
     let mut ways = vec![0.0_f64; most + 1];
     ways[0] = 1.0;
@@ -143,7 +143,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_worked_example() {
+    fn signed_rank_interval_matches_a_reference_computation() {
         // R: wilcox.test(c(1.1,2.2,-0.3,3.1,0.8,1.9,2.5,-1.2,0.4,1.6,2.8,0.9), conf.int = TRUE)
         let units = [1.1, 2.2, -0.3, 3.1, 0.8, 1.9, 2.5, -1.2, 0.4, 1.6, 2.8, 0.9];
         let ranks = SignedRank::of(&units).unwrap();
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn critical_ranks_are_those_of_the_tables() {
+    fn critical_ranks_match_published_tables() {
         // Two-sided 5 %: the largest rank sum that is significant.
         for (n, critical) in [
             (6, 0),
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn many_units_are_near_the_normal_distribution() {
+    fn many_units_approach_the_normal_distribution() {
         let units: Vec<f64> = (0..150).map(|i| f64::from(i * 71 % 150) - 70.0).collect();
         let exact = SignedRank::of(&units).unwrap().p_value();
         let all = SignedRank::of(&units).unwrap().averages;
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn one_wild_unit_moves_little() {
+    fn single_outlier_barely_moves_the_estimate() {
         let mut units: Vec<f64> = (0..15).map(|i| 1.0 + f64::from(i) / 100.0).collect();
         units[7] = 1e9;
         let ranks = SignedRank::of(&units).unwrap();

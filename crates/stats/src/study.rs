@@ -1,22 +1,22 @@
-//! What studies print of a variant at a load point, besides what meshtax reports of every run.
+//! The figures of a variant at a load point that published studies contain, in addition to those of every run.
 
 use meshtax_model::analysis::{CurvePoint, Extent, Point, Usage, UsageGroup};
 use meshtax_model::trial::{ComponentRole, ResourceSample, Series};
 
 use crate::account::IN_PATH;
+use crate::interval::above_zero;
 use crate::memory::resident;
 use crate::pairing::BlockKey;
-use crate::points::{enough_above, within};
-use crate::tails::{self, Counts};
+use crate::tails::{self, Counts, enough_above};
 use crate::trials::{Cell, Trial};
 
-/// The percentiles of latency that studies print.
+/// The percentiles of latency that studies publish.
 const STUDIED: [f64; 6] = [0.5, 0.75, 0.9, 0.95, 0.99, 0.999];
 
-/// From this one on, a percentile is given only with enough requests above it.
+/// From this one on, a percentile is reported only with enough requests above it.
 const TAIL: f64 = 0.9;
 
-/// Steps of a window that are at least so long, in nanoseconds, are what a study's own samples of CPU are.
+/// The minimum length of a window's steps, in nanoseconds, to be comparable to a study's own samples of CPU.
 const STEP_MIN_NS: u64 = 1_000_000_000;
 
 const GROUPS: [(UsageGroup, &[ComponentRole]); 3] = [
@@ -32,10 +32,10 @@ const GROUPS: [(UsageGroup, &[ComponentRole]); 3] = [
     (UsageGroup::Path, &IN_PATH),
 ];
 
-/// Latencies of a trial, or of a part of a long one, and in which block they were measured.
+/// Latencies of a trial, or of a part of a long one, and their block.
 type Part = (BlockKey, Counts);
 
-/// The point with what a study has of it, in a closed loop as well: what is compared with a study is what the study has.
+/// Adds the figures of a study to the point, in a closed loop as well: the comparison uses the study's figures.
 /// `stopped`: because the run's intervals were narrow.
 pub(crate) fn studied(point: Point, cell: &Cell<'_>, stopped: bool) -> Point {
     let longest = cell.valid.iter().filter_map(|t| t.load.response.max_ns());
@@ -57,7 +57,7 @@ pub(crate) fn studied(point: Point, cell: &Cell<'_>, stopped: bool) -> Point {
     }
 }
 
-/// A trial's latencies: of a long one, those of its parts, so that one bad moment of it is no tail.
+/// A trial's latencies: for a long one, those of its parts, so that a single stall does not become a tail.
 fn responses(trial: &Trial<'_>) -> Vec<Part> {
     let parts = trial.load.intervals.iter();
     let parts: Vec<Part> = parts
@@ -79,7 +79,7 @@ fn percentiles(parts: &[Part], stopped: bool) -> Vec<CurvePoint> {
         Some(CurvePoint {
             quantile,
             value_ns: merged.quantile(quantile)?,
-            interval: tails::level(quantile, &arm).and_then(|fit| within(fit, stopped)),
+            interval: tails::level(quantile, &arm).and_then(|fit| above_zero(fit, stopped)),
         })
     };
     STUDIED
@@ -89,7 +89,7 @@ fn percentiles(parts: &[Part], stopped: bool) -> Vec<CurvePoint> {
         .collect()
 }
 
-/// `None`: nothing of the group is there.
+/// `None`: the group has no process.
 fn usage_of(
     group: UsageGroup,
     roles: &[ComponentRole],
@@ -109,7 +109,7 @@ fn usage_of(
     })
 }
 
-/// CPUs in use: one figure for each step, if they are long enough to be one, or one for the window.
+/// CPU cores used: one figure for each step, if they are long enough, or one for the window.
 fn cores(sample: &ResourceSample, roles: &[ComponentRole]) -> Vec<f64> {
     let steps = steps(&sample.series);
     if !steps.is_empty() && steps.iter().all(|step_ns| *step_ns >= STEP_MIN_NS) {
@@ -133,14 +133,14 @@ fn cores(sample: &ResourceSample, roles: &[ComponentRole]) -> Vec<f64> {
         .filter(|component| roles.contains(&component.role))
         .map(|component| component.cpu_ns)
         .collect();
-    let wall_ns = sample.machine.wall_ns;
+    let wall_ns = sample.wall_ns();
     match of_roles.is_empty() || wall_ns == 0 {
         true => Vec::new(),
         false => vec![of_roles.iter().sum::<u64>() as f64 / wall_ns as f64],
     }
 }
 
-/// How long each step is, in nanoseconds.
+/// The length of each step, in nanoseconds.
 fn steps(series: &Series) -> Vec<u64> {
     let ends = series.ends_ns.iter();
     let begins = std::iter::once(&0).chain(&series.ends_ns);
@@ -162,7 +162,7 @@ fn extent(figures: &[f64]) -> Option<Extent> {
 mod tests {
     use meshtax_model::LatencyHistogram;
     use meshtax_model::plan::TrialId;
-    use meshtax_model::trial::{ComponentSeries, ComponentUsage, Memory};
+    use meshtax_model::trial::{ComponentSeries, ComponentUsage, MachineUsage, Memory};
 
     use super::*;
 
@@ -176,7 +176,7 @@ mod tests {
         Counts::from(&histogram)
     }
 
-    /// Uses `cpu_ns` in the app and as much in the server's proxy, and nothing is known of the client's.
+    /// Uses `cpu_ns` in the app and as much in the server's proxy; the client's usage is unknown.
     fn sample(cpu_ns: u64, held: Option<u64>) -> ResourceSample {
         let component = |role| ComponentUsage {
             cpu_ns,
@@ -188,7 +188,10 @@ mod tests {
             ..ComponentUsage::new("", role)
         };
         let mut sample = ResourceSample::new(TrialId::new(1, 1, 1));
-        sample.machine.wall_ns = SECOND;
+        sample.machines.push(MachineUsage {
+            wall_ns: SECOND,
+            ..MachineUsage::default()
+        });
         sample.components = vec![
             component(ComponentRole::App),
             component(ComponentRole::ServerProxy),
@@ -197,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_is_the_sum_of_its_processes_in_each_trial() {
+    fn group_sums_its_processes_in_each_trial() {
         let (little, much) = (sample(SECOND / 100, Some(5)), sample(SECOND / 10, Some(50)));
         let of = |group: usize| {
             let (group, roles) = GROUPS[group];
@@ -215,16 +218,16 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_read_once_is_not_known() {
+    fn memory_is_unknown_if_one_reading_is_missing() {
         let (read, unread) = (sample(1, Some(5)), sample(1, None));
         let usage = usage_of(GROUPS[0].0, GROUPS[0].1, &[&read, &unread]);
         assert_eq!(usage.expect("its CPU is known").memory_bytes, None);
     }
 
     #[test]
-    fn long_steps_are_samples_of_their_own_and_short_ones_are_not() {
+    fn long_steps_are_separate_samples_and_short_steps_are_not() {
         let mut sample = sample(3 * SECOND, None);
-        sample.machine.wall_ns = 3 * SECOND;
+        sample.machines[0].wall_ns = 3 * SECOND;
         let app = |cpu_ns: &[u64]| ComponentSeries {
             role: ComponentRole::App,
             cpu_ns: cpu_ns.to_vec(),
@@ -240,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tail_of_one_bad_moment_is_not_given() {
+    fn tail_from_a_single_stall_is_omitted() {
         let usual: Vec<u64> = (1..=1000).collect();
         let bad: Vec<u64> = (0..200).map(|n| 1_000_000 + n).collect();
         let in_round = |round, values: &[u64]| (BlockKey { round, block: 1 }, counts(values));

@@ -1,7 +1,7 @@
 //! Percentiles of merged histograms, and the effects on them.
 //!
-//! A trial has too few requests for a p99 of its own, and percentiles are never averaged. The
-//! histograms of an arm are merged; how far the percentile can be trusted is seen by leaving
+//! A trial has too few requests for its own p99, and percentiles are never averaged. The
+//! histograms of an arm are merged; the uncertainty of the percentile is estimated by leaving
 //! out one round at a time (the jackknife of Davison and Hinkley 1997, §2.7, with rounds as
 //! the groups, so that processes that differ from round to round are part of it).
 //!
@@ -22,25 +22,26 @@
 use std::collections::BTreeMap;
 
 use meshtax_model::LatencyHistogram;
+use meshtax_model::analysis::{Metric, Unresolved};
 
 use crate::interval::{Inference, Spread};
 use crate::pairing::{BlockKey, Paired, Unit, count_rounds};
 
-/// The share of the nominal error that a percentile's interval may use up: with real latencies,
-/// of which a few bad rounds make the tail, the jackknife-t alone covers less than it claims, by
-/// one to three points: its 95 % intervals are made as 97.5 % ones.
+/// The share of the nominal error available to a percentile's interval: with real latencies,
+/// of which a few bad rounds form the tail, the jackknife-t alone covers less than its nominal level, by
+/// one to three points: its 95 % intervals are computed as 97.5 % ones.
 pub const ERROR_SHARE: f64 = 0.5;
 
-/// A percentile is printed only if the requests above it come from at least as many trials.
+/// A percentile is reported only if the requests above it come from at least this many trials.
 pub const TRIALS_ABOVE_MIN: u32 = 10;
 
-/// ... and are at least as many.
+/// ... and are at least this many.
 pub const REQUESTS_ABOVE_MIN: u64 = 10;
 
 /// The non-empty buckets of a histogram, in order.
 ///
 /// A [`LatencyHistogram`] has tens of thousands of counters, nearly all of them zero. Leaving
-/// out rounds one at a time goes over them often, so the few that matter are kept by themselves.
+/// out rounds one at a time traverses them often, so the non-empty ones are stored separately.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// (highest value of the bucket, count), ascending.
@@ -58,7 +59,7 @@ impl From<&LatencyHistogram> for Counts {
 }
 
 impl Counts {
-    /// All of them together.
+    /// The sum of several histograms.
     #[must_use]
     pub fn merged<'a>(parts: impl IntoIterator<Item = &'a Self>) -> Self {
         let parts = parts.into_iter().flat_map(|part| &part.buckets);
@@ -80,7 +81,7 @@ impl Counts {
         }
     }
 
-    /// How many latencies were counted.
+    /// The number of latencies.
     #[must_use]
     pub fn total(&self) -> u64 {
         self.total
@@ -102,7 +103,7 @@ impl Counts {
         self.quantile_without(quantile, &Self::default())
     }
 
-    /// The quantile of what is left without `part`, which must be a part of `self`.
+    /// The quantile of the rest without `part`, which must be a part of `self`.
     #[must_use]
     pub fn quantile_without(&self, quantile: f64, part: &Self) -> Option<f64> {
         let (bucket, share) = self.locate(quantile, part)?;
@@ -110,7 +111,7 @@ impl Counts {
         Some(low + (bucket as f64 + 1.0 - low) * share)
     }
 
-    /// How many counts lie in buckets above the one that holds this quantile of `merged`.
+    /// The number of counts in buckets above the one that contains this quantile of `merged`.
     #[must_use]
     pub fn count_above_quantile_of(&self, merged: &Self, quantile: f64) -> u64 {
         let Some((bucket, _)) = merged.locate(quantile, &Self::default()) else {
@@ -123,7 +124,7 @@ impl Counts {
             .fold(0, |total, (_, count)| total.saturating_add(*count))
     }
 
-    /// The bucket of a quantile, and how far into its counts the quantile lies.
+    /// The bucket of a quantile, and the quantile's position within its counts.
     fn locate(&self, quantile: f64, without: &Self) -> Option<(u64, f64)> {
         let total = self.total.saturating_sub(without.total);
         if total == 0 {
@@ -159,15 +160,16 @@ fn lowest_equivalent(highest: u64) -> u64 {
     (highest >> shift) << shift
 }
 
-/// The histograms of an arm, by where they stand.
+/// The histograms of an arm, by block.
 pub type Arm<'a> = [(BlockKey, &'a Counts)];
 
-/// Whether a percentile has enough above it; otherwise why not, for a person.
+/// Whether a percentile has enough requests above it, from enough trials.
 ///
 /// # Errors
-/// The reason.
-pub fn resolved(name: &str, quantile: f64, arm: &Arm<'_>) -> Result<(), String> {
+/// The missing data; also for a metric that is not a percentile.
+pub fn resolved(metric: Metric, arm: &Arm<'_>) -> Result<(), Unresolved> {
     let merged = Counts::merged(arm.iter().map(|(_, counts)| *counts));
+    let quantile = metric.quantile().unwrap_or(1.0);
     let above: Vec<u64> = arm
         .iter()
         .map(|(_, counts)| counts.count_above_quantile_of(&merged, quantile))
@@ -175,17 +177,30 @@ pub fn resolved(name: &str, quantile: f64, arm: &Arm<'_>) -> Result<(), String> 
         .collect();
     let trials = u32::try_from(above.len()).unwrap_or(u32::MAX);
     let requests = above.iter().fold(0_u64, |sum, n| sum.saturating_add(*n));
-    if trials < TRIALS_ABOVE_MIN {
-        return Err(format!(
-            "{name} not resolved: requests above it come from {trials} trials, ten are needed"
-        ));
+    if trials >= TRIALS_ABOVE_MIN && requests >= REQUESTS_ABOVE_MIN {
+        return Ok(());
     }
-    if requests < REQUESTS_ABOVE_MIN {
-        return Err(format!(
-            "{name} not resolved: {requests} requests above it, ten are needed"
-        ));
-    }
-    Ok(())
+    Err(Unresolved {
+        metric,
+        trials,
+        requests,
+        needed: TRIALS_ABOVE_MIN,
+    })
+}
+
+/// Whether the percentile of all these trials has enough requests above it, from enough trials.
+pub(crate) fn enough_above<'a>(
+    quantile: f64,
+    trials: impl Iterator<Item = &'a Counts>,
+    merged: &Counts,
+) -> bool {
+    let above = trials.map(|trial| trial.count_above_quantile_of(merged, quantile));
+    let (trials, requests) = above
+        .filter(|count| *count > 0)
+        .fold((0_u32, 0_u64), |(trials, requests), count| {
+            (trials + 1, requests.saturating_add(count))
+        });
+    trials >= TRIALS_ABOVE_MIN && requests >= REQUESTS_ABOVE_MIN
 }
 
 /// The effect on a percentile: arm minus reference, and as a log ratio.
@@ -228,7 +243,7 @@ pub fn compare(quantile: f64, arm: &Arm<'_>, reference: &Arm<'_>) -> Option<Pair
     })
 }
 
-/// A percentile by itself. `None` without requests.
+/// A single percentile. `None` without requests.
 #[must_use]
 pub fn level(quantile: f64, arm: &Arm<'_>) -> Option<Inference> {
     let mut blocks: Vec<BlockKey> = arm.iter().map(|(key, _)| *key).collect();
@@ -244,7 +259,7 @@ pub fn level(quantile: f64, arm: &Arm<'_>) -> Option<Inference> {
 /// The jackknife-t: the statistic of all units, with a standard error from the pseudo-values
 /// `n θ − (n − 1) θ₋ᵢ` and Student's t with n − 1 degrees of freedom.
 ///
-/// `statistic` is asked for all units (`None`) and without the i-th. `None` if it has no value
+/// `statistic` is called for all units (`None`) and without the i-th. `None` if it has no value
 /// for all of them.
 #[must_use]
 pub fn jackknife(
@@ -309,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn quantiles_are_those_of_the_histogram() {
+    fn quantiles_match_the_histogram() {
         let full = histogram((0..5000_u64).map(|i| 1 + i * i * 37));
         let counts = Counts::from(&full);
         for q in [0.0, 0.001, 0.1, 0.5, 0.9, 0.99, 0.999, 1.0] {
@@ -320,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn leaving_out_a_part_is_merging_the_others() {
+    fn leave_one_out_equals_merging_the_others() {
         let parts: Vec<Counts> = (0..6_u64)
             .map(|p| {
                 Counts::from(&histogram(
@@ -342,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn a_percentile_needs_requests_above_it_from_ten_trials() {
+    fn percentile_requires_requests_above_it_from_ten_trials() {
         // Twenty trials of 100 requests, of which nine have slow ones.
         let trials: Vec<Counts> = (0..20)
             .map(|i| {
@@ -353,19 +368,16 @@ mod tests {
             })
             .collect();
         let arm: Vec<(BlockKey, &Counts)> = (1..).zip(&trials).map(|(i, t)| (key(i), t)).collect();
-        let reason = resolved("p99", 0.99, &arm).unwrap_err();
-        assert_eq!(
-            reason,
-            "p99 not resolved: requests above it come from 6 trials, ten are needed"
-                .replace('6', &count_above_trials(&trials).to_string())
-        );
-        assert!(resolved("p99", 0.99, &[]).is_err());
+        let missing = resolved(Metric::ResponseP99, &arm).unwrap_err();
+        assert_eq!(missing.trials as usize, count_above_trials(&trials));
+        assert!(missing.trials < missing.needed);
+        assert!(resolved(Metric::ResponseP99, &[]).is_err());
 
         let even: Vec<Counts> = (0..20)
             .map(|i| Counts::from(&histogram((0..200).map(|j| 100_000 + j * 1000 + i))))
             .collect();
         let arm: Vec<(BlockKey, &Counts)> = (1..).zip(&even).map(|(i, t)| (key(i), t)).collect();
-        assert_eq!(resolved("p99", 0.99, &arm), Ok(()));
+        assert_eq!(resolved(Metric::ResponseP99, &arm), Ok(()));
     }
 
     fn count_above_trials(trials: &[Counts]) -> usize {
@@ -377,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn the_jackknife_of_a_mean_is_the_t_interval() {
+    fn jackknife_of_a_mean_equals_the_t_interval() {
         let values = [3.0, 1.0, 4.0, 1.0, 5.0, 9.0, 2.0];
         let statistic = |left_out: Option<usize>| {
             let kept: Vec<f64> = values
@@ -396,14 +408,14 @@ mod tests {
     }
 
     #[test]
-    fn a_level_has_an_interval_over_its_rounds() {
+    fn level_interval_is_computed_over_rounds() {
         let rounds: Vec<Counts> = (0..8_u64)
             .map(|i| Counts::from(&histogram((0..500).map(|j| 100_000 + j * 200 + i * 1000))))
             .collect();
         let arm: Vec<_> = (1..).zip(&rounds).map(|(i, t)| (key(i), t)).collect();
         let median = level(0.5, &arm).unwrap();
         let interval = median.interval(0.95).unwrap();
-        // In the middle of 100 µs to 200 µs, and of the rounds' shifts.
+        // The middle of 100 µs to 200 µs, and of the rounds' shifts.
         assert!((median.estimate - 153_400.0).abs() < 500.0, "{median:?}");
         assert!(interval.low < 153_400.0 && 153_400.0 < interval.high);
         assert!(interval.high - interval.low < 12_000.0, "{interval:?}");
@@ -412,7 +424,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shift_is_found_and_unpaired_blocks_are_left_out() {
+    fn shift_is_detected_and_unpaired_blocks_are_excluded() {
         let trials: Vec<Counts> = (0..8_u64)
             .map(|i| Counts::from(&histogram((0..500).map(|j| 100_000 + j * 211 + i * 500))))
             .collect();

@@ -1,4 +1,4 @@
-//! The run as it went: what each trial used, in the order of time.
+//! The timeline of the run: the usage of each trial, in order.
 
 use meshtax_model::analysis::{Moment, RoleMoment};
 use meshtax_model::experiment::VariantId;
@@ -9,10 +9,10 @@ use crate::memory::held;
 use crate::tails::Counts;
 use crate::trials::Trials;
 
-/// More moments than this of a variant say no more to anyone, and make documents of long runs large.
+/// More moments per variant add no information, and make documents of long runs large.
 const MOMENTS_MAX: usize = 600;
 
-/// The measured trials of a variant, invalid ones too: what made them invalid may show. Of very many,
+/// The measured trials of a variant, including invalid ones: the cause may be visible. Of very many,
 /// every second, or third, or n-th.
 pub(crate) fn moments(trials: &Trials<'_>, variant: &VariantId) -> Vec<Moment> {
     let records = trials.data.trials.iter().enumerate();
@@ -59,7 +59,7 @@ fn moment(trials: &Trials<'_>, order: usize, record: &TrialRecord) -> Option<Mom
 }
 
 fn roles(sample: &ResourceSample) -> Vec<RoleMoment> {
-    let wall_ns = sample.machine.wall_ns.max(1) as f64;
+    let wall_ns = sample.wall_ns().max(1) as f64;
     let of_role = |role| {
         let mut here = sample
             .components

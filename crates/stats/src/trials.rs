@@ -2,24 +2,31 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use meshtax_model::analysis::{Arm, ExclusionReason, InvalidReason, NotEstimable, Shortfall};
+use meshtax_model::evidence::Evidence;
 use meshtax_model::experiment::{LoadPoint, LoadPointId, Role, Variant, VariantId};
-use meshtax_model::trial::{InjectedTime, LoadResult, ResourceSample, TrialOutcome, TrialRecord};
-use meshtax_model::{evidence::Evidence, plan::TrialId};
+use meshtax_model::failure::VariantFailure;
+use meshtax_model::plan::TrialId;
+use meshtax_model::trial::{
+    InjectedTime, LoadResult, ProxyConnections, ResourceSample, TrialOutcome, TrialRecord,
+};
 
 use crate::pairing::BlockKey;
+use crate::run_data::RunData;
 use crate::tails::Counts;
-use crate::validity::{self, DISTURBED_SHARE_MAX, INVALID_SHARE_MAX, is_by_the_hypervisor, reason};
-use crate::{RunData, VariantFailure};
+use crate::validity::{self, DISTURBED_SHARE_MAX, INVALID_SHARE_MAX};
 
 /// A valid trial.
 pub(crate) struct Trial<'a> {
     pub(crate) key: BlockKey,
-    /// Its place among the records.
+    /// Its index among the records.
     pub(crate) order: usize,
     pub(crate) load: &'a LoadResult,
+    /// What it lacked of its load; `None`: it carried it.
+    pub(crate) short: Option<Shortfall>,
     pub(crate) response: Counts,
     pub(crate) sample: Option<&'a ResourceSample>,
-    pub(crate) proxy_connections: Option<u32>,
+    pub(crate) proxy_connections: Option<ProxyConnections>,
     pub(crate) injected: Option<InjectedTime>,
     pub(crate) replicas: &'a [u64],
 }
@@ -28,7 +35,7 @@ pub(crate) struct Trial<'a> {
 #[derive(Default)]
 pub(crate) struct Cell<'a> {
     pub(crate) valid: Vec<Trial<'a>>,
-    pub(crate) invalid: BTreeMap<String, u32>,
+    pub(crate) invalid: BTreeMap<InvalidReason, u32>,
 }
 
 impl Cell<'_> {
@@ -37,16 +44,17 @@ impl Cell<'_> {
     }
 }
 
-/// `Some`: why a share of invalid trials this large leaves nothing to say.
+/// `Some`: the share of invalid trials is so large that the rest may not be representative. `arm`: the side of the
+/// cells.
 pub(crate) fn too_many_invalid<'a>(
-    whose: &str,
+    arm: &Arm,
     cells: impl IntoIterator<Item = &'a Cell<'a>>,
-) -> Option<String> {
+) -> Option<NotEstimable> {
     let (mut invalid, mut disturbed, mut valid) = (0_u32, 0_u32, 0_u32);
     for cell in cells {
         valid = valid.saturating_add(cell.valid_count());
         for (why, count) in &cell.invalid {
-            let sum = if is_by_the_hypervisor(why) {
+            let sum = if why.is_by_hypervisor() {
                 &mut disturbed
             } else {
                 &mut invalid
@@ -56,15 +64,19 @@ pub(crate) fn too_many_invalid<'a>(
     }
     let undisturbed = valid.saturating_add(invalid);
     if f64::from(invalid) > INVALID_SHARE_MAX * f64::from(undisturbed) {
-        return Some(format!(
-            "above 10 % of {whose} trials are invalid ({invalid} of {undisturbed})"
-        ));
+        return Some(NotEstimable::TooManyInvalid {
+            arm: arm.clone(),
+            invalid,
+            trials: undisturbed,
+        });
     }
     let all = undisturbed.saturating_add(disturbed);
     (f64::from(disturbed) > DISTURBED_SHARE_MAX * f64::from(all)).then(|| {
-        format!(
-            "the hypervisor disturbed more than three in four of {whose} trials ({disturbed} of {all})"
-        )
+        NotEstimable::TooManyDisturbed {
+            arm: arm.clone(),
+            disturbed,
+            trials: all,
+        }
     })
 }
 
@@ -75,6 +87,8 @@ pub(crate) struct Trials<'a> {
     empty: Cell<'a>,
     evidence: BTreeMap<(&'a VariantId, u32), &'a Evidence>,
     samples: BTreeMap<&'a TrialId, &'a ResourceSample>,
+    /// Blocks from which the hypervisor took too much, by load point.
+    stolen: BTreeSet<(BlockKey, &'a LoadPointId)>,
     /// Records of variants or load points that the experiment does not have.
     pub(crate) unknown: u32,
 }
@@ -85,20 +99,35 @@ impl<'a> Trials<'a> {
             data,
             cells: BTreeMap::new(),
             empty: Cell::default(),
-            // Of two probings in one round the later one is kept: the variant was tried again.
+            // Of two probe runs in one round the later one is kept: the variant was retried.
             evidence: data
                 .evidence
                 .iter()
                 .map(|seen| ((&seen.variant, seen.round), seen))
                 .collect(),
             samples: data.samples.iter().map(|s| (&s.trial, s)).collect(),
+            stolen: BTreeSet::new(),
             unknown: 0,
         };
+        trials.stolen = trials.stolen_blocks();
         let mut taken = BTreeSet::new();
         for (order, record) in data.trials.iter().enumerate() {
             trials.add(order, record, &mut taken);
         }
         trials
+    }
+
+    fn stolen_blocks(&self) -> BTreeSet<(BlockKey, &'a LoadPointId)> {
+        let mut blocks: BTreeMap<(BlockKey, &LoadPointId), Vec<&ResourceSample>> = BTreeMap::new();
+        for record in self.data.trials {
+            let of_block = (BlockKey::of_trial(&record.trial), &record.trial.load_point);
+            let sample = self.sample(&record.trial.id);
+            blocks.entry(of_block).or_default().extend(sample);
+        }
+        let stolen = blocks
+            .into_iter()
+            .filter(|(_, samples)| validity::stolen(samples.iter().copied()));
+        stolen.map(|(block, _)| block).collect()
     }
 
     fn add(
@@ -116,34 +145,35 @@ impl<'a> Trials<'a> {
             self.unknown = self.unknown.saturating_add(1);
             return;
         };
-        let key = BlockKey {
-            round: planned.round,
-            block: planned.block,
-        };
+        let key = BlockKey::of_trial(planned);
         let failed_probe = self
             .evidence
             .get(&(&planned.variant, planned.round))
             .is_some_and(|seen| !seen.passed());
-        let why = if !taken.insert((&planned.variant, &planned.load_point, key)) {
-            Some(reason::REPEATED)
-        } else if failed_probe {
-            Some(reason::NOT_PROVEN)
-        } else if self.was_lost(&planned.variant, planned.round) {
-            Some(reason::EVIDENCE_LOST)
-        } else {
-            let sample = self.sample(&planned.id);
-            validity::check(record, point).or_else(|| validity::disturbed(sample?))
-        };
         let sample = self.sample(&planned.id);
+        let judged = if !taken.insert((&planned.variant, &planned.load_point, key)) {
+            Err(InvalidReason::Repeated)
+        } else if failed_probe {
+            Err(InvalidReason::NotProven)
+        } else if self.was_lost(&planned.variant, planned.round) {
+            Err(InvalidReason::EvidenceLost)
+        } else {
+            validity::judge(record, sample, point).and_then(|short| {
+                match self.stolen.contains(&(key, &planned.load_point)) {
+                    true => Err(InvalidReason::Steal),
+                    false => Ok(short),
+                }
+            })
+        };
         let cell = self
             .cells
             .entry(&planned.variant)
             .or_default()
             .entry(&planned.load_point)
             .or_default();
-        match (why, &record.outcome) {
+        match (judged, &record.outcome) {
             (
-                None,
+                Ok(short),
                 TrialOutcome::Measured {
                     load,
                     proxy_connections,
@@ -155,25 +185,26 @@ impl<'a> Trials<'a> {
                 key,
                 order,
                 load,
+                short,
                 response: Counts::from(&load.response),
                 sample,
                 proxy_connections: *proxy_connections,
                 injected: *injected,
                 replicas,
             }),
-            (why, _) => {
-                let why = why.unwrap_or(reason::FAILED);
-                *cell.invalid.entry(why.to_owned()).or_default() += 1;
+            (judged, _) => {
+                let why = judged.err().unwrap_or(InvalidReason::Failed);
+                *cell.invalid.entry(why).or_default() += 1;
             }
         }
     }
 
-    /// What a trial cost the machine, if that is on record.
+    /// The resource sample of a trial, if there is one.
     pub(crate) fn sample(&self, trial: &TrialId) -> Option<&'a ResourceSample> {
         self.samples.get(trial).copied()
     }
 
-    /// A round in which a variant was measured has a failure on record only if the proof was lost in it.
+    /// A round in which a variant was measured has a failure record only if its evidence was contradicted in it.
     pub(crate) fn was_lost(&self, variant: &VariantId, round: u32) -> bool {
         let mut failures = self.data.failures.iter();
         failures.any(|failure| failure.variant == *variant && failure.round == round)
@@ -215,7 +246,7 @@ impl<'a> Trials<'a> {
             .filter(move |failure| failure.variant == *variant)
     }
 
-    /// Rounds in which a variant was measured at all, validly or not.
+    /// Rounds in which a variant was measured, with valid or invalid trials.
     pub(crate) fn rounds_measured(&self, variant: &VariantId) -> BTreeSet<u32> {
         self.data
             .trials
@@ -225,16 +256,18 @@ impl<'a> Trials<'a> {
             .collect()
     }
 
-    /// Why there is no trial of a variant, if there is none.
-    pub(crate) fn left_out(&self, variant: &VariantId) -> Option<String> {
+    /// Why a variant has no trials; `None`: it has some.
+    pub(crate) fn excluded(&self, variant: &VariantId) -> Option<ExclusionReason> {
         if !self.rounds_measured(variant).is_empty() {
             return None;
         }
         let last = self.failures_of(variant).max_by_key(|f| f.round);
-        Some(last.map_or_else(
-            || "no trial of it is on record".to_owned(),
-            |failure| failure.reason.clone(),
-        ))
+        Some(
+            last.map_or(ExclusionReason::NoTrials, |last| ExclusionReason::Failed {
+                round: last.round,
+                failure: last.reason.clone(),
+            }),
+        )
     }
 
     /// Blocks with at least one valid trial.
@@ -242,7 +275,7 @@ impl<'a> Trials<'a> {
         self.all_valid().map(|trial| trial.key).collect()
     }
 
-    /// Every valid trial of a variant, at whatever load.
+    /// Every valid trial of a variant, at any load point.
     pub(crate) fn valid_of<'s>(
         &'s self,
         variant: &VariantId,

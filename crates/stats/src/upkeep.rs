@@ -1,4 +1,4 @@
-//! What a variant takes before its first request and between requests: by rounds, since a round's processes are new.
+//! Start-up time and idle usage of a variant: by rounds, since each round starts new processes.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use meshtax_model::experiment::{Role, Variant, VariantId};
 use crate::interval::{CONFIDENCE, Student, mean};
 use crate::trials::Trials;
 
-/// Of one variant.
+/// The figures of one variant.
 pub(crate) fn upkeep(trials: &Trials<'_>, of: &Variant) -> Upkeep {
     let variant = &of.id;
     let served = |seen: &Evidence| seen.start.served_ns.map(|ns| ns as f64);
@@ -47,7 +47,7 @@ fn estimate(rounds: &[f64]) -> Option<Estimate> {
     })
 }
 
-/// Of the rounds in which it was proven.
+/// Over the rounds in which its evidence passed.
 fn by_round(
     trials: &Trials<'_>,
     variant: &VariantId,
@@ -59,8 +59,8 @@ fn by_round(
         .collect()
 }
 
-/// CPU of its proxies while others were measured, for each round as a share of one core. A trial that does not count for
-/// the variant that was measured counts for those that idled: a CPU clock is that of its own process.
+/// CPU of its proxies while others were measured, for each round as a share of one core. A trial that is invalid for
+/// the measured variant is still used for the idle ones: a CPU clock is per process.
 fn idle(trials: &Trials<'_>, variant: &VariantId) -> Vec<f64> {
     let mut rounds: BTreeMap<u32, (u64, u64)> = BTreeMap::new();
     for record in trials.data.trials {
@@ -71,7 +71,7 @@ fn idle(trials: &Trials<'_>, variant: &VariantId) -> Vec<f64> {
         if let Some(idle) = of_variant {
             let (cpu_ns, wall_ns) = rounds.entry(record.trial.round).or_default();
             *cpu_ns = cpu_ns.saturating_add(idle.cpu_ns);
-            *wall_ns = wall_ns.saturating_add(sample.machine.wall_ns);
+            *wall_ns = wall_ns.saturating_add(sample.wall_ns());
         }
     }
     let shares = rounds.into_values().filter(|(_, wall_ns)| *wall_ns > 0);

@@ -1,33 +1,22 @@
-//! Which trials count. Each rule looks at whether the trial did what was planned, never at
-//! how fast it was: leaving out what came out badly is how published comparisons went wrong.
-//!
-//! A reason is a short fixed sentence, so that trials can be counted by it.
+//! Which trials are valid. Each rule checks whether the trial ran as planned, never how fast it was or how many
+//! requests succeeded: excluding unfavourable results is a common flaw of published comparisons. Whether a valid trial
+//! carried its load is a result ([`crate::shortfall`]).
 
+use meshtax_model::analysis::{InvalidReason, Shortfall};
 use meshtax_model::experiment::LoadPoint;
-use meshtax_model::trial::{LoadResult, ResourceSample, TrialOutcome, TrialRecord};
+use meshtax_model::trial::{LoadResult, MachineUsage, ResourceSample, TrialOutcome, TrialRecord};
 
-use crate::account::{IN_PATH, busy_ns};
-use crate::memory::Growth;
+use crate::account::IN_PATH;
+use crate::growth::Growth;
+use crate::shortfall::{exceeds, shortfall};
 
-/// Open loop: with fewer answers in the window than this share of the requests, the load was
-/// not the one that was planned.
-pub const COMPLETED_SHARE_MIN: f64 = 0.98;
-
-/// Open loop: what one pause of the machine at the window's very end keeps from being answered in
-/// it, in nanoseconds of offered load. Such a pause is latency, and counted as such; in a window of
-/// half a second it is more than 2 %.
-pub const PAUSE_AT_THE_END_NS: u64 = 25_000_000;
-
-/// Errors, bad statuses and requests without an answer, each as a share of the requests.
-pub const FAULTY_SHARE_MAX: f64 = 0.001;
-
-/// With a larger share of invalid trials, what is left may not stand for the variant.
+/// With a larger share of invalid trials, the rest may not be representative of the variant.
 pub const INVALID_SHARE_MAX: f64 = 0.10;
 
-/// With a larger share of trials that the hypervisor disturbed, what is left is the machine's rare
-/// good moments only. It strikes all variants alike, whatever they cost, so that leaving such trials out
-/// chooses no outcome: they are not counted against [`INVALID_SHARE_MAX`]. Below this, what is left has to be
-/// enough by itself: rounds and blocks are counted as ever.
+/// With a larger share of trials that the hypervisor disturbed, the rest are only the machine's rare
+/// undisturbed moments. It affects all variants alike, whatever they cost, so that excluding such trials
+/// introduces no bias: they do not count towards [`INVALID_SHARE_MAX`]. Below this, the remaining data must be
+/// sufficient by itself: the usual numbers of rounds and blocks are required.
 pub const DISTURBED_SHARE_MAX: f64 = 0.75;
 
 /// A generator that was late while the hypervisor took at least this share of one core's time...
@@ -36,148 +25,119 @@ pub const LATE_BY_STEAL_SHARE: f64 = 0.05;
 /// ... and two ticks of its clock, was late because of it.
 pub const LATE_BY_STEAL_NS: u64 = 20_000_000;
 
-/// Time for which a limit on CPU kept processes waiting, as a share of the window.
+/// Time for which a CPU limit throttled processes, as a share of the window.
 pub const THROTTLED_SHARE_MAX: f64 = 0.01;
 
-/// Time that the hypervisor gave to others, as a share of the machine's.
+/// Steal time of the hypervisor, as a share of the time in which the run wanted a core (busy or stolen). Time is stolen
+/// only from a core that is wanted: as a share of all time, a variant that keeps the cores busier would lose more trials.
 pub const STEAL_SHARE_MAX: f64 = 0.10;
 
-/// What programs that have no part in the run used, from just before the trial to just after it, as a
-/// share of the machine: a quarter of one core where there are two.
-pub const OTHERS_SHARE_MAX: f64 = 0.125;
+/// CPU of programs outside the run on the cores that it uses, from just before the trial to just after it, as a share
+/// of one core: a role has few cores, however many the machine has.
+pub const OTHERS_CORE_SHARE_MAX: f64 = 0.25;
 
-/// Growth of a component's own memory within the window, as a share of what it had...
+/// Growth of a component's anonymous memory within the window, as a share of its initial value...
 pub const GROWTH_SHARE_MAX: f64 = 0.01;
 
-/// ... and at least so many bytes, so that no buffer counts...
+/// ... and at least this many bytes, to exclude buffers...
 pub const GROWTH_BYTES_MIN: f64 = 1_048_576.0;
 
-/// ... in at least this share of the window's steps: what is allocated once is no leak.
+/// ... in at least this share of the window's steps: a single allocation is not a leak.
 pub const GROWING_STEPS_MIN: f64 = 0.6;
 
-/// The reasons, as they are counted and shown.
-pub mod reason {
-    /// There is no figure at all.
-    pub const FAILED: &str = "the trial failed";
-    /// Another record of the same variant and load point in the same block came first.
-    pub const REPEATED: &str = "recorded twice";
-    /// The variant was not what its name says when it was measured.
-    pub const NOT_PROVEN: &str = "a probe failed in this round";
-    /// A process died or was restarted.
-    pub const COMPONENT: &str = "a component died or was restarted";
-    /// No request was answered, or the window has no length.
-    pub const NO_REQUESTS: &str = "no requests";
-    /// More errors than [`super::FAULTY_SHARE_MAX`].
-    pub const ERRORS: &str = "errors above 0.1 %";
-    /// More answers outside 200-399 than [`super::FAULTY_SHARE_MAX`].
-    pub const STATUS: &str = "bad status codes above 0.1 %";
-    /// More requests without an answer than [`super::FAULTY_SHARE_MAX`].
-    pub const UNANSWERED: &str = "unanswered above 0.1 %";
-    /// Fewer answers than [`super::COMPLETED_SHARE_MIN`].
-    pub const ACHIEVED: &str = "achieved below 98 % of offered";
-    /// At its end the variant was not what the probes had seen.
-    pub const EVIDENCE_LOST: &str = "no longer what was proven";
-    /// More than [`super::THROTTLED_SHARE_MAX`].
-    pub const THROTTLED: &str = "a limit on CPU held it back";
-    /// More than [`super::STEAL_SHARE_MAX`].
-    pub const STEAL: &str = "the hypervisor took above 10 % of the machine";
-    /// The generator was late while the hypervisor gave its time to others.
-    pub const LATE_BY_STEAL: &str = "the hypervisor took a core when requests were due";
-    /// More than [`super::OTHERS_SHARE_MAX`].
-    pub const OTHERS: &str = "another program used its cores";
-    /// More than [`super::GROWTH_SHARE_MAX`], all through the window.
-    pub const GROWING: &str = "memory grew through the trial";
-    /// Open loop only. In a closed loop it makes throughput a lower bound, which is a caveat:
-    /// were it a reason, a fast baseline on a small machine would have no trials left, and the
-    /// slow variants would be all that remains.
-    pub const GENERATOR_BOUND: &str = "the generator was the limit";
-}
-
-/// Whether a reason is the hypervisor's doing, and nobody's under test.
-#[must_use]
-pub fn is_by_the_hypervisor(why: &str) -> bool {
-    [reason::STEAL, reason::LATE_BY_STEAL].contains(&why)
-}
-
-/// `None`: valid as far as the record alone can say. Otherwise the first reason why not.
+/// Whether a trial is valid, by what the record and its sample show. If it is: what it lacked of its load, if anything.
 ///
-/// What only the other records can say ([`reason::REPEATED`], [`reason::NOT_PROVEN`]) is
-/// looked at in [`crate::analyse`].
-#[must_use]
-pub fn check(record: &TrialRecord, point: &LoadPoint) -> Option<&'static str> {
-    let TrialOutcome::Measured {
-        load,
-        component_failures,
-        lost_evidence,
-        ..
-    } = &record.outcome
-    else {
-        return Some(reason::FAILED);
-    };
-    if !component_failures.is_empty() {
-        return Some(reason::COMPONENT);
+/// Reasons that depend on other records ([`InvalidReason::Repeated`], [`InvalidReason::NotProven`]) are
+/// checked in [`crate::analyse`].
+///
+/// # Errors
+/// The first reason why it is invalid. Memory that grows throughout a trial invalidates only one that carried its load:
+/// an overloaded proxy holds more and more requests, and that is a result.
+pub fn judge(
+    record: &TrialRecord,
+    sample: Option<&ResourceSample>,
+    point: &LoadPoint,
+) -> Result<Option<Shortfall>, InvalidReason> {
+    let load = measured(record)?;
+    let bound = || generator_bound(load).filter(|_| point.is_steady());
+    let invalid = no_requests(load)
+        .or_else(bound)
+        .or_else(|| disturbed(sample?));
+    if let Some(reason) = invalid {
+        return Err(reason);
     }
-    if !lost_evidence.is_empty() {
-        return Some(reason::EVIDENCE_LOST);
+    let short = shortfall(load, point);
+    match short.is_none() && sample.is_some_and(growing) {
+        true => Err(InvalidReason::MemoryGrowth),
+        false => Ok(short),
     }
-    let both = [no_requests, errors, status];
-    let open_loop = [unanswered, achieved, generator_bound];
-    let fired = |rule: &fn(&LoadResult) -> Option<&'static str>| rule(load);
-    let both = both.map(|rule| rule as fn(&LoadResult) -> Option<&'static str>);
-    let open_loop = open_loop.map(|rule| rule as fn(&LoadResult) -> Option<&'static str>);
-    both.iter().find_map(fired).or_else(|| {
-        point
-            .is_steady()
-            .then(|| open_loop.iter().find_map(fired))
-            .flatten()
-    })
 }
 
-/// What the machine did to a trial; `None`: nothing that is seen.
+fn measured(record: &TrialRecord) -> Result<&LoadResult, InvalidReason> {
+    match &record.outcome {
+        TrialOutcome::Failed { .. } => Err(InvalidReason::Failed),
+        TrialOutcome::Measured {
+            component_failures, ..
+        } if !component_failures.is_empty() => Err(InvalidReason::ComponentFailed),
+        TrialOutcome::Measured { lost_evidence, .. } if !lost_evidence.is_empty() => {
+            Err(InvalidReason::EvidenceLost)
+        }
+        TrialOutcome::Measured { load, .. } => Ok(load),
+    }
+}
+
+/// How the machine disturbed a trial; `None`: no disturbance detected.
 #[must_use]
-pub fn disturbed(sample: &ResourceSample) -> Option<&'static str> {
+pub fn disturbed(sample: &ResourceSample) -> Option<InvalidReason> {
+    let on_any = |rule: fn(&MachineUsage) -> bool| sample.machines.iter().any(rule);
     [
-        (throttled(sample), reason::THROTTLED),
-        (stolen(sample), reason::STEAL),
-        (used_by_others(sample), reason::OTHERS),
-        (growing(sample), reason::GROWING),
+        (on_any(throttled), InvalidReason::Throttled),
+        (used_by_others(sample), InvalidReason::OtherPrograms),
     ]
     .into_iter()
     .find_map(|(fired, reason)| fired.then_some(reason))
 }
 
-fn throttled(sample: &ResourceSample) -> bool {
-    let machine = &sample.machine;
+fn no_requests(load: &LoadResult) -> Option<InvalidReason> {
+    (load.window_ns == 0 || load.offered == 0).then_some(InvalidReason::NoRequests)
+}
+
+fn throttled(machine: &MachineUsage) -> bool {
     let throttled_ns = machine.throttled_ns.unwrap_or(0);
     exceeds(throttled_ns, machine.wall_ns, THROTTLED_SHARE_MAX)
 }
 
-fn stolen(sample: &ResourceSample) -> bool {
-    let machine = &sample.machine;
-    let all = machine.wall_ns.saturating_mul(u64::from(machine.cores));
-    let surely = machine.steal_ns.saturating_sub(machine.resolution_ns);
-    exceeds(surely, all, STEAL_SHARE_MAX)
+/// Whether the hypervisor took too much in a block at a load point, as a mean over all its trials: `samples`.
+///
+/// All of them are excluded together, or none, and each counts the same: whether a single reading exceeds a limit
+/// depends on the kernel's step and on how busy its variant keeps the cores.
+pub(crate) fn stolen<'a>(samples: impl Iterator<Item = &'a ResourceSample>) -> bool {
+    let shares: Vec<f64> = samples.filter_map(stolen_share).collect();
+    shares.iter().sum::<f64>() > STEAL_SHARE_MAX * shares.len() as f64
 }
 
-/// Where other programs cannot be seen, what no component accounts for tells of them; interrupts of busy
-/// cores are part of that, and it has twice the room.
+/// Steal as a share of the time that was wanted; `None`: none was.
+fn stolen_share(sample: &ResourceSample) -> Option<f64> {
+    let stolen_ns = sample.over_machines(|machine| machine.steal_ns) as f64;
+    let wanted_ns = sample.busy_ns().max(0) as f64 + stolen_ns;
+    (wanted_ns > 0.0).then(|| stolen_ns / wanted_ns)
+}
+
+/// Where other programs are not visible, unattributed time indicates them; it includes interrupts of busy
+/// cores, and therefore has twice the limit.
 fn used_by_others(sample: &ResourceSample) -> bool {
-    let machine = &sample.machine;
-    let cores = u64::from(machine.cores.max(1));
-    let Some(others) = &sample.others else {
-        let used: u64 = sample
-            .components
-            .iter()
-            .fold(0, |sum, component| sum.saturating_add(component.cpu_ns));
-        let step = i128::from(machine.resolution_ns) * 2;
-        let rest = i128::from(busy_ns(machine)) - i128::from(used) - step;
-        let all = machine.wall_ns.saturating_mul(cores);
-        return rest as f64 > 2.0 * OTHERS_SHARE_MAX * all as f64;
-    };
-    let used = others.iter().map(|other| other.cpu_ns);
-    let used = used.fold(0, u64::saturating_add);
-    let all = sample.looked_ns.max(machine.wall_ns).saturating_mul(cores);
-    exceeds(used, all, OTHERS_SHARE_MAX)
+    let visible = |machine: &MachineUsage| machine.others.is_some();
+    if !sample.machines.iter().all(visible) {
+        let step = i128::from(sample.over_machines(|m| m.resolution_ns)) * 2;
+        let rest = i128::from(sample.busy_ns()) - i128::from(sample.attributed_ns()) - step;
+        return rest as f64 > 2.0 * OTHERS_CORE_SHARE_MAX * sample.wall_ns() as f64;
+    }
+    sample.machines.iter().any(|machine| {
+        let used = machine.others.iter().flatten().map(|other| other.cpu_ns);
+        let used = used.fold(0, u64::saturating_add);
+        let looked_ns = machine.looked_ns.max(machine.wall_ns);
+        exceeds(used, looked_ns, OTHERS_CORE_SHARE_MAX)
+    })
 }
 
 fn growing(sample: &ResourceSample) -> bool {
@@ -193,68 +153,27 @@ fn growing(sample: &ResourceSample) -> bool {
         })
 }
 
-fn no_requests(load: &LoadResult) -> Option<&'static str> {
-    let nothing = load.window_ns == 0 || load.offered == 0 || load.completed == 0;
-    (nothing || load.response.count() == 0).then_some(reason::NO_REQUESTS)
-}
-
-fn errors(load: &LoadResult) -> Option<&'static str> {
-    let kinds = load.errors.by_kind();
-    let total = kinds
-        .iter()
-        .fold(0_u64, |sum, (_, n)| sum.saturating_add(*n));
-    exceeds(total, load.offered, FAULTY_SHARE_MAX).then_some(reason::ERRORS)
-}
-
-fn status(load: &LoadResult) -> Option<&'static str> {
-    let (mut bad, mut all) = (0_u64, 0_u64);
-    for (code, count) in &load.status {
-        all = all.saturating_add(*count);
-        if !(200..400).contains(code) {
-            bad = bad.saturating_add(*count);
-        }
-    }
-    exceeds(bad, all, FAULTY_SHARE_MAX).then_some(reason::STATUS)
-}
-
-fn unanswered(load: &LoadResult) -> Option<&'static str> {
-    exceeds(load.unanswered, load.offered, FAULTY_SHARE_MAX).then_some(reason::UNANSWERED)
-}
-
-/// Answers to requests from before the window make up, on average, for those that come after
-/// it; a single one either way says nothing, however few there are, nor does a short pause.
-fn achieved(load: &LoadResult) -> Option<&'static str> {
-    let missing = load.offered.saturating_sub(load.completed);
-    let pause = load.offered as f64 * PAUSE_AT_THE_END_NS as f64 / load.window_ns.max(1) as f64;
-    (missing > 1
-        && missing as f64 > pause
-        && exceeds(missing, load.offered, 1.0 - COMPLETED_SHARE_MIN))
-    .then_some(reason::ACHIEVED)
-}
-
-fn generator_bound(load: &LoadResult) -> Option<&'static str> {
+fn generator_bound(load: &LoadResult) -> Option<InvalidReason> {
     load.audit.generator_bound.as_ref()?;
     let stolen = load.audit.steal_ns;
     let late_by_steal =
         stolen >= LATE_BY_STEAL_NS && exceeds(stolen, load.window_ns, LATE_BY_STEAL_SHARE);
     Some(if late_by_steal {
-        reason::LATE_BY_STEAL
+        InvalidReason::LateBySteal
     } else {
-        reason::GENERATOR_BOUND
+        InvalidReason::GeneratorBound
     })
-}
-
-fn exceeds(part: u64, whole: u64, share: f64) -> bool {
-    // A hair of slack: 2 of 100 are not "above 2 %" because 1 − 0.98 is not quite 0.02.
-    part as f64 > whole as f64 * (share + 1e-9)
 }
 
 #[cfg(test)]
 mod tests {
     use meshtax_model::LatencyHistogram;
     use meshtax_model::experiment::{Arrivals, LoadPointId, Regime, VariantId};
+    use meshtax_model::failure::{ComponentEnding, ComponentFailure, LostEvidence, TrialFailure};
     use meshtax_model::plan::{PlannedTrial, TrialId};
-    use meshtax_model::trial::{ComponentRole, ComponentSeries, OtherProcess};
+    use meshtax_model::trial::{
+        ComponentRole, ComponentSeries, GeneratorBound, GeneratorLimit, OtherProcess,
+    };
 
     use super::*;
 
@@ -284,6 +203,17 @@ mod tests {
         }
     }
 
+    fn bound_generator() -> GeneratorBound {
+        GeneratorBound {
+            worker: None,
+            limit: GeneratorLimit::LateSends {
+                quantile: 0.95,
+                lag_ns: 3_000_000,
+                max_lag_ns: 1_000_000,
+            },
+        }
+    }
+
     fn record(load: LoadResult) -> TrialRecord {
         TrialRecord {
             trial: PlannedTrial {
@@ -306,186 +236,247 @@ mod tests {
         }
     }
 
-    /// The verdicts of a changed trial in the open and in the closed loop.
-    fn both(change: impl Fn(&mut LoadResult)) -> [Option<&'static str>; 2] {
+    fn valid(record: &TrialRecord, point: &LoadPoint) -> Result<Option<Shortfall>, InvalidReason> {
+        judge(record, None, point)
+    }
+
+    /// The judgements of a changed trial in the open and in the closed loop.
+    fn both(change: impl Fn(&mut LoadResult)) -> [Result<Option<Shortfall>, InvalidReason>; 2] {
         let mut load = good();
         change(&mut load);
         let record = record(load);
-        [check(&record, &steady()), check(&record, &saturated())]
+        [valid(&record, &steady()), valid(&record, &saturated())]
+    }
+
+    const CARRIED: Result<Option<Shortfall>, InvalidReason> = Ok(None);
+
+    #[test]
+    fn regular_trial_is_valid_and_carried_its_load() {
+        assert_eq!(both(|_| {}), [CARRIED; 2]);
     }
 
     #[test]
-    fn a_good_trial_is_valid() {
-        assert_eq!(both(|_| {}), [None, None]);
+    fn trial_without_requests_is_invalid() {
+        let nothing = [Err(InvalidReason::NoRequests); 2];
+        assert_eq!(both(|l| l.window_ns = 0), nothing);
+        assert_eq!(both(|l| l.offered = 0), nothing);
     }
 
     #[test]
-    fn faults_in_both_loops() {
-        assert_eq!(both(|l| l.window_ns = 0), [Some(reason::NO_REQUESTS); 2]);
-        assert_eq!(both(|l| l.completed = 0), [Some(reason::NO_REQUESTS); 2]);
-        assert_eq!(
-            both(|l| l.response = LatencyHistogram::new()),
-            [Some(reason::NO_REQUESTS); 2]
-        );
-        assert_eq!(both(|l| l.errors.reset = 1), [None; 2]);
-        assert_eq!(both(|l| l.errors.reset = 2), [Some(reason::ERRORS); 2]);
+    fn lost_requests_are_an_outcome_of_both_loops() {
+        let silent = [Ok(Some(Shortfall::NoResponses)); 2];
+        assert_eq!(both(|l| l.completed = 0), silent);
+        assert_eq!(both(|l| l.response = LatencyHistogram::new()), silent);
+        assert_eq!(both(|l| l.errors.reset = 1), [CARRIED; 2]);
+        let failed = [Ok(Some(Shortfall::Errors)); 2];
+        assert_eq!(both(|l| l.errors.reset = 2), failed);
+        assert_eq!(both(|l| l.errors.timeout = u64::MAX), failed);
         assert_eq!(
             both(|l| l.status = [(200, 990), (503, 10)].into()),
-            [Some(reason::STATUS); 2]
+            [Ok(Some(Shortfall::BadStatus)); 2]
         );
-        assert_eq!(both(|l| l.status = [(302, 1000)].into()), [None; 2]);
-        assert_eq!(
-            both(|l| l.errors.timeout = u64::MAX)[0],
-            Some(reason::ERRORS)
-        );
+        assert_eq!(both(|l| l.status = [(302, 1000)].into()), [CARRIED; 2]);
     }
 
     #[test]
-    fn faults_of_an_open_loop_only() {
+    fn missed_rate_is_an_outcome_of_the_open_loop_only() {
         let in_ten_seconds = |completed| {
             both(move |l| {
                 l.window_ns = 10_000_000_000;
                 l.completed = completed;
             })
         };
-        assert_eq!(in_ten_seconds(980), [None; 2]);
-        assert_eq!(in_ten_seconds(979), [Some(reason::ACHIEVED), None]);
+        let below = [Ok(Some(Shortfall::AchievedBelowOffered)), CARRIED];
+        assert_eq!(in_ten_seconds(980), [CARRIED; 2]);
+        assert_eq!(in_ten_seconds(979), below);
         // 25 ms of this one-second window: a pause at its end.
-        assert_eq!(both(|l| l.completed = 975), [None; 2]);
-        assert_eq!(both(|l| l.completed = 974), [Some(reason::ACHIEVED), None]);
-        assert_eq!(both(|l| l.unanswered = 2), [Some(reason::UNANSWERED), None]);
+        assert_eq!(both(|l| l.completed = 975), [CARRIED; 2]);
+        assert_eq!(both(|l| l.completed = 974), below);
         assert_eq!(
-            both(|l| l.audit.generator_bound = Some("lag".into())),
-            [Some(reason::GENERATOR_BOUND), None]
+            both(|l| l.unanswered = 2),
+            [Ok(Some(Shortfall::Unanswered)), CARRIED]
         );
     }
 
     #[test]
-    fn a_generator_that_the_hypervisor_stopped_was_late_by_it() {
-        let late = |steal_ns| {
-            both(move |l| {
-                l.audit.generator_bound = Some("lag".into());
-                l.audit.steal_ns = steal_ns;
-            })[0]
-        };
-        assert_eq!(late(50_000_000), Some(reason::GENERATOR_BOUND));
-        assert_eq!(late(51_000_000), Some(reason::LATE_BY_STEAL));
-        assert!(is_by_the_hypervisor(reason::LATE_BY_STEAL));
-        assert!(!is_by_the_hypervisor(reason::GENERATOR_BOUND));
-        assert_eq!(both(|l| l.audit.steal_ns = 51_000_000), [None; 2]);
+    fn disturbance_comes_before_the_outcome() {
+        let late = both(|l| {
+            l.completed = 1;
+            l.audit.generator_bound = Some(bound_generator());
+        });
+        assert_eq!(late[0], Err(InvalidReason::GeneratorBound));
+        let overloaded = record(LoadResult {
+            unanswered: 500,
+            ..good()
+        });
+        let throttled = sample(|s| s.machines[0].throttled_ns = Some(400_000_000));
+        assert_eq!(
+            judge(&overloaded, Some(&throttled), &steady()),
+            Err(InvalidReason::Throttled)
+        );
+        assert_eq!(
+            judge(&overloaded, Some(&leaking()), &steady()),
+            Ok(Some(Shortfall::Unanswered)),
+            "a queue that grows is the overload itself"
+        );
+        assert_eq!(
+            judge(&record(good()), Some(&leaking()), &steady()),
+            Err(InvalidReason::MemoryGrowth)
+        );
     }
 
     #[test]
-    fn one_answer_past_the_window_is_no_shortfall() {
+    fn generator_lag_during_steal_is_attributed_to_the_hypervisor() {
+        let late = |steal_ns| {
+            both(move |l| {
+                l.audit.generator_bound = Some(bound_generator());
+                l.audit.steal_ns = steal_ns;
+            })[0]
+        };
+        assert_eq!(late(50_000_000), Err(InvalidReason::GeneratorBound));
+        assert_eq!(late(51_000_000), Err(InvalidReason::LateBySteal));
+        assert!(InvalidReason::LateBySteal.is_by_hypervisor());
+        assert!(!InvalidReason::GeneratorBound.is_by_hypervisor());
+        assert_eq!(both(|l| l.audit.steal_ns = 51_000_000), [CARRIED; 2]);
+        let closed = both(|l| l.audit.generator_bound = Some(bound_generator()))[1];
+        assert_eq!(closed, CARRIED, "a caveat in a closed loop");
+    }
+
+    #[test]
+    fn one_response_after_the_window_is_not_a_shortfall() {
         let few = |completed| {
             both(move |l| {
                 l.offered = 20;
                 l.completed = completed;
             })[0]
         };
-        assert_eq!(few(19), None);
-        assert_eq!(few(18), Some(reason::ACHIEVED));
+        assert_eq!(few(19), CARRIED);
+        assert_eq!(few(18), Ok(Some(Shortfall::AchievedBelowOffered)));
     }
 
     #[test]
-    fn failures_of_the_trial_itself() {
+    fn failed_trials_are_invalid() {
         let mut failed = record(good());
         failed.outcome = TrialOutcome::Failed {
-            reason: "no route".into(),
+            failure: TrialFailure::VariantNotRunning,
         };
-        assert_eq!(check(&failed, &steady()), Some(reason::FAILED));
+        assert_eq!(valid(&failed, &steady()), Err(InvalidReason::Failed));
         let mut restarted = record(good());
         if let TrialOutcome::Measured {
             component_failures, ..
         } = &mut restarted.outcome
         {
-            component_failures.push("server-proxy: killed".into());
+            component_failures.push(ComponentFailure {
+                component: "server-proxy".to_owned(),
+                ending: ComponentEnding::Killed { signal: 9 },
+                last_output: Vec::new(),
+            });
         }
-        assert_eq!(check(&restarted, &saturated()), Some(reason::COMPONENT));
+        assert_eq!(
+            valid(&restarted, &saturated()),
+            Err(InvalidReason::ComponentFailed)
+        );
     }
 
-    /// Half a second on two cores, of which nothing is known but this.
+    /// Half a second on two cores, without further readings.
     fn sample(change: impl FnOnce(&mut ResourceSample)) -> ResourceSample {
-        let mut sample = ResourceSample {
+        let mut sample = ResourceSample::new(TrialId::new(1, 1, 1));
+        sample.machines.push(MachineUsage {
+            wall_ns: 500_000_000,
+            cores: 2,
+            idle_ns: 1_000_000_000,
             others: Some(Vec::new()),
             looked_ns: 600_000_000,
-            ..ResourceSample::new(TrialId::new(1, 1, 1))
-        };
-        sample.machine.wall_ns = 500_000_000;
-        sample.machine.cores = 2;
-        sample.machine.idle_ns = 1_000_000_000;
+            ..MachineUsage::default()
+        });
         change(&mut sample);
         sample
     }
 
     #[test]
-    fn what_the_machine_did_to_a_trial() {
+    fn throttling_and_steal_above_their_limits_invalidate_a_trial() {
         assert_eq!(disturbed(&sample(|_| {})), None);
-        let throttled = |ns| disturbed(&sample(|s| s.machine.throttled_ns = Some(ns)));
+        let throttled = |ns| disturbed(&sample(|s| s.machines[0].throttled_ns = Some(ns)));
         assert_eq!(throttled(5_000_000), None);
-        assert_eq!(throttled(6_000_000), Some(reason::THROTTLED));
-        let stolen = |ns| disturbed(&sample(|s| s.machine.steal_ns = ns));
-        assert_eq!(stolen(100_000_000), None);
-        assert_eq!(stolen(110_000_000), Some(reason::STEAL));
+        assert_eq!(throttled(6_000_000), Some(InvalidReason::Throttled));
     }
 
     #[test]
-    fn another_program_is_seen_by_its_own_time_or_by_what_is_left_over() {
+    fn steal_is_a_mean_over_the_trials_of_a_block_however_busy_they_are() {
+        let trial = |wanted_ns: u64, share: f64| {
+            sample(|s| {
+                s.machines[0].idle_ns = 1_000_000_000 - wanted_ns;
+                s.machines[0].steal_ns = (wanted_ns as f64 * share) as u64;
+            })
+        };
+        let block = |busy: f64, idle: f64| {
+            stolen([trial(1_000_000_000, busy), trial(100_000_000, idle)].iter())
+        };
+        assert!(!block(0.19, 0.0) && !block(0.0, 0.19));
+        assert!(block(0.21, 0.0) && block(0.0, 0.21));
+        assert!(!stolen([].iter()));
+    }
+
+    #[test]
+    fn other_programs_are_detected_by_their_cpu_time_or_by_unattributed_time() {
         let other = |cpu_ns| {
             disturbed(&sample(|s| {
                 let name = "hog".to_owned();
-                s.others = Some(vec![OtherProcess { name, cpu_ns }]);
+                s.machines[0].others = Some(vec![OtherProcess { name, cpu_ns }]);
             }))
         };
         assert_eq!(other(150_000_000), None);
-        assert_eq!(other(151_000_000), Some(reason::OTHERS));
+        assert_eq!(other(151_000_000), Some(InvalidReason::OtherPrograms));
         let hidden = |idle_ns| {
             disturbed(&sample(|s| {
-                s.others = None;
-                s.machine.idle_ns = idle_ns;
+                s.machines[0].others = None;
+                s.machines[0].idle_ns = idle_ns;
             }))
         };
         assert_eq!(hidden(760_000_000), None);
-        assert_eq!(hidden(740_000_000), Some(reason::OTHERS));
+        assert_eq!(hidden(740_000_000), Some(InvalidReason::OtherPrograms));
     }
 
-    #[test]
-    fn memory_that_grows_all_through_the_window_is_a_leak_and_a_buffer_is_none() {
+    /// What a component held at the steps of the window, in MiB.
+    fn held(role: ComponentRole, mib: &[u64]) -> ResourceSample {
         const MIB: u64 = 1 << 20;
-        let held = |role, mib: &[u64]| {
-            disturbed(&sample(|s| {
-                let ends = 1..=mib.len() as u64;
-                s.series.ends_ns = ends.map(|step| step * 60_000_000).collect();
-                s.series.components.push(ComponentSeries {
-                    role,
-                    cpu_ns: Vec::new(),
-                    anonymous_bytes: mib.iter().map(|n| n * MIB).collect(),
-                });
-            }))
-        };
-        use ComponentRole::{App, Generator};
-        assert_eq!(held(App, &[10, 11, 12, 13, 14]), Some(reason::GROWING));
-        assert_eq!(held(App, &[10, 14, 14, 14, 14]), None, "a buffer");
-        assert_eq!(
-            held(App, &[1000, 1001, 1002, 1003, 1004]),
-            None,
-            "below 1 %"
-        );
-        assert_eq!(held(Generator, &[10, 11, 12, 13, 14]), None);
+        sample(|s| {
+            let ends = 1..=mib.len() as u64;
+            s.series.ends_ns = ends.map(|step| step * 60_000_000).collect();
+            s.series.components.push(ComponentSeries {
+                role,
+                cpu_ns: Vec::new(),
+                anonymous_bytes: mib.iter().map(|n| n * MIB).collect(),
+            });
+        })
+    }
+
+    fn leaking() -> ResourceSample {
+        held(ComponentRole::App, &[10, 11, 12, 13, 14])
     }
 
     #[test]
-    fn a_trial_that_lost_its_proof_does_not_count() {
+    fn steady_memory_growth_is_a_leak_and_a_buffer_is_not() {
+        use ComponentRole::{App, Generator};
+        assert!(growing(&leaking()));
+        assert!(!growing(&held(App, &[10, 14, 14, 14, 14])), "a buffer");
+        let below = held(App, &[1000, 1001, 1002, 1003, 1004]);
+        assert!(!growing(&below), "below 1 %");
+        assert!(!growing(&held(Generator, &[10, 11, 12, 13, 14])));
+    }
+
+    #[test]
+    fn trial_with_contradicted_evidence_is_invalid() {
         let mut lost = record(good());
         if let TrialOutcome::Measured { lost_evidence, .. } = &mut lost.outcome {
-            lost_evidence.push("there is no connection between the proxies".into());
+            lost_evidence.push(LostEvidence::NoProxyConnection);
         }
-        assert_eq!(check(&lost, &steady()), Some(reason::EVIDENCE_LOST));
+        assert_eq!(valid(&lost, &steady()), Err(InvalidReason::EvidenceLost));
     }
 
     #[test]
-    fn how_slow_it_was_does_not_matter() {
+    fn slow_trials_stay_valid() {
         let slow = |l: &mut LoadResult| l.response.record(60_000_000_000);
-        assert_eq!(both(slow), [None; 2]);
+        assert_eq!(both(slow), [CARRIED; 2]);
     }
 }

@@ -62,7 +62,7 @@ pub enum StoreError {
     },
     /// A newer meshtax wrote it.
     #[error(
-        "{} has format version {found}, and this meshtax reads versions up to {known}\n  fix: read it with the meshtax that wrote it, or a later one",
+        "{} has format version {found}, and this meshtax reads version {known} only\n  fix: read it with the meshtax that wrote it, or a later one",
         path.display()
     )]
     FutureVersion {
@@ -70,7 +70,20 @@ pub enum StoreError {
         path: PathBuf,
         /// The version in the file.
         found: u32,
-        /// The largest version that is read.
+        /// The version that is read.
+        known: u32,
+    },
+    /// An earlier meshtax wrote it, in a format that is no longer read.
+    #[error(
+        "{} has format version {found}, and this meshtax reads version {known} only\n  fix: read it with the meshtax that wrote it, or measure again",
+        path.display()
+    )]
+    PastVersion {
+        /// The manifest.
+        path: PathBuf,
+        /// The version in the file.
+        found: u32,
+        /// The version that is read.
         known: u32,
     },
     /// The manifest is not what meshtax writes.

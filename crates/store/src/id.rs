@@ -1,10 +1,10 @@
-//! A run's id: when, what, and four digits that tell runs of one second apart.
+//! A run's id: time, name, and four digits that distinguish runs of the same second.
 
 use std::path::PathBuf;
 
 use time::OffsetDateTime;
 
-/// Where runs go unless the user says otherwise.
+/// The default directory of runs.
 const PARENT: &str = "meshtax-runs";
 
 /// Characters of the experiment's name that an id keeps.
@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn says_when_in_utc() {
+    fn run_id_has_the_utc_time() {
         assert_eq!(run_id(0, "quick", 0x3f2a), "19700101-000000-quick-3f2a");
         assert_eq!(run_id(951_782_399_999, "a", 1), "20000228-235959-a-0001");
         assert_eq!(run_id(951_782_400_000, "a", 1), "20000229-000000-a-0001");
@@ -53,7 +53,7 @@ mod tests {
     }
 
     #[test]
-    fn is_safe_as_a_path() {
+    fn run_id_is_safe_as_a_path() {
         let id = run_id(u64::MAX, "../a b/ü\0", 7);
         assert!(id.ends_with("-..-a-b----0007"), "{id}");
         assert_eq!(default_path("x"), PathBuf::from("meshtax-runs/x"));

@@ -1,12 +1,14 @@
 //! Reading: everything that was written whole, and a note on what was not.
 
+use std::cmp::Ordering;
 use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::{self, BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
 
 use meshtax_model::FORMAT_VERSION;
-use meshtax_model::evidence::{Evidence, VariantFailure};
+use meshtax_model::evidence::Evidence;
+use meshtax_model::failure::VariantFailure;
 use meshtax_model::plan::TrialId;
 use meshtax_model::trial::{ResourceSample, TrialRecord};
 use serde::Deserialize;
@@ -14,24 +16,24 @@ use serde::de::DeserializeOwned;
 
 use crate::{EVIDENCE, FAILURES, MANIFEST, Manifest, SAMPLES, StoreError, TRIALS};
 
-/// A run as its directory has it.
+/// A run as stored in its directory.
 #[derive(Clone, Debug)]
 pub struct RunOnDisk {
-    /// What it was.
+    /// The manifest.
     pub manifest: Manifest,
     /// In the order in which they ran.
     pub trials: Vec<TrialRecord>,
     /// At most one per trial.
     pub samples: Vec<ResourceSample>,
-    /// What the probes saw.
+    /// The results of the probes.
     pub evidence: Vec<Evidence>,
     /// Variants that could not be measured.
     pub failures: Vec<VariantFailure>,
-    /// What a reader should know of the files: a torn line, a run that never ended.
+    /// Notes on the files: a torn line, a run without an end.
     pub notes: Vec<String>,
 }
 
-/// Reads a run directory, whether its run has ended, was killed, or still goes on.
+/// Reads a run directory, whether its run has ended, was killed, or is in progress.
 ///
 /// # Errors
 /// If it is not a run directory, a newer meshtax wrote it, or a line other than a torn last
@@ -42,8 +44,8 @@ pub fn read(path: &Path) -> Result<RunOnDisk, StoreError> {
     if manifest.ending.is_none() {
         notes.push("the run has not ended: it was killed, or it still goes on".to_owned());
     }
-    // Trials before samples: the writer's order is the other way round, so that every trial
-    // seen here has its sample even while the run goes on.
+    // Trials before samples: the writer's order is the reverse, so that every trial
+    // read here has its sample even while the run is in progress.
     let trials: Vec<TrialRecord> = lines(path.join(TRIALS), &mut notes)?;
     let samples: Vec<ResourceSample> = lines(path.join(SAMPLES), &mut notes)?;
     only_once(path.join(TRIALS), trials.iter().map(|t| &t.trial.id))?;
@@ -73,12 +75,11 @@ fn manifest(directory: &Path) -> Result<Manifest, StoreError> {
         cause,
     };
     let version: Version = serde_json::from_slice(&bytes).map_err(corrupt)?;
-    if version.format_version > FORMAT_VERSION {
-        return Err(StoreError::FutureVersion {
-            path,
-            found: version.format_version,
-            known: FORMAT_VERSION,
-        });
+    let (found, known) = (version.format_version, FORMAT_VERSION);
+    match found.cmp(&known) {
+        Ordering::Greater => return Err(StoreError::FutureVersion { path, found, known }),
+        Ordering::Less => return Err(StoreError::PastVersion { path, found, known }),
+        Ordering::Equal => {}
     }
     serde_json::from_slice(&bytes).map_err(corrupt)
 }

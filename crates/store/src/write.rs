@@ -9,8 +9,9 @@ use meshtax_engine::{Sink, SinkError};
 use meshtax_model::FORMAT_VERSION;
 use meshtax_model::environment::Environment;
 use meshtax_model::event::Ending;
-use meshtax_model::evidence::{Evidence, VariantFailure};
+use meshtax_model::evidence::Evidence;
 use meshtax_model::experiment::Experiment;
+use meshtax_model::failure::{TrialFailure, VariantFailure};
 use meshtax_model::trial::{ResourceSample, TrialOutcome, TrialRecord};
 use serde::Serialize;
 
@@ -37,7 +38,7 @@ pub struct Store {
 impl Store {
     /// Makes the directory and its files, and tries whether it can be written.
     ///
-    /// The manifest comes with [`Sink::prepared`]: until then this is no run directory.
+    /// [`Sink::prepared`] writes the manifest: until then this is not a run directory.
     ///
     /// # Errors
     /// If the path is a file, is a directory with something in it, or cannot be written.
@@ -67,7 +68,7 @@ impl Store {
         &self.path
     }
 
-    /// Removes the directory again if the run never came to its manifest. For a run that
+    /// Removes the directory if the run never wrote its manifest. For a run that
     /// failed before anything could be measured; what cannot be removed stays.
     pub fn remove_if_unused(self) {
         if self.manifest.is_some() {
@@ -80,7 +81,7 @@ impl Store {
         if self.created {
             let _ = fs::remove_dir(&self.path);
         }
-        // Nor is a parent that was made for it: it goes if nothing else is in it.
+        // A parent directory that was created for it is removed as well if it is empty.
         if let Some(parent) = self.path.parent().filter(|_| self.created_parent) {
             let _ = fs::remove_dir(parent);
         }
@@ -161,7 +162,9 @@ fn readable(record: &TrialRecord) -> Cow<'_, TrialRecord> {
         Ok(_) => Cow::Borrowed(record),
         Err(cause) => Cow::Owned(TrialRecord {
             outcome: TrialOutcome::Failed {
-                reason: format!("its figures cannot be stored, which is a bug: {cause}"),
+                failure: TrialFailure::NotStorable {
+                    detail: cause.to_string(),
+                },
             },
             ..record.clone()
         }),
@@ -196,7 +199,7 @@ fn probe(directory: &Path) -> Result<(), StoreError> {
         .map_err(|e| StoreError::write(directory, e))
 }
 
-/// Replaces a file as a whole: a reader sees the old content or the new, never a part.
+/// Replaces a file atomically: a reader sees either the old content or the new.
 fn replace(directory: &Path, name: &str, content: &impl Serialize) -> Result<(), StoreError> {
     let path = directory.join(name);
     let temporary = directory.join(format!(".{name}.tmp"));

@@ -1,4 +1,4 @@
-//! A run directory survives being killed, and says what is wrong with it.
+//! A run directory survives a kill, and its errors are reported.
 #![forbid(unsafe_code)]
 
 use std::fs::{self, OpenOptions};
@@ -12,9 +12,9 @@ use meshtax_model::FORMAT_VERSION;
 use meshtax_model::environment::Environment;
 use meshtax_model::event::Ending;
 use meshtax_model::evidence::Evidence;
-use meshtax_model::experiment::{Experiment, PolicyLevel, VariantId};
+use meshtax_model::experiment::{Experiment, VariantId};
 use meshtax_model::trial::TrialOutcome;
-use meshtax_spec::{KnownDataPlane, parse};
+use meshtax_spec::parse;
 use meshtax_store::{
     EVIDENCE, FAILURES, MANIFEST, RunStart, SAMPLES, Store, StoreError, TRIALS, read,
 };
@@ -35,11 +35,7 @@ fn experiment() -> Experiment {
         variants: [{data-plane: limit-mtls}, {data-plane: limit-l4}]\n\
         load: [{steady: {rate: 100}}]\n\
         design: {time: 10s}\n";
-    let known = [
-        KnownDataPlane::new("limit-mtls", [PolicyLevel::Mtls]),
-        KnownDataPlane::new("limit-l4", [PolicyLevel::Plaintext]),
-    ];
-    parse("small", text, &known).unwrap()
+    parse("small", text).unwrap()
 }
 
 /// A directory with a whole run of the fake engine in it.
@@ -82,7 +78,7 @@ fn cut(path: &Path, bytes: u64) {
 }
 
 #[test]
-fn what_was_written_is_read_back() {
+fn written_run_is_read_back() {
     let parent = TempDir::new().unwrap();
     let path = parent.path().join("run");
     let outcome = measured(&path);
@@ -94,7 +90,7 @@ fn what_was_written_is_read_back() {
     assert_eq!(back.manifest.ending, Some(Ending::TimeUsed));
     assert_eq!(back.trials.len(), outcome.measured.trials as usize);
     assert_eq!(back.samples.len(), back.trials.len());
-    assert_eq!(back.failures, outcome.left_out);
+    assert_eq!(back.failures, outcome.excluded);
     assert!(back.evidence.iter().all(Evidence::passed));
     let mut names: Vec<_> = fs::read_dir(&path)
         .unwrap()
@@ -105,7 +101,7 @@ fn what_was_written_is_read_back() {
 }
 
 #[test]
-fn a_torn_last_line_is_left_out_with_a_note() {
+fn torn_last_line_is_skipped_with_a_note() {
     for name in [TRIALS, SAMPLES, EVIDENCE, FAILURES] {
         let (_parent, path) = run_in_new_directory();
         let before = read(&path).unwrap();
@@ -119,7 +115,7 @@ fn a_torn_last_line_is_left_out_with_a_note() {
 }
 
 #[test]
-fn a_kill_at_any_byte_of_the_last_trial_leaves_a_readable_run() {
+fn run_killed_at_any_byte_of_the_last_trial_is_readable() {
     let (_parent, path) = run_in_new_directory();
     let whole = read(&path).unwrap();
     let text = fs::read(path.join(TRIALS)).unwrap();
@@ -141,7 +137,7 @@ fn a_kill_at_any_byte_of_the_last_trial_leaves_a_readable_run() {
 }
 
 #[test]
-fn a_corrupt_line_elsewhere_names_its_file_and_line() {
+fn corrupt_line_is_reported_with_file_and_line() {
     for name in [TRIALS, SAMPLES, EVIDENCE] {
         let (_parent, path) = run_in_new_directory();
         let file = path.join(name);
@@ -163,7 +159,7 @@ fn a_corrupt_line_elsewhere_names_its_file_and_line() {
 }
 
 #[test]
-fn a_figure_that_json_lacks_costs_its_trial_only() {
+fn non_finite_figure_loses_only_its_trial() {
     let (parent, path) = run_in_new_directory();
     let whole = read(&path).unwrap();
     let mut store = Store::create(&parent.path().join("nan"), start()).unwrap();
@@ -185,7 +181,7 @@ fn a_figure_that_json_lacks_costs_its_trial_only() {
 }
 
 #[test]
-fn a_trial_twice_is_corrupt() {
+fn duplicate_trial_is_corrupt() {
     let (_parent, path) = run_in_new_directory();
     let text = fs::read_to_string(path.join(TRIALS)).unwrap();
     append(
@@ -200,7 +196,7 @@ fn a_trial_twice_is_corrupt() {
 }
 
 #[test]
-fn a_newer_format_is_refused_with_both_versions() {
+fn newer_format_version_is_rejected_with_both_versions() {
     let (_parent, path) = run_in_new_directory();
     // Nothing else in a future manifest needs to make sense today.
     fs::write(path.join(MANIFEST), "{\"format_version\": 7, \"new\": []}").unwrap();
@@ -208,13 +204,31 @@ fn a_newer_format_is_refused_with_both_versions() {
     assert!(matches!(error, StoreError::FutureVersion { found: 7, .. }));
     let text = error.to_string();
     assert!(
-        text.contains("version 7") && text.contains(&format!("up to {FORMAT_VERSION}")),
+        text.contains("version 7")
+            && text.contains(&format!("reads version {FORMAT_VERSION} only")),
         "{text}"
     );
 }
 
 #[test]
-fn what_is_not_a_run_says_so() {
+fn format_version_1_is_rejected_with_both_versions_and_a_fix() {
+    let (_parent, path) = run_in_new_directory();
+    // What else version 1 wrote is not looked at.
+    fs::write(path.join(MANIFEST), "{\"format_version\": 1, \"old\": []}").unwrap();
+    let error = read(&path).unwrap_err();
+    assert!(matches!(error, StoreError::PastVersion { found: 1, .. }));
+    let text = error.to_string();
+    for part in [
+        "version 1,",
+        &format!("reads version {FORMAT_VERSION} only"),
+        "fix: ",
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+}
+
+#[test]
+fn directory_without_a_run_is_rejected() {
     let parent = TempDir::new().unwrap();
     let nothing = parent.path().join("nothing");
     assert!(matches!(read(&nothing), Err(StoreError::NotFound { .. })));
@@ -237,7 +251,7 @@ fn what_is_not_a_run_says_so() {
 }
 
 #[test]
-fn a_run_without_ending_says_so() {
+fn unfinished_run_is_noted() {
     let parent = TempDir::new().unwrap();
     let path = parent.path().join("run");
     let mut store = Store::create(&path, start()).unwrap();
@@ -253,7 +267,7 @@ fn environment() -> Environment {
 }
 
 #[test]
-fn an_occupied_or_impossible_place_is_refused_up_front() {
+fn occupied_or_impossible_path_is_rejected_at_creation() {
     let (parent, path) = run_in_new_directory();
     let error = Store::create(&path, start()).unwrap_err();
     assert!(matches!(error, StoreError::Occupied { .. }), "{error}");
@@ -275,7 +289,7 @@ fn an_occupied_or_impossible_place_is_refused_up_front() {
 }
 
 #[test]
-fn an_unused_directory_is_removed_again() {
+fn unused_directory_is_removed() {
     let parent = TempDir::new().unwrap();
     let path = parent.path().join("run");
     Store::create(&path, start()).unwrap().remove_if_unused();
@@ -283,7 +297,7 @@ fn an_unused_directory_is_removed_again() {
 }
 
 #[test]
-fn a_read_only_directory_is_refused_up_front() {
+fn read_only_directory_is_rejected_at_creation() {
     let parent = TempDir::new().unwrap();
     let path = parent.path().join("locked");
     fs::create_dir(&path).unwrap();
@@ -311,7 +325,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn no_bytes_make_the_reader_panic(
+    fn arbitrary_bytes_do_not_panic_the_reader(
         which in 0_usize..5,
         at in 0.0_f64..1.0,
         junk in prop::collection::vec(any::<u8>(), 0..40),

@@ -3,15 +3,12 @@
 use std::sync::Arc;
 
 use rustls::client::Resumption;
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
-use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
-use rustls::{
-    ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme, WantsVerifier,
-};
+use rustls::crypto::CryptoProvider;
+use rustls::{ClientConfig, RootCertStore, WantsVerifier};
 use serde::{Deserialize, Serialize};
 
 use crate::pem::{certificates, private_key, roots};
+use crate::verifier::{Trust, Verifier};
 use crate::{TlsError, provider};
 
 /// What a client trusts and shows. By default: the system's roots, no certificate of its own, no
@@ -70,8 +67,11 @@ fn trusting(
     provider: Arc<CryptoProvider>,
 ) -> Result<Builder<rustls::client::WantsClientCert>, TlsError> {
     if tls.insecure {
-        let anyone = Arc::new(Anyone { provider });
-        return Ok(builder.dangerous().with_custom_certificate_verifier(anyone));
+        let trust = Trust::Any;
+        let verifier = Arc::new(Verifier { trust, provider });
+        return Ok(builder
+            .dangerous()
+            .with_custom_certificate_verifier(verifier));
     }
     let trusted = match &tls.roots_pem {
         Some(text) => roots("trusted authorities", text)?,
@@ -93,48 +93,4 @@ fn system_roots() -> Result<RootCertStore, TlsError> {
         None => "its store is empty".to_owned(),
     };
     Err(TlsError::NoSystemRoots { problem })
-}
-
-/// Takes any certificate whose key the server holds.
-#[derive(Debug)]
-struct Anyone {
-    provider: Arc<CryptoProvider>,
-}
-
-impl ServerCertVerifier for Anyone {
-    fn verify_server_cert(
-        &self,
-        _end_entity: &CertificateDer<'_>,
-        _intermediates: &[CertificateDer<'_>],
-        _server_name: &ServerName<'_>,
-        _ocsp_response: &[u8],
-        _now: UnixTime,
-    ) -> Result<ServerCertVerified, Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        dss: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        let algorithms = &self.provider.signature_verification_algorithms;
-        verify_tls12_signature(message, cert, dss, algorithms)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        dss: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        let algorithms = &self.provider.signature_verification_algorithms;
-        verify_tls13_signature(message, cert, dss, algorithms)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        let algorithms = &self.provider.signature_verification_algorithms;
-        algorithms.supported_schemes()
-    }
 }

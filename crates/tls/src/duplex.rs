@@ -140,7 +140,7 @@ mod tests {
     const PATIENCE: Duration = Duration::from_secs(10);
 
     #[test]
-    fn both_ways_at_the_same_time_until_one_end_is_dropped() {
+    fn both_directions_work_until_one_end_is_dropped() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let (client, server) = secret_tls("s").unwrap();

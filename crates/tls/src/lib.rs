@@ -7,9 +7,12 @@
 
 mod client;
 mod duplex;
+mod identity;
 mod pem;
 mod secret;
 mod server;
+pub mod spiffe;
+mod verifier;
 
 use std::sync::Arc;
 
@@ -32,7 +35,7 @@ pub fn provider() -> Arc<CryptoProvider> {
     Arc::new(provider)
 }
 
-/// Why there is no TLS. Each says which text is wrong and how to mend it.
+/// Why TLS cannot be set up: which text is wrong, and how to fix it.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
     /// A text that is no PEM.
@@ -42,7 +45,7 @@ pub enum TlsError {
     Pem {
         /// Which text: "certificate chain", "private key" and so on.
         what: &'static str,
-        /// What the parser says.
+        /// The parser's message.
         problem: String,
     },
     /// PEM without what is looked for.
@@ -64,7 +67,7 @@ pub enum TlsError {
         "certificate chain and private key cannot be used together: {source}; give the key that the first certificate of the chain was made for"
     )]
     Identity {
-        /// What rustls says.
+        /// rustls's message.
         source: rustls::Error,
     },
     /// A certificate that cannot be an authority's.
@@ -72,7 +75,7 @@ pub enum TlsError {
     Authority {
         /// Which text.
         what: &'static str,
-        /// What rustls says.
+        /// rustls's message.
         problem: String,
     },
     /// No roots of the system.
@@ -88,7 +91,7 @@ pub enum TlsError {
     SelfSigned {
         /// For whom.
         names: String,
-        /// What rcgen says.
+        /// rcgen's message.
         problem: String,
     },
     /// The versions or ciphers do not go together.

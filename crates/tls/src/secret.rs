@@ -1,6 +1,6 @@
-//! Two ends that know the same secret, and trust nobody else.
+//! Two peers that share a secret and trust nobody else.
 //!
-//! The secret is turned into the key of an authority that exists only in the memory of who knows
+//! The secret is turned into the key of an authority that exists only in the memory of peers that have
 //! it. Each end issues itself a certificate and accepts only those of the same authority, so the
 //! handshake itself proves the secret without showing it.
 
@@ -16,7 +16,7 @@ use crate::{ClientTls, ServerTls, TlsError};
 /// The name in both ends' certificates.
 pub const SECRET_NAME: &str = "meshtax-worker";
 
-/// What stands before an Ed25519 key's 32 bytes in PKCS #8 (RFC 8410, section 7).
+/// The prefix of an Ed25519 key's 32 bytes in PKCS #8 (RFC 8410, section 7).
 const PKCS8_PREFIX: [u8; 16] = [
     0x30, 0x2e, 0x02, 0x01, 0x00, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x04, 0x22, 0x04, 0x20,
 ];
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn only_who_knows_the_secret_is_let_in() {
+    fn only_peers_with_the_secret_are_admitted() {
         assert!(meet("open sesame", "open sesame"));
         assert!(!meet("open sesame", "open, sesame"));
         assert!(!meet("", "open sesame"));

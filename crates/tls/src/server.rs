@@ -58,7 +58,7 @@ pub fn server_config(tls: &ServerTls) -> Result<ServerConfig, TlsError> {
 }
 
 /// A new key (P-256) and a certificate for it that vouches for itself, both PEM: the chain and
-/// the key of [`ServerTls`]. The certificate is also what a client can be told to trust.
+/// the key of [`ServerTls`]. A client can be configured to trust the certificate.
 ///
 /// # Errors
 /// When a name is neither a host nor an IP address.

@@ -50,7 +50,7 @@ fn trusting(server: &ServerTls) -> ClientTls {
 }
 
 #[test]
-fn a_trusted_server_is_spoken_to_with_the_one_cipher() {
+fn a_trusted_server_is_used_with_the_single_cipher() {
     let server = server("localhost");
     let (client, _) = shake(&trusting(&server), &server, "localhost").unwrap();
     let suite = client.negotiated_cipher_suite().unwrap().suite();
@@ -58,7 +58,7 @@ fn a_trusted_server_is_spoken_to_with_the_one_cipher() {
 }
 
 #[test]
-fn names_and_issuers_matter_unless_they_are_not_to() {
+fn names_and_issuers_are_verified_unless_disabled() {
     let server = server("127.0.0.1");
     assert!(shake(&trusting(&server), &server, "127.0.0.1").is_ok());
     assert!(shake(&trusting(&server), &server, "localhost").is_err());
@@ -84,7 +84,7 @@ fn the_servers_preference_decides_the_protocol() {
 }
 
 #[test]
-fn mutual_tls_takes_only_certificates_of_its_authority() {
+fn mutual_tls_accepts_only_certificates_of_its_authority() {
     let (chain, key) = certificate("client");
     let mut server = server("a.test");
     server.client_roots_pem = Some(chain.clone());
@@ -155,7 +155,7 @@ fn errors_name_the_text_and_the_fix() {
 }
 
 #[test]
-fn a_client_is_stored_as_json() {
+fn client_settings_round_trip_through_json() {
     let client: ClientTls = serde_json::from_str(r#"{"insecure": true}"#).unwrap();
     assert!(client.insecure && client.roots_pem.is_none());
     let back = serde_json::to_string(&client).unwrap();

@@ -1,9 +1,9 @@
-//! Calls of other services, which an answer waits for: the edges of a call graph.
+//! Calls to other services before a response: the edges of a call graph.
 //!
-//! Over HTTP/1.1, on connections that are kept and used again, one request on each at a time, as
-//! applications' client libraries do it by default.
+//! They go over HTTP/1.1, on pooled connections with one request at a time each, as is the default of
+//! HTTP client libraries.
 
-mod answer;
+mod response;
 
 use std::net::SocketAddr;
 
@@ -14,100 +14,104 @@ use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 use rustix::net::{self, AddressFamily, SendFlags, SocketFlags, SocketType, ipproto, sockopt};
 
-use crate::config::{AppConfig, Call, Step};
+use crate::config::{AppConfig, Call, ServiceStep};
 use crate::stats::Counters;
 use crate::timers::{Timer, Timers};
 use crate::work::{now_ns, uniform};
-use answer::Answer;
+use response::{Outcome, ResponseParser};
 
-/// Marks a connection to another service among the events: its number is in the lower half. No
-/// connection of a client has such an upper half, nor has a listener.
+/// The event data of a client connection: this, and its slot in the lower half. No other connection
+/// and no listener has this upper half.
 pub(crate) const OUTGOING: u64 = (u32::MAX as u64 - 1) << 32;
 
-/// Whose answer waits.
+/// A request whose response is deferred.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Owner {
+pub(crate) struct RequestId {
     pub(crate) connection: u64,
     pub(crate) stream: u32,
 }
 
-/// What a request is waiting for now.
+/// How far the steps of a request are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Progress {
-    Waits,
-    /// All steps are done; `true`: a call failed, and those behind it were not made.
-    Done(bool),
+    Waiting,
+    /// All steps are done, or a call failed and the remaining ones are skipped.
+    Done {
+        failed: bool,
+    },
 }
 
-/// A request's steps that are under way.
+/// The steps of a request, in progress.
 #[derive(Debug)]
-struct Run {
-    owner: Owner,
-    /// Which of the plans it goes by.
+struct StepRun {
+    request: RequestId,
+    /// The index of its plan.
     plan: usize,
     next_step: usize,
-    /// Calls that are not answered.
+    /// Calls without a response so far.
     open: u32,
     failed: bool,
     canary: Vec<u8>,
-    /// The request was to wait first, since then.
+    /// When its own wait began, if it has one.
     waits_since_ns: Option<u64>,
 }
 
 /// A connection to another service.
-struct Outgoing {
+struct ClientConnection {
     socket: OwnedFd,
     target: usize,
-    /// Whose call it carries.
+    /// The run that its call belongs to.
     run: Option<u32>,
     request: Vec<u8>,
     sent: usize,
-    answer: Answer,
-    /// It has carried a call before: its end may be older than this call.
+    response: ResponseParser,
+    /// It has carried a call before: the peer may have closed it before this call.
     was_used: bool,
 }
 
-/// A step, with its targets by number and for which share of the requests each is called.
+/// A step; calls are target indices, each with its share of the requests.
 enum Planned {
     Calls(Vec<(usize, f64)>),
     SleepNs(u64),
 }
 
-/// All calls of a thread.
+/// The calls of a thread.
 pub(crate) struct Calls {
     epoll: OwnedFd,
-    /// Steps of requests for no page, then those of each page.
+    /// The steps of requests without a page, then those of each page.
     plans: Vec<Vec<Planned>>,
-    /// What the steps call, each once.
+    /// The distinct calls of all steps.
     targets: Vec<Call>,
-    /// Connections without a call, by target.
+    /// Idle connections, by target.
     idle: Vec<Vec<u32>>,
-    outgoing: Slots<Outgoing>,
-    runs: Slots<Run>,
+    outgoing: Slots<ClientConnection>,
+    runs: Slots<StepRun>,
     random: Pcg64,
-    /// Steps that are done since this was looked at.
-    finished: Vec<(Owner, bool)>,
+    /// Requests whose steps are done, and whether one failed.
+    finished: Vec<(RequestId, bool)>,
 }
 
 impl Calls {
-    /// `None` if nothing is called and nothing is waited for. The epoll is the thread's own.
+    /// `None` if there are no steps. `epoll` is that of the thread.
     pub(crate) fn new(config: &AppConfig, thread: usize, epoll: OwnedFd) -> Option<Self> {
         let pages = config.pages.iter().map(|page| &page.steps);
-        let all: Vec<&Vec<Step>> = std::iter::once(&config.steps).chain(pages).collect();
+        let all: Vec<&Vec<ServiceStep>> = std::iter::once(&config.steps).chain(pages).collect();
         if all.iter().all(|steps| steps.is_empty()) {
             return None;
         }
         let mut targets: Vec<Call> = Vec::new();
         let mut number = |call: &Call| {
-            let known = targets.iter().position(|target| target.is_alike(call));
+            let known = targets
+                .iter()
+                .position(|target| target.is_same_request(call));
             known.unwrap_or_else(|| {
                 targets.push(call.clone());
                 targets.len() - 1
             })
         };
-        let mut plan = |step: &Step| match step {
-            Step::SleepNs(ns) => Planned::SleepNs(*ns),
-            Step::Calls(calls) => {
+        let mut plan = |step: &ServiceStep| match step {
+            ServiceStep::SleepNs(ns) => Planned::SleepNs(*ns),
+            ServiceStep::Calls(calls) => {
                 let calls = calls.iter().map(|call| (number(call), call.share));
                 Planned::Calls(calls.collect())
             }
@@ -123,25 +127,25 @@ impl Calls {
             targets,
             outgoing: Slots::default(),
             runs: Slots::default(),
-            // Other draws than those of the work: which calls are made is not which requests fail.
+            // Another sequence than that of the work, so that calls and failures are independent.
             random: Pcg64::seed_from_u64(!config.seed.wrapping_add(thread as u64)),
             finished: Vec::new(),
         })
     }
 
-    /// Begins a request's steps, after its own wait, if it has one (since, until).
+    /// Begins a request's steps, after its own wait (since, until) if it has one.
     pub(crate) fn begin(
         &mut self,
         timers: &mut Timers,
         counters: &Counters,
-        (owner, page): (Owner, Option<usize>),
+        (request, page): (RequestId, Option<usize>),
         wait: Option<(u64, u64)>,
         canary: &[u8],
     ) -> Progress {
         let plan = page.map_or(0, |page| page.saturating_add(1));
-        let run = self.runs.insert(Run {
-            owner,
-            // A page that there is not is no page.
+        let run = self.runs.insert(StepRun {
+            request,
+            // A page that does not exist counts as none.
             plan: if plan < self.plans.len() { plan } else { 0 },
             next_step: 0,
             open: 0,
@@ -151,17 +155,17 @@ impl Calls {
         });
         if let Some((_, at_ns)) = wait {
             timers.add(wake_up(run, at_ns));
-            return Progress::Waits;
+            return Progress::Waiting;
         }
         self.go_on(timers, counters, run)
     }
 
-    /// Steps that were done meanwhile, of one request.
-    pub(crate) fn finished(&mut self) -> Option<(Owner, bool)> {
+    /// Takes a request whose steps are done, and whether one failed.
+    pub(crate) fn finished(&mut self) -> Option<(RequestId, bool)> {
         self.finished.pop()
     }
 
-    /// A request has slept.
+    /// A timer of a run has fired.
     pub(crate) fn wake(&mut self, timers: &mut Timers, counters: &Counters, run: u32) {
         if let Some(since_ns) = self.runs.get(run).and_then(|r| r.waits_since_ns.take()) {
             counters.delay(now_ns() - since_ns);
@@ -169,7 +173,7 @@ impl Calls {
         self.proceed(timers, counters, run);
     }
 
-    /// Something happened on a connection to another service.
+    /// Handles an event of a client connection.
     pub(crate) fn event(
         &mut self,
         timers: &mut Timers,
@@ -182,13 +186,13 @@ impl Calls {
         };
         match outgoing.advance(buffer) {
             Advance::Stay => {}
-            Advance::Answered(outcome) => {
+            Advance::Responded(outcome) => {
                 let (run, target) = (outgoing.run.take(), outgoing.target);
                 match outcome.keep_alive {
                     true => self.idle[target].push(number),
                     false => drop(self.outgoing.remove(number)),
                 }
-                self.answered(timers, counters, run, outcome.is_good);
+                self.call_ended(timers, counters, run, outcome.is_good);
             }
             Advance::Ended => self.ended(timers, counters, number),
         }
@@ -203,15 +207,15 @@ impl Calls {
             self.idle[target].retain(|idle| *idle != number);
             return;
         };
-        // It was closed while it was idle, and before this call was seen there.
-        let unseen = outgoing.was_used && outgoing.answer.is_untouched();
-        if unseen && self.send_anew(target, run, outgoing.request).is_ok() {
+        // The peer closed it while it was idle, before it received this call.
+        let unseen = outgoing.was_used && outgoing.response.is_empty();
+        if unseen && self.send_on_new(target, run, outgoing.request).is_ok() {
             return;
         }
-        self.answered(timers, counters, Some(run), false);
+        self.call_ended(timers, counters, Some(run), false);
     }
 
-    fn answered(
+    fn call_ended(
         &mut self,
         timers: &mut Timers,
         counters: &Counters,
@@ -230,33 +234,34 @@ impl Calls {
     }
 
     fn proceed(&mut self, timers: &mut Timers, counters: &Counters, run: u32) {
-        let owner = self.runs.get(run).map(|run| run.owner);
-        if let (Some(owner), Progress::Done(failed)) = (owner, self.go_on(timers, counters, run)) {
-            self.finished.push((owner, failed));
+        let request = self.runs.get(run).map(|run| run.request);
+        let progress = self.go_on(timers, counters, run);
+        if let (Some(request), Progress::Done { failed }) = (request, progress) {
+            self.finished.push((request, failed));
         }
     }
 
-    /// Does what can be done now of a request's steps.
+    /// Does a run's steps as far as possible now.
     fn go_on(&mut self, timers: &mut Timers, counters: &Counters, number: u32) -> Progress {
         loop {
             let Some(run) = self.runs.get(number) else {
-                return Progress::Waits;
+                return Progress::Waiting;
             };
             if run.open > 0 {
-                return Progress::Waits;
+                return Progress::Waiting;
             }
             let plan = run.plan;
             if run.failed || run.next_step == self.plans[plan].len() {
                 let failed = run.failed;
                 drop(self.runs.remove(number));
-                return Progress::Done(failed);
+                return Progress::Done { failed };
             }
             let step = run.next_step;
             run.next_step += 1;
             match &self.plans[plan][step] {
                 Planned::SleepNs(ns) => {
                     timers.add(wake_up(number, now_ns() + ns));
-                    return Progress::Waits;
+                    return Progress::Waiting;
                 }
                 Planned::Calls(calls) => {
                     for at in 0..calls.len() {
@@ -267,7 +272,7 @@ impl Calls {
         }
     }
 
-    /// One call of a step, if this request is to make it.
+    /// Makes a call of a step, unless its share excludes this request.
     fn call_some(
         &mut self,
         counters: &Counters,
@@ -309,23 +314,23 @@ impl Calls {
                 continue;
             };
             outgoing.begin(run, request);
-            // A failure shows again as an event, and is met there.
+            // An error occurs again as an event, and is handled there.
             let _ = outgoing.flush();
             return Ok(());
         }
-        self.send_anew(target, run, request)
+        self.send_on_new(target, run, request)
     }
 
-    /// Over a connection of its own.
-    fn send_anew(&mut self, target: usize, run: u32, request: Vec<u8>) -> Result<(), Errno> {
+    /// Sends on a new connection.
+    fn send_on_new(&mut self, target: usize, run: u32, request: Vec<u8>) -> Result<(), Errno> {
         let socket = connect(self.targets[target].address)?;
-        let number = self.outgoing.insert(Outgoing {
+        let number = self.outgoing.insert(ClientConnection {
             socket,
             target,
             run: Some(run),
             request,
             sent: 0,
-            answer: Answer::default(),
+            response: ResponseParser::default(),
             was_used: false,
         });
         let interest = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
@@ -363,17 +368,17 @@ fn connect(to: SocketAddr) -> Result<OwnedFd, Errno> {
     }
 }
 
-/// What became of a connection.
+/// The outcome of an event.
 enum Advance {
     Stay,
-    Answered(answer::Outcome),
+    Responded(Outcome),
     Ended,
 }
 
-impl Outgoing {
+impl ClientConnection {
     fn begin(&mut self, run: u32, request: Vec<u8>) {
         (self.run, self.request, self.sent) = (Some(run), request, 0);
-        (self.answer, self.was_used) = (Answer::default(), true);
+        (self.response, self.was_used) = (ResponseParser::default(), true);
     }
 
     fn flush(&mut self) -> Result<(), Errno> {
@@ -392,7 +397,7 @@ impl Outgoing {
         Ok(())
     }
 
-    /// Does all that can be done now: the socket is edge-triggered.
+    /// Writes and reads as far as possible: the socket is edge-triggered.
     fn advance(&mut self, buffer: &mut [u8]) -> Advance {
         if self.flush().is_err() {
             return Advance::Ended;
@@ -400,16 +405,16 @@ impl Outgoing {
         loop {
             match rustix::io::read(&self.socket, &mut *buffer) {
                 Ok(0) => {
-                    return match self.answer.end() {
-                        Some(outcome) if self.run.is_some() => Advance::Answered(outcome),
+                    return match self.response.end() {
+                        Some(outcome) if self.run.is_some() => Advance::Responded(outcome),
                         _ => Advance::Ended,
                     };
                 }
-                // Bytes that nobody asked for.
+                // Bytes without a request.
                 Ok(_) if self.run.is_none() => return Advance::Ended,
-                Ok(count) => match self.answer.take(&buffer[..count]) {
+                Ok(count) => match self.response.take(&buffer[..count]) {
                     Ok(None) => {}
-                    Ok(Some(outcome)) => return Advance::Answered(outcome),
+                    Ok(Some(outcome)) => return Advance::Responded(outcome),
                     Err(_) => return Advance::Ended,
                 },
                 Err(Errno::AGAIN) => return Advance::Stay,
@@ -420,7 +425,7 @@ impl Outgoing {
     }
 }
 
-/// Things by number; numbers are used again.
+/// Values by slot; slots are reused.
 struct Slots<T> {
     all: Vec<Option<T>>,
     vacant: Vec<u32>,

@@ -1,62 +1,75 @@
-//! The streams of a connection that are not answered yet.
+//! The streams of a connection whose responses are not complete.
 
 use super::request::Request;
-use crate::connection::Waits;
+use crate::context::Deferred;
 
-/// A request, from its headers to the end of its answer.
+/// A request, from its headers to the end of its response.
 #[derive(Debug)]
 pub(super) struct Stream {
     pub(super) id: u32,
     pub(super) request: Request,
     pub(super) phase: Phase,
-    /// What may be sent on it, in bytes; below zero after a change of the peer's settings
+    /// Bytes that may be sent on it; negative after the peer has lowered its initial window size
     /// (RFC 9113, section 6.9.2).
     pub(super) send_window: i64,
-    /// What may still be received on it, in bytes.
+    /// Bytes that may still be received on it.
     pub(super) receive_window: u32,
+    /// Bytes of its body received so far, without padding.
+    pub(super) received_bytes: u64,
     /// The body, if gRPC echoes it.
     pub(super) message: Vec<u8>,
-    /// What the connection counts for it, in bytes; given back when it ends.
+    /// Its share of the connection's buffered bytes, given back when the stream ends.
     pub(super) held_bytes: usize,
-    /// The body was longer than is kept.
+    /// The body was longer than the limit for buffered messages.
     pub(super) overflowed: bool,
 }
 
-/// How far a request is.
+impl Stream {
+    /// Whether the body so far can be, or is, as long as its `content-length` declares.
+    pub(super) fn matches_content_length(&self, is_complete: bool) -> bool {
+        match self.request.content_length {
+            None => true,
+            Some(declared) if is_complete => self.received_bytes == declared,
+            Some(declared) => self.received_bytes <= declared,
+        }
+    }
+}
+
+/// The state of a request.
 #[derive(Debug)]
 pub(super) enum Phase {
-    /// Its body is on its way.
+    /// Its body is being received.
     Receiving,
-    /// Its answer waits.
-    Waiting(Waits),
-    /// Its answer's body is on its way.
+    /// Its response waits for a timer or for calls to other services.
+    Waiting(Deferred),
+    /// Its response's body is being sent.
     Sending(Sending),
 }
 
-/// The rest of a body.
+/// The unsent rest of a response's body.
 #[derive(Debug)]
 pub(super) struct Sending {
-    pub(super) source: Source,
+    pub(super) source: BodySource,
     pub(super) at: u64,
     pub(super) left: u64,
-    /// A block of headers ends the stream, not the body.
+    /// Trailers follow the body and end the stream.
     pub(super) has_trailers: bool,
-    /// The stream has its place among those that may send.
+    /// The stream is in the queue of those that may send.
     pub(super) queued: bool,
 }
 
-/// What a body is made of.
+/// What a response's body is made of.
 #[derive(Debug)]
-pub(super) enum Source {
+pub(super) enum BodySource {
     /// The server's content.
     Plain,
-    /// The content of gRPC.
+    /// The server's gRPC message.
     Grpc,
-    /// Bytes of its own.
+    /// Bytes of this response alone.
     Own(Vec<u8>),
 }
 
-/// All streams of a connection, by ascending numbers.
+/// The open streams of a connection, in ascending order of their ids.
 #[derive(Debug, Default)]
 pub(super) struct Streams {
     all: Vec<Stream>,
@@ -68,17 +81,17 @@ impl Streams {
     }
 
     pub(super) fn get(&mut self, id: u32) -> Option<&mut Stream> {
-        let at = self.place(id).ok()?;
+        let at = self.position(id).ok()?;
         Some(&mut self.all[at])
     }
 
     pub(super) fn remove(&mut self, id: u32) -> Option<Stream> {
-        let at = self.place(id).ok()?;
+        let at = self.position(id).ok()?;
         Some(self.all.remove(at))
     }
 
     pub(super) fn insert(&mut self, stream: Stream) {
-        match self.place(stream.id) {
+        match self.position(stream.id) {
             Ok(at) => self.all[at] = stream,
             Err(at) => self.all.insert(at, stream),
         }
@@ -96,7 +109,27 @@ impl Streams {
         self.all.clear();
     }
 
-    fn place(&self, id: u32) -> Result<usize, usize> {
+    fn position(&self, id: u32) -> Result<usize, usize> {
         self.all.binary_search_by_key(&id, |stream| stream.id)
+    }
+}
+
+/// The streams that this end has reset last: the peer may have sent frames on them before it knew.
+#[derive(Debug, Default)]
+pub(super) struct RecentResets {
+    ids: [u32; Self::KEPT],
+    next: usize,
+}
+
+impl RecentResets {
+    const KEPT: usize = 32;
+
+    pub(super) fn add(&mut self, id: u32) {
+        self.ids[self.next] = id;
+        self.next = (self.next + 1) % Self::KEPT;
+    }
+
+    pub(super) fn contains(&self, id: u32) -> bool {
+        self.ids.contains(&id)
     }
 }

@@ -4,7 +4,7 @@ use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener};
 use std::time::{Duration, Instant};
 
-use meshtax_app::{Call, Page, Step, Wait};
+use meshtax_app::{Call, Page, ServiceStep, Wait};
 
 use super::App;
 
@@ -19,8 +19,8 @@ fn call(address: SocketAddr, share: f64) -> Call {
     }
 }
 
-fn calls(address: SocketAddr) -> Step {
-    Step::Calls(vec![call(address, 1.0)])
+fn calls(address: SocketAddr) -> ServiceStep {
+    ServiceStep::Calls(vec![call(address, 1.0)])
 }
 
 fn status(answer: &str) -> &str {
@@ -28,7 +28,7 @@ fn status(answer: &str) -> &str {
 }
 
 #[test]
-fn an_answer_waits_for_the_calls_of_each_step() {
+fn a_response_waits_for_the_calls_of_each_step() {
     const MS: u64 = 1_000_000;
     let back = App::start(|config| {
         let ns = 100 * MS;
@@ -37,11 +37,11 @@ fn an_answer_waits_for_the_calls_of_each_step() {
             to_ns: ns,
         });
     });
-    let at_once = Step::Calls(vec![call(back.address, 1.0); 3]);
+    let at_once = ServiceStep::Calls(vec![call(back.address, 1.0); 3]);
     for (steps, at_least_ms, below_ms) in [
         (vec![at_once.clone()], 100, 290),
         (vec![at_once.clone(), calls(back.address)], 200, 390),
-        (vec![Step::SleepNs(150 * MS), at_once], 250, 440),
+        (vec![ServiceStep::SleepNs(150 * MS), at_once], 250, 440),
     ] {
         let front = App::start(|config| config.steps = steps.clone());
         let before = back.stats().requests;
@@ -62,7 +62,7 @@ fn an_answer_waits_for_the_calls_of_each_step() {
 }
 
 #[test]
-fn what_fails_behind_makes_an_error_in_front() {
+fn a_failed_call_makes_the_response_an_error() {
     let nobody = TcpListener::bind("127.0.0.1:0").unwrap();
     let gone = nobody.local_addr().unwrap();
     drop(nobody);
@@ -80,10 +80,10 @@ fn what_fails_behind_makes_an_error_in_front() {
 }
 
 #[test]
-fn calls_are_made_for_their_share() {
+fn calls_are_made_for_their_share_of_requests() {
     let back = App::start(|_| {});
     let front = App::start(|config| {
-        config.steps = vec![Step::Calls(vec![call(back.address, 0.25)])];
+        config.steps = vec![ServiceStep::Calls(vec![call(back.address, 0.25)])];
     });
     let all = REQUEST.repeat(2000);
     assert_eq!(front.exchange(&all).matches("200 OK").count(), 2000);
@@ -93,7 +93,7 @@ fn calls_are_made_for_their_share() {
 
 /// Each page has its own size, its own work and its own calls; any other path has none of them.
 #[test]
-fn pages_differ_in_what_they_answer_and_whom_they_call() {
+fn pages_have_their_own_responses_and_calls() {
     let back = App::start(|config| config.response_bytes = 0);
     let page = |response_bytes, burn, steps| Page {
         response_bytes,
@@ -128,9 +128,9 @@ fn pages_differ_in_what_they_answer_and_whom_they_call() {
     }
 }
 
-/// A server that closes each connection after an answer, without a word of it.
+/// A server that closes each connection after a response, without a word of it.
 #[test]
-fn a_connection_that_was_closed_while_idle_costs_no_error() {
+fn a_connection_closed_while_idle_causes_no_error() {
     let rude = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = rude.local_addr().unwrap();
     std::thread::spawn(move || {
@@ -147,7 +147,7 @@ fn a_connection_that_was_closed_while_idle_costs_no_error() {
 }
 
 #[test]
-fn the_canary_goes_with_the_calls() {
+fn calls_forward_the_canary() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let seen = std::thread::spawn(move || {
@@ -169,7 +169,7 @@ fn the_canary_goes_with_the_calls() {
 }
 
 #[test]
-fn a_client_that_leaves_takes_nothing_with_it() {
+fn a_client_that_disconnects_affects_no_other() {
     let back = App::start(|config| {
         config.wait = Some(Wait::Uniform {
             from_ns: 20_000_000,
@@ -187,7 +187,7 @@ fn a_client_that_leaves_takes_nothing_with_it() {
 }
 
 #[test]
-fn calls_that_cannot_be_are_refused() {
+fn invalid_calls_are_rejected() {
     for (call, field) in [
         (
             Call {
@@ -212,7 +212,7 @@ fn calls_that_cannot_be_are_refused() {
         ),
     ] {
         let mut config = meshtax_app::AppConfig::new(([127, 0, 0, 1], 0).into());
-        config.steps = vec![Step::Calls(vec![call])];
+        config.steps = vec![ServiceStep::Calls(vec![call])];
         let stop = std::sync::atomic::AtomicBool::new(true);
         let refused = meshtax_app::serve(&config, |_| {}, &stop).unwrap_err();
         assert!(refused.to_string().starts_with(field), "{refused}");

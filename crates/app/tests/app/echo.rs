@@ -13,7 +13,7 @@ fn echo() -> App {
 }
 
 #[test]
-fn every_byte_comes_back() {
+fn every_byte_is_echoed() {
     let app = echo();
     let mut stream = app.connect();
     for message in [&b"a"[..], b"GET / HTTP/1.1\r\n\r\n", &[0; 5000]] {
@@ -25,7 +25,7 @@ fn every_byte_comes_back() {
 }
 
 #[test]
-fn a_long_stream_comes_back_and_ends() {
+fn a_long_stream_is_echoed_to_its_end() {
     let app = echo();
     let sent: Vec<u8> = (0..20_000_000_u32).map(|i| (i % 251) as u8).collect();
     let mut reader = app.connect();
@@ -43,7 +43,7 @@ fn a_long_stream_comes_back_and_ends() {
 }
 
 #[test]
-fn who_does_not_read_is_not_read_from() {
+fn an_echo_client_that_does_not_read_is_not_read_from() {
     let app = echo();
     let mut stream = app.connect();
     stream
@@ -56,7 +56,7 @@ fn who_does_not_read_is_not_read_from() {
 }
 
 #[test]
-fn several_listeners_each_with_its_own() {
+fn listeners_have_their_own_protocols() {
     let app = App::start(|config| {
         config.threads = 2;
         config.listeners.push(listener(Protocol::TcpEcho));

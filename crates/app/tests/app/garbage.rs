@@ -1,4 +1,4 @@
-//! Peers that speak HTTP/2 wrongly, on purpose or by accident.
+//! Clients that violate HTTP/2, on purpose or by accident.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::Shutdown;
@@ -58,15 +58,15 @@ fn post(stream: u32) -> Vec<u8> {
     out
 }
 
-/// What the server says to these bytes until it closes, or until the peer does.
-struct Said {
+/// The server's frames until it closes the connection.
+struct Reply {
     bodies: usize,
     resets: Vec<(u32, u32)>,
     goaway: Option<u32>,
     pings: Vec<Vec<u8>>,
 }
 
-fn said(app: &App, bytes: &[u8]) -> Said {
+fn reply_to(app: &App, bytes: &[u8]) -> Reply {
     let mut stream = app.connect();
     let _ = stream.write_all(bytes);
     let _ = stream.shutdown(Shutdown::Write);
@@ -74,7 +74,7 @@ fn said(app: &App, bytes: &[u8]) -> Said {
     if let Err(e) = stream.read_to_end(&mut all) {
         assert_eq!(e.kind(), ErrorKind::ConnectionReset, "it hangs");
     }
-    let mut said = Said {
+    let mut reply = Reply {
         bodies: 0,
         resets: Vec::new(),
         goaway: None,
@@ -85,25 +85,25 @@ fn said(app: &App, bytes: &[u8]) -> Said {
     while let Some(piece) = reader.next(&mut input).unwrap() {
         match piece {
             Piece::Data { last, header, .. } if last && header.has(flag::END_STREAM) => {
-                said.bodies += 1;
+                reply.bodies += 1;
             }
             Piece::Frame { header, payload } => match header.kind {
                 kind::RST_STREAM => {
                     let code = frame::first_32_bits(payload);
-                    said.resets.push((header.stream, code));
+                    reply.resets.push((header.stream, code));
                 }
-                kind::GOAWAY => said.goaway = Some(frame::goaway_code(payload)),
-                kind::PING => said.pings.push(payload.to_vec()),
+                kind::GOAWAY => reply.goaway = Some(frame::goaway_code(payload)),
+                kind::PING => reply.pings.push(payload.to_vec()),
                 _ => {}
             },
             Piece::Data { .. } => {}
         }
     }
-    said
+    reply
 }
 
 #[test]
-fn faults_of_the_connection_are_named() {
+fn connection_errors_are_reported_by_goaway() {
     let app = App::start(|_| {});
     let update = |stream, by: u32| raw(kind::WINDOW_UPDATE, 0, stream, &by.to_be_bytes());
     let settings = |parameter, value| {
@@ -151,6 +151,31 @@ fn faults_of_the_connection_are_named() {
             raw(kind::HEADERS, 5, 1, &[0xff; 9]),
             code::COMPRESSION_ERROR,
         ),
+        (
+            "headers on a stream that has ended",
+            [get(1), get(1)].concat(),
+            code::STREAM_CLOSED,
+        ),
+        (
+            "a stream that was skipped",
+            [get(5), get(3)].concat(),
+            code::PROTOCOL_ERROR,
+        ),
+        (
+            "headers that depend on themselves",
+            raw(
+                kind::HEADERS,
+                0x25,
+                1,
+                &[&[0, 0, 0, 1, 9], &get_block()[..]].concat(),
+            ),
+            code::PROTOCOL_ERROR,
+        ),
+        (
+            "a priority that depends on itself",
+            raw(kind::PRIORITY, 0, 7, &[0, 0, 0, 7, 9]),
+            code::PROTOCOL_ERROR,
+        ),
         ("an update by nothing", update(0, 0), code::PROTOCOL_ERROR),
         ("an update of no stream", update(9, 1), code::PROTOCOL_ERROR),
         (
@@ -175,27 +200,44 @@ fn faults_of_the_connection_are_named() {
         ),
     ];
     for (what, bytes, code) in faults {
-        let said = said(&app, &[preface(&[]), bytes, get(101)].concat());
-        assert_eq!(said.goaway, Some(code), "{what}");
-        assert_eq!(said.bodies, 0, "{what}");
+        let reply = reply_to(&app, &[preface(&[]), bytes, get(101)].concat());
+        assert_eq!(reply.goaway, Some(code), "{what}");
+        // Only a request before the error may have a response.
+        let before = usize::from(
+            what.starts_with("headers on a stream") || what.starts_with("a stream that"),
+        );
+        assert_eq!(reply.bodies, before, "{what}");
     }
 }
 
 #[test]
-fn neither_haste_nor_endless_headers_are_taken() {
+fn requests_before_settings_and_endless_headers_are_rejected() {
     let app = App::start(|_| {});
-    let unsettled = said(&app, &[PREFACE.to_vec(), get(1)].concat());
+    let unsettled = reply_to(&app, &[PREFACE.to_vec(), get(1)].concat());
     assert_eq!(unsettled.goaway, Some(code::PROTOCOL_ERROR));
     let endless = raw(kind::CONTINUATION, 0, 1, &[0; 16_384]).repeat(9);
     let endless = [preface(&[]), raw(kind::HEADERS, 0, 1, &[]), endless].concat();
-    assert_eq!(said(&app, &endless).goaway, Some(code::ENHANCE_YOUR_CALM));
+    assert_eq!(
+        reply_to(&app, &endless).goaway,
+        Some(code::ENHANCE_YOUR_CALM)
+    );
 }
 
 #[test]
-fn faults_of_a_stream_end_that_stream_only() {
+fn stream_errors_reset_that_stream_only() {
     let app = App::start(|_| {});
     let update = |stream, by: u32| raw(kind::WINDOW_UPDATE, 0, stream, &by.to_be_bytes());
     let headers = |headers: &[(&str, &str)]| raw(kind::HEADERS, 5, 1, &block(headers));
+    let with = |name: &'static str, value: &'static str| {
+        let usual = [(":method", "GET"), (":path", "/"), (":scheme", "http")];
+        let kept = usual.into_iter().filter(|(n, v)| *n != name || *v == value);
+        headers(&kept.chain([(name, value)]).collect::<Vec<_>>())
+    };
+    let post_of = |length: &str| {
+        let usual = [(":method", "POST"), (":path", "/"), (":scheme", "http")];
+        let all = [&usual[..], &[("content-length", length)]].concat();
+        raw(kind::HEADERS, 4, 1, &block(&all))
+    };
     let too_much = raw(kind::DATA, 0, 1, &[0; 16_000]).repeat(2);
     let faults = [
         (
@@ -209,8 +251,89 @@ fn faults_of_a_stream_end_that_stream_only() {
             code::PROTOCOL_ERROR,
         ),
         (
-            "a second head",
-            [get(1), get(1)].concat(),
+            "no scheme",
+            headers(&[(":method", "GET"), (":path", "/")]),
+            code::PROTOCOL_ERROR,
+        ),
+        ("an empty path", with(":path", ""), code::PROTOCOL_ERROR),
+        (
+            "a second method",
+            with(":method", "GET"),
+            code::PROTOCOL_ERROR,
+        ),
+        (
+            "a response's field",
+            with(":status", "200"),
+            code::PROTOCOL_ERROR,
+        ),
+        (
+            "a pseudo-header field behind another field",
+            headers(&[
+                (":method", "GET"),
+                (":path", "/"),
+                ("a", "b"),
+                (":scheme", "http"),
+            ]),
+            code::PROTOCOL_ERROR,
+        ),
+        (
+            "an upper-case name",
+            with("X-Test", "a"),
+            code::PROTOCOL_ERROR,
+        ),
+        (
+            "a field of a connection",
+            with("connection", "keep-alive"),
+            code::PROTOCOL_ERROR,
+        ),
+        (
+            "a coding that is not trailers",
+            with("te", "trailers, deflate"),
+            code::PROTOCOL_ERROR,
+        ),
+        (
+            "a canary with a line break",
+            with("x-meshtax-canary", "a\r\nb: c"),
+            code::PROTOCOL_ERROR,
+        ),
+        (
+            "a length that is not a number",
+            with("content-length", "+1"),
+            code::PROTOCOL_ERROR,
+        ),
+        (
+            "a length without a body",
+            with("content-length", "1"),
+            code::PROTOCOL_ERROR,
+        ),
+        (
+            "a body longer than its length",
+            [post_of("1"), raw(kind::DATA, 0, 1, b"ab")].concat(),
+            code::PROTOCOL_ERROR,
+        ),
+        (
+            "a body shorter than its length",
+            [post_of("3"), raw(kind::DATA, flag::END_STREAM, 1, b"ab")].concat(),
+            code::PROTOCOL_ERROR,
+        ),
+        (
+            "pseudo-header fields in trailers",
+            [post(1), raw(kind::HEADERS, 5, 1, &block(&[(":path", "/")]))].concat(),
+            code::PROTOCOL_ERROR,
+        ),
+        (
+            "data behind the end of a request",
+            [get(1), raw(kind::DATA, 0, 1, b"a")].concat(),
+            code::STREAM_CLOSED,
+        ),
+        (
+            "data behind the client's own reset",
+            [
+                post(1),
+                raw(kind::RST_STREAM, 0, 1, &[0; 4]),
+                raw(kind::DATA, 0, 1, b"a"),
+            ]
+            .concat(),
             code::STREAM_CLOSED,
         ),
         (
@@ -231,18 +354,18 @@ fn faults_of_a_stream_end_that_stream_only() {
     ];
     for (what, bytes, code) in faults {
         // What was on its way to the stream is ignored.
-        let said = said(
+        let reply = reply_to(
             &app,
             &[preface(&[]), bytes, too_much.clone(), get(3)].concat(),
         );
-        assert_eq!(said.resets, [(1, code)], "{what}");
-        assert_eq!(said.goaway, None, "{what}");
-        assert!(said.bodies >= 1, "{what}");
+        assert_eq!(reply.resets, [(1, code)], "{what}");
+        assert_eq!(reply.goaway, None, "{what}");
+        assert!(reply.bodies >= 1, "{what}");
     }
 }
 
 #[test]
-fn what_is_not_known_is_ignored() {
+fn unknown_frames_and_settings_are_ignored() {
     let app = App::start(|_| {});
     let noise = [
         raw(0xbb, 0xff, 7, b"unknown"),
@@ -252,13 +375,13 @@ fn what_is_not_known_is_ignored() {
         raw(kind::GOAWAY, 0, 0, &[0; 12]),
         raw(kind::SETTINGS, 0, 0, &[0xaa, 0xaa, 0, 0, 0, 1]),
     ];
-    let said = said(&app, &[preface(&[]), noise.concat(), get(1)].concat());
-    assert_eq!((said.bodies, said.goaway), (1, None));
-    assert_eq!(said.pings, [b"12345678"]);
+    let reply = reply_to(&app, &[preface(&[]), noise.concat(), get(1)].concat());
+    assert_eq!((reply.bodies, reply.goaway), (1, None));
+    assert_eq!(reply.pings, [b"12345678"]);
 }
 
 #[test]
-fn the_preface_may_come_in_any_pieces() {
+fn the_preface_is_recognized_in_any_split() {
     let app = App::start(|_| {});
     for piece in [1, 5, 24, 25] {
         let mut stream = app.connect();
@@ -272,10 +395,11 @@ fn the_preface_may_come_in_any_pieces() {
         stream.read_exact(&mut begin).unwrap();
         assert_eq!(begin[3], kind::SETTINGS);
     }
-    // Nearly one: that is HTTP/1.1, and refused as such.
+    // A response would be of no use to a client that speaks neither version.
     let mut wrong = PREFACE.to_vec();
     wrong[20] = b'x';
-    assert!(app.exchange(&wrong).starts_with("HTTP/1.1 400 "));
+    assert_eq!(app.exchange(&wrong), "");
+    assert_eq!(app.exchange(b"INVALID CONNECTION PREFACE\r\n\r\n"), "");
     assert!(
         app.exchange(b"PRI / HTTP/1.1\r\n\r\n")
             .starts_with("HTTP/1.1 200 ")
@@ -284,20 +408,19 @@ fn the_preface_may_come_in_any_pieces() {
 }
 
 #[test]
-fn too_many_streams_are_refused() {
+fn streams_beyond_the_limit_are_refused() {
     let app = App::start(|_| {});
     let open: Vec<u8> = (0..1200).flat_map(|i| post(1 + 2 * i)).collect();
-    let said = said(&app, &[preface(&[]), open].concat());
-    assert_eq!(said.resets.len(), 200);
-    assert_eq!(said.resets[0], (2001, code::REFUSED_STREAM));
+    let reply = reply_to(&app, &[preface(&[]), open].concat());
+    assert_eq!(reply.resets.len(), 200);
+    assert_eq!(reply.resets[0], (2001, code::REFUSED_STREAM));
 }
 
 #[test]
-fn who_only_asks_and_never_reads_is_not_read_from() {
+fn a_client_that_never_reads_is_not_read_from() {
     let app = App::start(|_| {});
     let ping = raw(kind::PING, 0, 0, &[1; 8]).repeat(1000);
-    let asks = (0..1000).flat_map(|i| get(1 + 2 * i)).collect();
-    for flood in [ping, asks] {
+    for requests in [false, true] {
         let mut stream = app.connect();
         stream
             .set_write_timeout(Some(Duration::from_millis(300)))
@@ -305,24 +428,29 @@ fn who_only_asks_and_never_reads_is_not_read_from() {
         stream
             .write_all(&preface(&[(setting::INITIAL_WINDOW_SIZE, 1 << 30)]))
             .unwrap();
-        // The second kind ends with the streams' numbers: those of later rounds are closed.
+        let flood = |round: u32| match requests {
+            false => ping.clone(),
+            true => (0..1000)
+                .flat_map(|i| get(1 + 2 * (1000 * round + i)))
+                .collect(),
+        };
         let taken = (0..20_000)
-            .take_while(|_| stream.write_all(&flood).is_ok())
+            .take_while(|round| stream.write_all(&flood(*round)).is_ok())
             .count();
-        assert!(taken < 5000, "{taken} times {} bytes", flood.len());
+        assert!(taken < 5000, "{taken} rounds");
     }
 }
 
 #[test]
-fn who_ends_early_still_gets_what_waits() {
+fn deferred_responses_are_sent_after_the_client_has_ended() {
     let app = App::start(|config| {
         config.wait = Some(Wait::Uniform {
             from_ns: 50_000_000,
             to_ns: 60_000_000,
         });
     });
-    let said = said(&app, &[preface(&[]), get(1), get(3)].concat());
-    assert_eq!((said.bodies, said.goaway), (2, None));
+    let reply = reply_to(&app, &[preface(&[]), get(1), get(3)].concat());
+    assert_eq!((reply.bodies, reply.goaway), (2, None));
 }
 
 /// One application for all cases, so that what one leaves behind strikes the next.
@@ -343,6 +471,7 @@ fn any_frames() -> impl Strategy<Value = Vec<u8>> {
         block(&[
             (":method", "POST"),
             (":path", "/a/b"),
+            (":scheme", "http"),
             ("content-type", "application/grpc"),
         ])
     };
@@ -379,7 +508,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
     #[test]
-    fn nothing_breaks_the_server(bytes in any_frames(), with_preface in 0_u8..10) {
+    fn arbitrary_frames_never_break_the_server(bytes in any_frames(), with_preface in 0_u8..10) {
         let app = battered();
         let mut all = if with_preface > 0 { preface(&[]) } else { Vec::new() };
         all.extend(bytes);

@@ -64,7 +64,7 @@ async fn call(client: &mut Grpc<Channel>, message: impl Into<Bytes>) -> Result<B
 }
 
 #[test]
-fn calls_get_a_message_of_the_size() {
+fn grpc_responses_have_the_configured_size() {
     for bytes in [0, 1, 5, 1024, 16_379, 16_380, 300_000] {
         let app = App::start(|config| config.response_bytes = bytes);
         wait_for(async {
@@ -82,7 +82,7 @@ fn calls_get_a_message_of_the_size() {
 }
 
 #[test]
-fn messages_come_back() {
+fn grpc_messages_are_echoed() {
     let app = App::start(|config| config.grpc_echo = true);
     wait_for(async {
         let mut client = connect(&app).await;
@@ -98,7 +98,7 @@ fn messages_come_back() {
 }
 
 #[test]
-fn calls_fail_by_their_share() {
+fn grpc_calls_fail_by_the_error_share() {
     let app = App::start(|config| {
         config.error_share = 0.5;
         config.wait = Some(Wait::LogNormal {
@@ -112,7 +112,7 @@ fn calls_fail_by_their_share() {
         for _ in 0..100 {
             if let Err(status) = call(&mut client, "a").await {
                 assert_eq!(status.code(), Code::Unavailable);
-                assert_eq!(status.message(), "an error that was asked for");
+                assert_eq!(status.message(), "an injected error");
                 failed += 1;
             }
         }
@@ -124,7 +124,7 @@ fn calls_fail_by_their_share() {
 }
 
 #[test]
-fn calls_wait_for_the_peers_window() {
+fn grpc_responses_respect_the_peers_window() {
     let app = App::start(|config| config.response_bytes = 200_000);
     wait_for(async {
         let endpoint = Endpoint::from_shared(format!("http://{}", app.address)).unwrap();

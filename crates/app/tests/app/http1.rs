@@ -11,7 +11,7 @@ use super::App;
 const PLAIN: &str = "HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\ncontent-length: 5\r\n\r\n01234";
 
 #[test]
-fn any_request_gets_the_body() {
+fn every_method_and_path_gets_the_body() {
     let app = App::start(|_| {});
     assert_eq!(app.exchange(b"GET /a HTTP/1.1\r\nhost: x\r\n\r\n"), PLAIN);
     assert_eq!(app.exchange(b"DELETE /b?c HTTP/1.1\r\n\r\n"), PLAIN);
@@ -21,7 +21,7 @@ fn any_request_gets_the_body() {
 }
 
 #[test]
-fn pipelined_requests_and_bodies_in_any_pieces() {
+fn pipelined_requests_are_parsed_in_any_split() {
     let app = App::start(|_| {});
     let requests = "POST / HTTP/1.1\r\ncontent-length: 3\r\n\r\nabcGET / HTTP/1.1\r\n\r\n\
                     PUT / HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n2\r\nab\r\n0\r\n\r\n\
@@ -40,7 +40,7 @@ fn pipelined_requests_and_bodies_in_any_pieces() {
 }
 
 #[test]
-fn the_connection_ends_when_it_should() {
+fn connections_end_as_their_headers_demand() {
     let app = App::start(|_| {});
     for (request, header) in [
         (
@@ -66,7 +66,7 @@ fn the_connection_ends_when_it_should() {
 }
 
 #[test]
-fn who_asks_for_a_failure_gets_one_and_is_counted_apart() {
+fn a_requested_failure_is_counted_separately() {
     let app = App::start(|_| {});
     let failing = "GET /_meshtax/echo HTTP/1.1\r\nX-Meshtax-Fail: 1\r\n\r\n";
     let both = app.exchange(format!("{failing}{failing}").as_bytes());
@@ -76,13 +76,13 @@ fn who_asks_for_a_failure_gets_one_and_is_counted_apart() {
     assert_eq!(elsewhere, PLAIN);
     let stats = app.stats();
     assert_eq!(
-        (stats.failed_as_asked, stats.requests, stats.errors),
+        (stats.failed_on_request, stats.requests, stats.errors),
         (2, 1, 0)
     );
 }
 
 #[test]
-fn what_is_no_request_is_refused() {
+fn malformed_requests_are_rejected() {
     let app = App::start(|_| {});
     assert!(
         app.exchange(b"\x16\x03\x01 hello")
@@ -94,7 +94,7 @@ fn what_is_no_request_is_refused() {
 }
 
 #[test]
-fn leave_to_send_a_body() {
+fn expect_continue_is_acknowledged() {
     let app = App::start(|_| {});
     let mut stream = app.connect();
     stream
@@ -110,7 +110,7 @@ fn leave_to_send_a_body() {
 }
 
 #[test]
-fn echo_and_canary() {
+fn echo_reports_the_request_and_returns_the_canary() {
     let app = App::start(|_| {});
     let mut stream = app.connect();
     let request = b"GET /_meshtax/echo?q HTTP/1.1\r\nHost: h\r\nX-Meshtax-Canary: c4\r\nConnection: close\r\n\r\n";
@@ -132,7 +132,7 @@ fn echo_and_canary() {
 }
 
 #[test]
-fn a_delay_is_spun_and_told() {
+fn a_delay_is_spun_and_counted() {
     let app = App::start(|config| config.delay_ns = 3_000_000);
     let begin = Instant::now();
     let three = app.exchange("GET / HTTP/1.1\r\n\r\n".repeat(3).as_bytes());
@@ -140,7 +140,7 @@ fn a_delay_is_spun_and_told() {
     assert_eq!(three, PLAIN.repeat(3));
     let stats = app.stats();
     assert_eq!((stats.requests, stats.delayed), (3, 3));
-    assert_eq!(stats.delay_asked_ns, 3_000_000);
+    assert_eq!(stats.configured_delay_ns, 3_000_000);
     assert!(stats.delay_sum_ns >= 9_000_000, "{stats:?}");
 }
 
@@ -162,7 +162,7 @@ fn a_peer_that_does_not_read_is_not_read_from() {
 }
 
 #[test]
-fn several_threads_share_a_port_and_count_together() {
+fn threads_share_a_port_and_sum_their_counters() {
     let app = App::start(|config| config.threads = 3);
     for _ in 0..30 {
         assert_eq!(app.exchange(b"GET / HTTP/1.1\r\n\r\n"), PLAIN);
@@ -190,7 +190,7 @@ fn errors_name_the_address_and_the_fix() {
 }
 
 #[test]
-fn bodies_longer_than_any_buffer_arrive_whole() {
+fn bodies_longer_than_any_buffer_are_complete() {
     let app = App::start(|config| config.response_bytes = 3_000_001);
     let expected = super::digits(3_000_001);
     for canary in ["", "x-meshtax-canary: c\r\n"] {
@@ -213,7 +213,7 @@ fn bodies_longer_than_any_buffer_arrive_whole() {
 }
 
 #[test]
-fn a_share_fails_and_is_counted() {
+fn the_error_share_fails_and_is_counted() {
     let app = App::start(|config| config.error_share = 0.3);
     let text = app.exchange("GET / HTTP/1.1\r\n\r\n".repeat(500).as_bytes());
     let failed = text.matches("HTTP/1.1 503 Service Unavailable\r\n").count();
@@ -229,7 +229,7 @@ fn a_share_fails_and_is_counted() {
 }
 
 #[test]
-fn who_waits_holds_up_nobody_and_keeps_the_order() {
+fn waiting_requests_hold_up_no_others_and_keep_their_order() {
     let app = App::start(|config| {
         config.wait = Some(meshtax_app::Wait::Uniform {
             from_ns: 200_000_000,

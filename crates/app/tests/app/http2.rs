@@ -79,7 +79,7 @@ async fn post(client: &mut Client, body: &[u8], pieces: usize) -> (Response<()>,
 }
 
 #[test]
-fn any_request_gets_the_body() {
+fn every_method_and_path_gets_the_body() {
     let app = App::start(|_| {});
     wait_for(async {
         let mut client = connect(&app).await;
@@ -101,7 +101,7 @@ fn any_request_gets_the_body() {
 }
 
 #[test]
-fn empty_bodies_and_trailers() {
+fn empty_bodies_and_trailers_are_accepted() {
     let app = App::start(|config| config.response_bytes = 0);
     wait_for(async {
         let mut client = connect(&app).await;
@@ -118,7 +118,7 @@ fn empty_bodies_and_trailers() {
 }
 
 #[test]
-fn many_streams_at_once() {
+fn many_concurrent_streams_are_served() {
     let app = App::start(|config| config.response_bytes = 40_000);
     let expected = digits(40_000);
     wait_for(async {
@@ -167,7 +167,7 @@ fn the_peers_windows_are_respected() {
 }
 
 #[test]
-fn a_changed_window_holds_for_streams_there_are() {
+fn a_changed_initial_window_applies_to_open_streams() {
     let app = App::start(|config| config.response_bytes = 100_000);
     wait_for(async {
         let stream = TcpStream::connect(app.address).await.unwrap();
@@ -191,7 +191,7 @@ fn a_changed_window_holds_for_streams_there_are() {
 }
 
 #[test]
-fn a_long_body_does_not_hold_up_a_short_one() {
+fn a_long_body_does_not_block_a_short_one() {
     let app = App::start(|config| config.response_bytes = 50_000_000);
     wait_for(async {
         let mut builder = Builder::new();
@@ -221,7 +221,7 @@ fn a_long_body_does_not_hold_up_a_short_one() {
 }
 
 #[test]
-fn pings_are_answered() {
+fn pings_are_acknowledged() {
     let app = App::start(|_| {});
     wait_for(async {
         let stream = TcpStream::connect(app.address).await.unwrap();
@@ -236,7 +236,7 @@ fn pings_are_answered() {
 }
 
 #[test]
-fn echo_stats_and_canary() {
+fn echo_and_stats_are_served_with_the_canary() {
     let app = App::start(|_| {});
     wait_for(async {
         let mut client = connect(&app).await;
@@ -269,7 +269,7 @@ fn echo_stats_and_canary() {
 }
 
 #[test]
-fn a_delay_is_spun_and_told() {
+fn a_delay_is_spun_and_counted() {
     let app = App::start(|config| config.delay_ns = 3_000_000);
     let begin = Instant::now();
     wait_for(async {
@@ -285,7 +285,7 @@ fn a_delay_is_spun_and_told() {
 }
 
 #[test]
-fn streams_wait_at_the_same_time() {
+fn streams_wait_concurrently() {
     let app = App::start(|config| {
         config.error_share = 0.5;
         config.wait = Some(Wait::Uniform {
@@ -319,7 +319,7 @@ fn streams_wait_at_the_same_time() {
 }
 
 #[test]
-fn who_cancels_a_waiting_answer_gets_none() {
+fn a_cancelled_stream_gets_no_response() {
     let app = App::start(|config| {
         config.wait = Some(Wait::Exponential {
             mean_ns: 50_000_000,
@@ -337,7 +337,7 @@ fn who_cancels_a_waiting_answer_gets_none() {
 }
 
 #[test]
-fn leave_to_send_a_body() {
+fn expect_continue_is_acknowledged() {
     let app = App::start(|_| {});
     wait_for(async {
         let mut client = connect(&app).await;

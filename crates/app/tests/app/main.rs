@@ -56,7 +56,7 @@ impl App {
         stream
     }
 
-    /// Sends the bytes, says that no more come, returns all that is answered.
+    /// Sends the bytes, says that no more come, returns all that gets a response.
     fn exchange(&self, bytes: &[u8]) -> String {
         let mut stream = self.connect();
         stream.write_all(bytes).unwrap();

@@ -20,7 +20,7 @@ fn http1_request() -> Vec<u8> {
     b"GET / HTTP/1.1\r\n\r\n".repeat(3)
 }
 
-/// Three requests, with windows that hold all their answers.
+/// Three requests, with windows that hold all their responses.
 fn http2_requests() -> Vec<u8> {
     let mut out = PREFACE.to_vec();
     frame::settings(&mut out, &[(setting::INITIAL_WINDOW_SIZE, 0x7fff_ffff)]);
@@ -36,7 +36,7 @@ fn http2_requests() -> Vec<u8> {
 }
 
 #[test]
-fn no_connection_holds_a_long_body() {
+fn long_bodies_are_not_buffered() {
     let app = App::start(|config| config.response_bytes = 100_000_000);
     // Other tests run in this process at the same time, so the bound is wide: copies would be
     // four gigabytes.

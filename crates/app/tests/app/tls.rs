@@ -1,4 +1,4 @@
-//! The same within TLS, against rustls and h2.
+//! The same over TLS, against rustls and h2.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -46,7 +46,7 @@ fn exchange(stream: &mut Stream, bytes: &[u8]) -> Vec<u8> {
 const LAST: &[u8] = b"GET / HTTP/1.1\r\nconnection: close\r\n\r\n";
 
 #[test]
-fn http1_by_alpn_or_without() {
+fn http1_is_served_with_and_without_alpn() {
     let app = App::start(https);
     for alpn in [&[][..], &["http/1.1"], &["http/1.1", "x"]] {
         let mut stream = connect(&app, &anyone(alpn));
@@ -59,7 +59,7 @@ fn http1_by_alpn_or_without() {
 }
 
 #[test]
-fn its_own_certificate_names_where_it_listens() {
+fn the_generated_certificate_has_the_listen_addresses() {
     // Whoever knows the certificate can trust it.
     let (chain_pem, key_pem) = self_signed(&["localhost".to_owned()]).unwrap();
     let trusting = ClientTls {
@@ -78,7 +78,7 @@ fn its_own_certificate_names_where_it_listens() {
 }
 
 #[test]
-fn long_bodies_both_ways() {
+fn long_bodies_pass_in_both_directions_over_tls() {
     let app = App::start(|config| {
         https(config);
         config.response_bytes = 5_000_000;
@@ -93,7 +93,7 @@ fn long_bodies_both_ways() {
 }
 
 #[test]
-fn who_reads_slowly_gets_it_all() {
+fn a_slow_reader_gets_the_whole_body() {
     let app = App::start(|config| {
         https(config);
         config.response_bytes = 1_000_000;
@@ -111,7 +111,7 @@ fn who_reads_slowly_gets_it_all() {
 }
 
 #[test]
-fn http2_by_alpn() {
+fn http2_is_negotiated_by_alpn() {
     let app = App::start(|config| {
         https(config);
         config.response_bytes = 300_000;
@@ -142,7 +142,7 @@ fn http2_by_alpn() {
 }
 
 #[test]
-fn mutual_tls_wants_a_certificate_of_its_authority() {
+fn mutual_tls_requires_a_certificate_of_the_authority() {
     let name = |name: &str| self_signed(&[name.to_owned()]).unwrap();
     let (chain_pem, key_pem) = name("localhost");
     let (client_chain, client_key) = name("client");
@@ -168,7 +168,7 @@ fn mutual_tls_wants_a_certificate_of_its_authority() {
 }
 
 #[test]
-fn bytes_come_back_within_tls() {
+fn bytes_are_echoed_over_tls() {
     let app = App::start(|config| config.listeners = vec![listener(Protocol::TlsEcho)]);
     let mut stream = connect(&app, &anyone(&[]));
     for bytes in [1, 1000, 100_000] {
@@ -181,7 +181,7 @@ fn bytes_come_back_within_tls() {
 }
 
 #[test]
-fn who_says_farewell_first_hears_one() {
+fn a_close_notify_is_returned() {
     let app = App::start(https);
     let mut stream = connect(&app, &anyone(&[]));
     stream.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
@@ -193,7 +193,7 @@ fn who_says_farewell_first_hears_one() {
 }
 
 #[test]
-fn what_is_no_tls_ends_and_others_go_on() {
+fn plaintext_on_a_tls_port_ends_that_connection_only() {
     let app = App::start(https);
     let mut good = connect(&app, &anyone(&[]));
     good.write_all(b"GET / HTTP/1.1\r\n").unwrap();

@@ -1,57 +1,54 @@
-//! What somebody who has to choose asks of a run.
+//! The arguments of `meshtax advise`.
 
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 use meshtax_model::advice::{Asked, Need, Objective, Priority};
-
-use super::value;
+use meshtax_spec::ValueError;
 
 #[derive(Debug, Args)]
 pub(crate) struct AdviseArgs {
-    /// Directory of the run
+    /// Run directory
     pub(crate) run: PathBuf,
-    /// What must hold: 'p99<5ms@2000/s' (p50, p90, p99 or p99.9 of response latency at an offered rate), or
-    /// 'throughput>5000/s' (saturated); again for another
-    #[arg(long, value_name = "OBJECTIVE", value_parser = |t: &str| value(meshtax_spec::objective(t)))]
+    /// Objective: 'p99<5ms@2000/s' (p50, p90, p99 or p99.9 of response latency at an offered rate), or
+    /// 'throughput>5000/s' (saturated); repeatable
+    #[arg(long, value_name = "OBJECTIVE", value_parser = meshtax_spec::objective)]
     pub(crate) slo: Vec<Objective>,
     /// Pods in the mesh
     #[arg(long, value_parser = |t: &str| counted("a number of pods", t))]
     pub(crate) pods: Option<u32>,
-    /// Nodes, for proxies of which each node has one
+    /// Nodes, for meshes with a proxy on each node
     #[arg(long, value_parser = |t: &str| counted("a number of nodes", t))]
     pub(crate) nodes: Option<u32>,
-    /// Requests of users per second over the whole cluster, e.g. 20000/s
-    #[arg(long, value_name = "RATE", value_parser = |t: &str| value(meshtax_spec::rate_per_s(t)))]
+    /// User requests per second in the whole cluster, e.g. 20000/s
+    #[arg(long, value_name = "RATE", value_parser = meshtax_spec::rate_per_s)]
     pub(crate) requests: Option<f64>,
-    /// How often a user's request passes the mesh from one service to another, on average
-    #[arg(long, default_value = "1", allow_negative_numbers = true, value_parser = |t: &str| value(meshtax_spec::hops(t)))]
+    /// Mean number of calls between services per user request, through the mesh
+    #[arg(long, default_value = "1", allow_negative_numbers = true, value_parser = meshtax_spec::hops)]
     pub(crate) hops: f64,
-    /// Or the services that call each other: a topology's name or file, whose calls are counted (see `meshtax
-    /// topologies`)
+    /// Topology whose calls are counted instead: a name or a file (see `meshtax topologies`)
     #[arg(long, value_name = "TOPOLOGY", conflicts_with = "hops")]
     pub(crate) topology: Option<String>,
-    /// Price of a core for an hour
-    #[arg(long, value_name = "PRICE", allow_negative_numbers = true, value_parser = |t: &str| value(meshtax_spec::hourly_price(t)))]
+    /// Price of a core per hour
+    #[arg(long, value_name = "PRICE", allow_negative_numbers = true, value_parser = meshtax_spec::hourly_price)]
     pub(crate) cpu_price: Option<f64>,
-    /// Price of a GiB of memory for an hour
-    #[arg(long, value_name = "PRICE", allow_negative_numbers = true, value_parser = |t: &str| value(meshtax_spec::hourly_price(t)))]
+    /// Price of a GiB of memory per hour
+    #[arg(long, value_name = "PRICE", allow_negative_numbers = true, value_parser = meshtax_spec::hourly_price)]
     pub(crate) memory_price: Option<f64>,
-    /// What matters most: performance, ease-of-installation, ease-of-maintenance, compliance, cost or support; again
-    /// for another [default: all]
-    #[arg(long, value_parser = |t: &str| value(meshtax_spec::priority(t)))]
+    /// Priority: performance, ease-of-installation, ease-of-maintenance, compliance, cost or support; repeatable
+    /// [default: all]
+    #[arg(long, value_parser = meshtax_spec::priority)]
     pub(crate) priority: Vec<Priority>,
-    /// What a mesh is wanted for: mtls, identity-policy, http-policy, http-metrics, request-balancing, retries or fips;
-    /// again for another
-    #[arg(long, value_parser = |t: &str| value(meshtax_spec::need(t)))]
+    /// Requirement: mtls, identity-policy, http-policy, http-metrics, request-balancing, retries or fips; repeatable
+    #[arg(long, value_parser = meshtax_spec::need)]
     pub(crate) need: Vec<Need>,
-    /// The cluster's network plug-in
+    /// CNI plugin of the cluster
     #[arg(long, value_enum)]
     pub(crate) cni: Option<Cni>,
-    /// Who runs the cluster
+    /// Provider of the managed cluster
     #[arg(long, value_enum)]
     pub(crate) managed: Option<Managed>,
-    /// Print the advice as JSON (docs/schema/advise-v1.json)
+    /// Print the advice as JSON (docs/schema/advise-v2.json)
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -74,23 +71,23 @@ pub(crate) enum Managed {
     Aks,
     /// Red Hat
     Openshift,
-    /// Anybody else
+    /// Any other, or self-managed
     Other,
 }
 
-/// As it is typed.
+/// The name as typed.
 fn name(typed: impl ValueEnum) -> Option<String> {
     let value = typed.to_possible_value()?;
     Some(value.get_name().to_owned())
 }
 
-fn counted(what: &str, text: &str) -> Result<u32, String> {
-    const MOST: u32 = 10_000_000;
-    value(meshtax_spec::count(text, what, 1, MOST))
+fn counted(what: &str, text: &str) -> Result<u32, ValueError> {
+    const MAX: u32 = 10_000_000;
+    meshtax_spec::count(text, what, 1, MAX)
 }
 
 impl AdviseArgs {
-    /// What was asked; a need or a priority that was named twice counts once.
+    /// The question; a need or a priority that is given twice counts once.
     pub(crate) fn asked(&self) -> Asked {
         let mut asked = Asked {
             objectives: self.slo.clone(),

@@ -1,31 +1,32 @@
-//! Comparing runs, and holding a change against limits.
+//! The arguments of `meshtax compare` and `meshtax gate`.
 
 use std::path::PathBuf;
 
 use clap::{ArgGroup, Args, ValueEnum};
 use meshtax_model::comparison::Limit;
+use meshtax_spec::ValueError;
 
-use super::{ProgramArgs, value};
+use super::ProgramArgs;
 
-/// Two sides of runs on disk.
+/// The stored runs of two sides.
 #[derive(Debug, Args)]
 pub(crate) struct RunsArgs {
-    /// Directory of the run that is compared with
+    /// Run directory of the reference
     #[arg(value_name = "BASE")]
     pub(crate) base_run: Option<PathBuf>,
-    /// Directory of the run that is compared
+    /// Run directory of the change
     #[arg(value_name = "NEW", requires = "base_run")]
     pub(crate) new_run: Option<PathBuf>,
-    /// One more run of BASE; several runs a side show what runs differ by
+    /// Additional run of BASE; several runs per side measure the variation between runs
     #[arg(long, value_name = "DIR")]
     pub(crate) base: Vec<PathBuf>,
-    /// One more run of NEW
+    /// Additional run of NEW
     #[arg(long, value_name = "DIR")]
     pub(crate) new: Vec<PathBuf>,
-    /// What runs differ by without any change, e.g. 3% [default: by metric, 1 to 5%: docs/method.md]
-    #[arg(long, value_name = "SHARE", value_parser = |t: &str| value(meshtax_spec::between(t)))]
+    /// Variation between runs without any change, e.g. 3% [default: per metric, 1 to 5%: docs/method.md]
+    #[arg(long, value_name = "SHARE", value_parser = meshtax_spec::between)]
     pub(crate) between: Option<f64>,
-    /// BASE's variant A and NEW's variant B belong together although their ids differ; again for another
+    /// Compare BASE's variant A with NEW's variant B, whose ids differ; repeatable
     #[arg(long, value_name = "A=B", value_parser = pair)]
     pub(crate) pair: Vec<(String, String)>,
 }
@@ -46,7 +47,7 @@ impl RunsArgs {
 pub(crate) struct CompareArgs {
     #[command(flatten)]
     pub(crate) runs: RunsArgs,
-    /// Form of the comparison
+    /// Format of the comparison
     #[arg(long, value_enum, default_value_t = CompareFormat::Terminal)]
     pub(crate) format: CompareFormat,
 }
@@ -57,9 +58,9 @@ pub(crate) enum CompareFormat {
     Terminal,
     /// A self-contained page
     Html,
-    /// Tables for a comment
+    /// Markdown tables
     Markdown,
-    /// Everything, with a schema (docs/schema/compare-v1.json)
+    /// The whole comparison, with a schema (docs/schema/compare-v2.json)
     Json,
 }
 
@@ -69,11 +70,11 @@ pub(crate) enum CompareFormat {
 pub(crate) struct GateArgs {
     #[command(flatten)]
     pub(crate) runs: RunsArgs,
-    /// How much worse a metric may get: '[VARIANT:] METRIC +LIMIT [at LOAD]', as in 'p99 +5%', 'throughput -5%'
-    /// or 'envoy-sidecar-l7: cpu +20us at steady'; metrics: p50, p90, p99, p99.9, mean, throughput, cpu, memory;
-    /// again for another
+    /// Limit on a change: '[VARIANT:] METRIC +LIMIT [at LOAD]', as in 'p99 +5%', 'throughput -5%' or
+    /// 'envoy-sidecar-l7: cpu +20us at steady'; metrics: p50, p90, p99, p99.9, mean, throughput, cpu, memory;
+    /// repeatable
     #[arg(long, value_name = "LIMIT", required = true, allow_hyphen_values = true,
-        value_parser = |t: &str| value(meshtax_spec::limit(t)))]
+        value_parser = meshtax_spec::limit)]
     pub(crate) max: Vec<Limit>,
     /// Measure this spec's variants as BASE, interleaved with those of --b in one run
     #[arg(long, value_name = "SPEC", requires = "b")]
@@ -81,38 +82,41 @@ pub(crate) struct GateArgs {
     /// Measure this spec's variants as NEW
     #[arg(long, value_name = "SPEC", requires = "a")]
     pub(crate) b: Option<PathBuf>,
-    /// With --a and --b: time that the run may take, e.g. 5m [default: the specs']
-    #[arg(long, requires = "interleaved", value_parser = |t: &str| value(meshtax_spec::time_limit_ns(t)))]
+    /// With --a and --b: time limit of the run, e.g. 5m [default: the specs']
+    #[arg(long, requires = "interleaved", value_parser = meshtax_spec::time_limit_ns)]
     pub(crate) time: Option<u64>,
-    /// With --a and --b: stop when the primary intervals are narrower than this, e.g. 2%
-    #[arg(long, requires = "interleaved", value_parser = |t: &str| value(meshtax_spec::precision(t)))]
+    /// With --a and --b: stop when all primary intervals are within ± this share, e.g. 2%
+    #[arg(long, requires = "interleaved", value_parser = meshtax_spec::precision)]
     pub(crate) precision: Option<f64>,
-    /// With --a and --b: seed of the order and of the arrivals [default: random]
+    /// With --a and --b: seed of the trial order and the arrivals [default: random]
     #[arg(long, requires = "interleaved")]
     pub(crate) seed: Option<u64>,
-    /// With --a and --b: directory of the run [default: meshtax-runs/<id>]
+    /// With --a and --b: run directory [default: meshtax-runs/<id>]
     #[arg(long, value_name = "DIR", requires = "interleaved")]
     pub(crate) out: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) programs: ProgramArgs,
-    /// Print the verdict and its figures as JSON (docs/schema/gate-v1.json)
+    /// Print the verdict and its figures as JSON (docs/schema/gate-v2.json)
     #[arg(long)]
     pub(crate) json: bool,
-    /// Write the checks as JUnit's XML
+    /// Write the checks as JUnit XML
     #[arg(long, value_name = "FILE")]
     pub(crate) junit: Option<PathBuf>,
-    /// Write the verdict and its tables as Markdown, for a comment or a job's summary
+    /// Write the verdict and its tables as Markdown, for a pull request comment or a job summary
     #[arg(long, value_name = "FILE")]
     pub(crate) markdown: Option<PathBuf>,
-    /// Print annotations for GitHub Actions [default: if GITHUB_ACTIONS is true]
+    /// Print GitHub Actions annotations [default: if GITHUB_ACTIONS is true]
     #[arg(long)]
     pub(crate) github: bool,
 }
 
-fn pair(text: &str) -> Result<(String, String), String> {
+fn pair(text: &str) -> Result<(String, String), ValueError> {
     let pair = text.split_once('=');
     match pair.map(|(a, b)| (a.trim(), b.trim())) {
         Some((a, b)) if !a.is_empty() && !b.is_empty() => Ok((a.to_owned(), b.to_owned())),
-        _ => Err("write it as BASE-VARIANT=NEW-VARIANT".to_owned()),
+        _ => Err(ValueError::new(
+            format!("`{text}` is not a pair"),
+            "write it as BASE-VARIANT=NEW-VARIANT",
+        )),
     }
 }

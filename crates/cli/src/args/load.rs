@@ -1,6 +1,6 @@
-//! The command line of `meshtax load`, in the habits of wrk, oha and hey.
+//! The arguments of `meshtax load`, in the style of wrk, oha and hey.
 //!
-//! The structs have no documentation: clap would print it as the command's.
+//! The structs have no documentation: clap would print it as that of the command.
 
 mod search;
 mod values;
@@ -16,11 +16,11 @@ pub(crate) use values::{ConnectTo, Export, ExportFormat, Ramp, hex_bytes};
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Without -q, --ramp, --users or --replay the loop is closed: each connection sends again as soon as \
-it has its answer. docs/load.md says how to read the figures, and how wrk, hey, oha, vegeta, \
-Nighthawk, fortio and JMeter would write the same.")]
+Without -q, --ramp, --users or --replay the loop is closed: each connection sends its next request \
+as soon as it has the response. docs/load.md explains the results, and lists the equivalent options of \
+wrk, hey, oha, vegeta, Nighthawk, fortio and JMeter.")]
 pub(crate) struct LoadArgs {
-    /// Where to send requests: http://HOST[:PORT][/PATH], https://…, tcp://HOST:PORT, tls://…
+    /// URL of the server: http://HOST[:PORT][/PATH], https://…, tcp://HOST:PORT, tls://…
     pub(crate) url: String,
     #[command(flatten)]
     pub(crate) amount: AmountArgs,
@@ -40,32 +40,32 @@ pub(crate) struct LoadArgs {
     pub(crate) output: OutputArgs,
 }
 
-// How much, for how long, how it is spread.
+// Amount, duration and arrivals.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Load")]
 pub(crate) struct AmountArgs {
     /// Connections
     #[arg(short, long, default_value_t = 10, conflicts_with = "users")]
     pub(crate) connections: u32,
-    /// Requests to send, as in 300000, 10k or 1M; without -z there is no limit of time
-    #[arg(short = 'n', long, value_name = "REQUESTS", value_parser = values::requests)]
+    /// Requests to send, as in 300000, 10k or 1M; without -z there is no time limit
+    #[arg(short = 'n', long, value_name = "REQUESTS", value_parser = meshtax_spec::requests)]
     pub(crate) count: Option<u64>,
-    /// How long to measure, as in 30s or 5m [default: 10s, or as long as -n or --replay takes]
-    #[arg(short = 'z', long, value_parser = values::seconds_ns)]
+    /// Measured duration, as in 30s or 5m [default: 10s, or as long as -n or --replay takes]
+    #[arg(short = 'z', long, value_parser = meshtax_spec::seconds_ns)]
     pub(crate) duration: Option<u64>,
-    /// Open loop: requests per second of all connections together
-    #[arg(short = 'q', long, value_parser = values::per_second, conflicts_with_all = ["ramp", "users", "replay"])]
+    /// Open loop: requests per second, the total of all connections
+    #[arg(short = 'q', long, value_parser = meshtax_spec::unbounded_rate_per_s, conflicts_with_all = ["ramp", "users", "replay"])]
     pub(crate) rate: Option<f64>,
-    /// How the intended send times of an open loop are spread: constant or poisson [default: poisson]
-    #[arg(long, value_parser = values::arrivals, conflicts_with = "replay")]
+    /// Arrivals of an open loop: constant or poisson [default: poisson]
+    #[arg(long, value_parser = meshtax_spec::arrivals, conflicts_with = "replay")]
     pub(crate) arrivals: Option<Arrivals>,
-    /// Open loop whose rate goes from one to the other over the window, as in 100..5000
+    /// Open loop whose rate changes from one to the other over the window, as in 100..5000
     #[arg(long, value_name = "FROM..TO", value_parser = values::ramp, conflicts_with_all = ["users", "replay"])]
     pub(crate) ramp: Option<Ramp>,
-    /// Let the ramp climb in so many equal steps [default: a straight line]
+    /// Number of equal steps of the ramp [default: a straight line]
     #[arg(long, value_name = "N", requires = "ramp")]
     pub(crate) ramp_steps: Option<u32>,
-    /// So many users, each a connection with a schedule of its own, working through the requests
+    /// Virtual users, each with its own connection and schedule, iterating over the requests
     #[arg(
         long,
         value_name = "N",
@@ -74,37 +74,37 @@ pub(crate) struct AmountArgs {
     )]
     pub(crate) users: Option<u32>,
     /// Requests per second of each user
-    #[arg(long, value_name = "RATE", value_parser = values::per_second, requires = "users")]
+    #[arg(long, value_name = "RATE", value_parser = meshtax_spec::unbounded_rate_per_s, requires = "users")]
     pub(crate) rate_per_user: Option<f64>,
-    /// Open loop at the times in this file: one a line, in seconds or with a unit, from the first on
+    /// Open loop at the times in this file: one per line, in seconds or with a unit, relative to the first
     #[arg(long, value_name = "FILE")]
     pub(crate) replay: Option<PathBuf>,
-    /// Closed loop: pause between an answer and the next request
-    #[arg(long, value_name = "TIME", value_parser = values::seconds_ns, conflicts_with_all = ["rate", "ramp", "users", "replay"])]
+    /// Closed loop: pause between a response and the next request
+    #[arg(long, value_name = "TIME", value_parser = meshtax_spec::seconds_ns, conflicts_with_all = ["rate", "ramp", "users", "replay"])]
     pub(crate) think_time: Option<u64>,
-    /// Load before the window that is in no figure [default: 500ms; 0 with -n, so that exactly so
+    /// Load before the window, excluded from the results [default: 500ms; 0 with -n, so that exactly that
     /// many requests are sent, and with --replay]
-    #[arg(long, value_name = "TIME", value_parser = values::seconds_ns)]
+    #[arg(long, value_name = "TIME", value_parser = meshtax_spec::seconds_ns)]
     pub(crate) warmup: Option<u64>,
-    /// Load after the window that is in no figure
-    #[arg(long, value_name = "TIME", default_value = "0", value_parser = values::seconds_ns, conflicts_with = "count")]
+    /// Load after the window, excluded from the results
+    #[arg(long, value_name = "TIME", default_value = "0", value_parser = meshtax_spec::seconds_ns, conflicts_with = "count")]
     pub(crate) cooldown: u64,
-    /// Accepted as oha's: an open loop is always corrected for coordinated omission
+    /// Accepted for compatibility with oha: an open loop is always corrected for coordinated omission
     #[arg(long)]
     pub(crate) latency_correction: bool,
 }
 
-// What is sent.
+// The requests.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Requests")]
 pub(crate) struct RequestArgs {
-    /// Method
+    /// HTTP method
     #[arg(short, long, default_value = "GET")]
     pub(crate) method: String,
     /// Header to add, as 'Name: value'; Host sets the host
     #[arg(short = 'H', long, value_parser = values::header)]
     pub(crate) header: Vec<(String, String)>,
-    /// Body; of gRPC the message, of TCP what is echoed
+    /// Body; with gRPC the message, with TCP the bytes that are echoed
     #[arg(short = 'd', long, conflicts_with_all = ["body_file", "body_hex", "requests"])]
     pub(crate) body: Option<String>,
     /// File with the body
@@ -113,47 +113,47 @@ pub(crate) struct RequestArgs {
     /// Body as hexadecimal digits
     #[arg(long, value_name = "HEX", alias = "grpc-message", value_parser = values::hex, conflicts_with = "requests")]
     pub(crate) body_hex: Option<values::Bytes>,
-    /// Header content-type
+    /// Content-Type header
     #[arg(short = 'T', long)]
     pub(crate) content_type: Option<String>,
-    /// Header accept
+    /// Accept header
     #[arg(short = 'A', long)]
     pub(crate) accept: Option<String>,
-    /// Several requests: YAML or JSON, a list of {weight, method, path, headers, body}, or text, a
-    /// path a line
+    /// Several requests: YAML or JSON, a list of {weight, method, path, headers, body}, or text with one
+    /// path per line
     #[arg(long, value_name = "FILE", conflicts_with_all = ["method", "grpc"])]
     pub(crate) requests: Option<PathBuf>,
     /// Call this gRPC method over HTTP/2, as in /helloworld.Greeter/SayHello; the body is its message
     #[arg(long, value_name = "METHOD", conflicts_with_all = ["method", "tcp"])]
     pub(crate) grpc: Option<String>,
-    /// Speak plain TCP: the body is sent, and as many bytes are awaited
+    /// Plain TCP: send the body, and wait for the same number of bytes
     #[arg(long, conflicts_with_all = ["method", "http2", "header", "content_type", "accept"])]
     pub(crate) tcp: bool,
-    /// Time after which a request without an answer has failed; 0: never [default: 30s]
-    #[arg(short, long, value_name = "TIME", value_parser = values::seconds_ns)]
+    /// Time after which a request without a response fails; 0: never [default: 30s]
+    #[arg(short, long, value_name = "TIME", value_parser = meshtax_spec::seconds_ns)]
     pub(crate) timeout: Option<u64>,
-    /// Accepted as oha's and hey's: nothing is asked for compressed, and nothing is decompressed
+    /// Accepted for compatibility with oha and hey: compression is never requested
     #[arg(long)]
     pub(crate) disable_compression: bool,
 }
 
-// Over what it is sent.
+// The connections.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Connections")]
 pub(crate) struct ConnectionArgs {
     /// Open a new connection for every request
     #[arg(long, conflicts_with = "requests_per_connection")]
     pub(crate) disable_keepalive: bool,
-    /// Close a connection after so many requests, and open another
+    /// Close a connection after this number of requests, and open another
     #[arg(long, value_name = "K")]
     pub(crate) requests_per_connection: Option<u32>,
-    /// Speak HTTP/2: by ALPN over TLS, by prior knowledge in clear
+    /// HTTP/2: by ALPN over TLS, by prior knowledge over plaintext
     #[arg(long)]
     pub(crate) http2: bool,
-    /// Requests at the same time on each HTTP/2 connection
+    /// Concurrent requests on each HTTP/2 connection
     #[arg(short = 'p', long, value_name = "M")]
     pub(crate) streams: Option<u32>,
-    /// Connect elsewhere than the URL says; an empty first HOST or PORT fits any
+    /// Connect to another address than the URL's; an empty first HOST or PORT matches any
     #[arg(long, value_name = "HOST:PORT:HOST:PORT", value_parser = values::connect_to)]
     pub(crate) connect_to: Vec<ConnectTo>,
     /// Use IPv4 addresses only
@@ -164,62 +164,62 @@ pub(crate) struct ConnectionArgs {
     pub(crate) ipv6: bool,
 }
 
-// Whom to trust.
+// Certificates.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "TLS")]
 pub(crate) struct TlsArgs {
-    /// Take any certificate of the server
+    /// Do not verify the server's certificate
     #[arg(long, conflicts_with = "cacert")]
     pub(crate) insecure: bool,
-    /// Trust this authority, PEM [default: those of the system]
+    /// Trust this certificate authority, PEM [default: those of the system]
     #[arg(long, value_name = "FILE")]
     pub(crate) cacert: Option<PathBuf>,
-    /// Our own certificate chain for mutual TLS, PEM
+    /// Client certificate chain for mutual TLS, PEM
     #[arg(long, value_name = "FILE", requires = "key")]
     pub(crate) cert: Option<PathBuf>,
-    /// Its private key, PEM
+    /// Private key of --cert, PEM
     #[arg(long, value_name = "FILE", requires = "cert")]
     pub(crate) key: Option<PathBuf>,
-    /// Name in SNI and in the server's certificate [default: the URL's host]
+    /// Server name for SNI and certificate verification [default: the URL's host]
     #[arg(long, value_name = "NAME")]
     pub(crate) server_name: Option<String>,
 }
 
-// How this process goes about it.
+// Threads and system calls.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Generator")]
 pub(crate) struct GeneratorArgs {
     /// Threads that share the connections
     #[arg(long, default_value_t = 1)]
     pub(crate) threads: u32,
-    /// Pin the threads to these cores, in turn, as in 2 or 2,3
+    /// Pin the threads to these cores, round-robin, as in 2 or 2,3
     #[arg(long, value_name = "CORE", value_delimiter = ',')]
     pub(crate) core: Vec<u32>,
-    /// Do not spin for the last 50 µs before a send: later sends, a free core
+    /// Do not busy-wait for the last 50 µs before a send: sends are later, and a core is free
     #[arg(long)]
     pub(crate) no_spin: bool,
-    /// Use epoll also where io_uring would take less CPU: closed loops in clear, connections kept
+    /// Use epoll even where io_uring takes less CPU: closed loops over plaintext with persistent connections
     #[arg(long)]
     pub(crate) no_io_uring: bool,
-    /// Seed of the arrivals and of the order of requests [default: random]
+    /// Seed of the arrivals and the order of requests [default: random]
     #[arg(long)]
     pub(crate) seed: Option<u64>,
 }
 
-// What people and programs see.
+// Results.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Output")]
 pub(crate) struct OutputArgs {
-    /// Print the figures as JSON (docs/schema/load-v1.json)
+    /// Print the results as JSON (docs/schema/load-v2.json)
     #[arg(long)]
     pub(crate) json: bool,
-    /// Write the figures to a file as json, hgrm, fortio, vegeta or csv; `-` is standard output
+    /// Write the results to a file as json, hgrm, fortio, vegeta or csv; `-` is standard output
     #[arg(short, long, value_name = "FORMAT:FILE", value_parser = values::export)]
     pub(crate) output: Vec<Export>,
-    /// Show nothing while the load goes on
+    /// Show no progress during the load
     #[arg(long)]
     pub(crate) no_tui: bool,
-    /// Length of the parts in which the window is shown and kept, 100ms or more; 0: none
-    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = values::seconds_ns)]
+    /// Length of the intervals into which the window is divided, 100ms or more; 0: none
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = meshtax_spec::seconds_ns)]
     pub(crate) interval: u64,
 }

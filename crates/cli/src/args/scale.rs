@@ -1,62 +1,63 @@
-//! How costs grow.
+//! The arguments of `meshtax scale`.
 
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 use meshtax_model::experiment::PolicyLevel;
 use meshtax_model::scaling::Over;
+use meshtax_spec::ValueError;
 
-use super::{ProgramArgs, value};
+use super::ProgramArgs;
 
 #[derive(Debug, Args)]
 pub(crate) struct ScaleArgs {
-    /// What there is more of
+    /// What is varied
     #[arg(value_enum)]
     pub(crate) over: OverName,
-    /// How many, one run for each [default: pods 1,10,50,90; nodes 1,2,4,8; hops 1,2,3,5; rates
-    /// 50,200,400,800; known 1,100,1000,5000; churn 1,20,50,100]
+    /// Numbers to measure, one run each [default: pods 1,10,50,90; nodes 1,2,4,8; hops 1,2,3,5; rates
+    /// 50,200,400,800; endpoints 1,100,1000,5000; churn 1,20,50,100]
     #[arg(long, value_name = "N,N,...", value_delimiter = ',', value_parser = number)]
     pub(crate) at: Vec<u32>,
-    /// Say what the law expects of so many [default: pods 150, nodes 16, hops 8, rates 600, known 2500, churn
+    /// Predict this number [default: pods 150, nodes 16, hops 8, rates 600, endpoints 2500, churn
     /// 75]
     #[arg(long, value_name = "N", value_parser = number)]
     pub(crate) predict: Option<u32>,
-    /// Say what the laws over hops expect of services that call each other: a topology's name or file
+    /// Predict a topology from the laws over hops: a name or a file
     #[arg(long = "for", value_name = "TOPOLOGY", conflicts_with = "predict")]
     pub(crate) topology: Option<String>,
-    /// Measure that number or topology, too, and hold the prediction against it
+    /// Also measure the predicted number or topology, and compare
     #[arg(long)]
     pub(crate) check: bool,
-    /// Pods that are spread, for `nodes` [default: two for each node of the largest number measured]
+    /// Pods, for `nodes` [default: two for each node of the largest number]
     #[arg(long, value_name = "N", value_parser = number)]
     pub(crate) pods: Option<u32>,
-    /// What the proxies are (see `meshtax dataplanes`)
+    /// Data plane (see `meshtax dataplanes`)
     #[arg(long, value_name = "NAME", default_value = "envoy-sidecar")]
     pub(crate) data_plane: String,
-    /// Its policy level
-    #[arg(long, value_name = "LEVEL", default_value = "mtls", value_parser = |t: &str| value(meshtax_spec::policy_level(t)))]
+    /// Policy level
+    #[arg(long, value_name = "LEVEL", default_value = "mtls", value_parser = meshtax_spec::policy_level)]
     pub(crate) level: PolicyLevel,
-    /// Requests of clients in a second, not for `rates` [default: 50]
-    #[arg(long, value_parser = |t: &str| value(meshtax_spec::rate_per_s(t)))]
+    /// Offered rate in requests per second, not for `rates` [default: 50]
+    #[arg(long, value_parser = meshtax_spec::rate_per_s)]
     pub(crate) rate: Option<f64>,
-    /// Endpoints of each service that proxies know, for `known` and `churn`
-    #[arg(long, value_name = "N", default_value_t = meshtax_spec::PER_SERVICE, value_parser = |t: &str| value(meshtax_spec::per_service(t)))]
+    /// Extra endpoints per service, for `endpoints` and `churn`
+    #[arg(long, value_name = "N", default_value_t = meshtax_spec::PER_SERVICE, value_parser = meshtax_spec::per_service)]
     pub(crate) endpoints_per_service: u32,
-    /// Endpoints that proxies know, for `churn`
+    /// Extra endpoints, for `churn`
     #[arg(long, value_name = "N", default_value_t = 1000, value_parser = number)]
     pub(crate) endpoints: u32,
-    /// Time that each run may take, e.g. 1m [default: 30s, hops 1m]
-    #[arg(long, value_parser = |t: &str| value(meshtax_spec::time_limit_ns(t)))]
+    /// Time limit of each run, e.g. 1m [default: 30s, hops 1m]
+    #[arg(long, value_parser = meshtax_spec::time_limit_ns)]
     pub(crate) time: Option<u64>,
-    /// Directory of the runs, a directory each [default: meshtax-runs/<id> each]
+    /// Parent directory of the run directories [default: meshtax-runs]
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
-    /// Seed of the order and of the arrivals [default: random]
+    /// Seed of the trial order and the arrivals [default: random]
     #[arg(long)]
     pub(crate) seed: Option<u64>,
     #[command(flatten)]
     pub(crate) programs: ProgramArgs,
-    /// Print the laws as JSON (docs/schema/scale-v1.json)
+    /// Print the laws as JSON (docs/schema/scale-v2.json)
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -65,15 +66,15 @@ pub(crate) struct ScaleArgs {
 pub(crate) enum OverName {
     /// Pods behind one service: memory of the proxies
     Pods,
-    /// Nodes over which a service's pods are spread: memory of the proxies and their programs
+    /// Nodes over which the pods of a service are distributed: memory of the proxies
     Nodes,
     /// Services in a chain: added latency and CPU
     Hops,
-    /// Requests of clients in a second: CPU of the proxies
+    /// Offered rates: CPU of the proxies
     Rates,
-    /// Endpoints that proxies know and nobody calls: memory, CPU, time to tell them
-    Known,
-    /// Such endpoints that change in a second: CPU of the proxies
+    /// Extra endpoints in the proxies' configuration: memory, CPU, push time, start time
+    Endpoints,
+    /// Extra endpoints that change per second: CPU of the proxies
     Churn,
 }
 
@@ -84,12 +85,12 @@ impl OverName {
             Self::Nodes => Over::Nodes,
             Self::Hops => Over::Hops,
             Self::Rates => Over::Rates,
-            Self::Known => Over::Known,
+            Self::Endpoints => Over::Endpoints,
             Self::Churn => Over::Churn,
         }
     }
 }
 
-fn number(text: &str) -> Result<u32, String> {
-    value(meshtax_spec::count(text, "a number", 1, 100_000))
+fn number(text: &str) -> Result<u32, ValueError> {
+    meshtax_spec::count(text, "a number", 1, 100_000)
 }

@@ -1,15 +1,17 @@
-//! Load generators that work together.
+//! The arguments of load generators that work together.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::Args;
+use http::uri::Authority;
+use meshtax_spec::ValueError;
 
 use crate::exit::{Failure, USAGE};
 
 #[derive(Debug, Args)]
 pub(crate) struct WorkerArgs {
-    /// Where to listen for loads
+    /// Address to listen on
     #[arg(long, default_value = "127.0.0.1:7070")]
     pub(crate) listen: SocketAddr,
     #[command(flatten)]
@@ -18,8 +20,8 @@ pub(crate) struct WorkerArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct FleetArgs {
-    /// Let several generators offer the load together: a number of processes, or HOST:PORT,... of
-    /// `meshtax worker`s. Connections and rate are of all together
+    /// Distribute the load over several generators: a number of processes, or HOST:PORT,... of `meshtax worker`s.
+    /// Connections and rate are totals
     #[arg(long, value_name = "N|HOST:PORT,...", value_parser = workers)]
     pub(crate) workers: Option<Workers>,
     #[command(flatten)]
@@ -28,7 +30,7 @@ pub(crate) struct FleetArgs {
 
 #[derive(Clone, Debug, Args)]
 pub(crate) struct SecretArgs {
-    /// What the workers and their user know, and nobody else
+    /// Secret shared by the workers and their user
     #[arg(
         long = "worker-secret",
         env = "MESHTAX_WORKER_SECRET",
@@ -36,7 +38,7 @@ pub(crate) struct SecretArgs {
         hide = true
     )]
     secret: Option<String>,
-    /// File with the secret of the workers [default: MESHTAX_WORKER_SECRET]
+    /// File with the shared secret [default: MESHTAX_WORKER_SECRET]
     #[arg(long = "worker-secret-file", value_name = "FILE")]
     file: Option<PathBuf>,
 }
@@ -59,37 +61,39 @@ impl SecretArgs {
         if secret.len() < 16 {
             return Err(Failure::with_fix(
                 USAGE,
-                "the workers' secret is shorter than 16 characters",
-                "let `meshtax worker` make one: start it without a secret",
+                "the shared secret has fewer than 16 characters",
+                "start `meshtax worker` without a secret: it generates one",
             ));
         }
         Ok(Some(secret))
     }
 }
 
-/// Who offers the load.
+/// The generators of a load.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Workers {
-    /// So many processes of this machine.
+    /// This number of processes on this machine.
     Processes(u32),
     /// Workers at these addresses.
     At(Vec<String>),
 }
 
-fn workers(text: &str) -> Result<Workers, String> {
+fn workers(text: &str) -> Result<Workers, ValueError> {
     if let Ok(count) = text.parse() {
         return match count {
             1..=256 => Ok(Workers::Processes(count)),
-            _ => Err("use 1 to 256 processes".into()),
+            _ => Err(ValueError::new(
+                format!("{count} processes are out of range"),
+                "allowed: 1 to 256",
+            )),
         };
     }
     let addresses: Vec<String> = text.split(',').map(|part| part.trim().to_owned()).collect();
     for address in &addresses {
-        let port = address
-            .rsplit_once(':')
-            .map(|(_, port)| port.parse::<u16>());
-        if !matches!(port, Some(Ok(1..))) {
-            return Err(format!("`{address}` is no HOST:PORT"));
+        let port = address.parse::<Authority>().ok();
+        if !matches!(port.and_then(|address| address.port_u16()), Some(1..)) {
+            let problem = format!("`{address}` is not an address");
+            return Err(ValueError::new(problem, "write it as HOST:PORT"));
         }
     }
     Ok(Workers::At(addresses))
@@ -100,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_number_is_processes_and_all_else_addresses() {
+    fn a_number_is_processes_and_everything_else_addresses() {
         assert_eq!(workers("3"), Ok(Workers::Processes(3)));
         let at = Workers::At(vec!["a:1".into(), "[::1]:7070".into()]);
         assert_eq!(workers("a:1, [::1]:7070"), Ok(at));

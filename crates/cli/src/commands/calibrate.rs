@@ -1,4 +1,4 @@
-//! `meshtax calibrate`: known costs, and how small a cost this machine shows.
+//! `meshtax calibrate`: known costs, and the smallest cost that this machine resolves.
 
 use std::path::PathBuf;
 
@@ -8,19 +8,21 @@ use meshtax_model::experiment::{Experiment, Inject};
 use meshtax_stats::RunData;
 use meshtax_stats::power::{Length, POWER, resolvable};
 
-use super::analysis;
-use super::run::{Done, Job, conclude, preset};
-use crate::args::{CalibrateArgs, EngineName, ProgramArgs};
+use crate::args::CalibrateArgs;
 use crate::exit::{Failure, Outcome, UNEXPECTED};
+use crate::experiments::preset;
+use crate::runs::conclusion::conclude;
+use crate::runs::job::{FinishedRun, Job};
+use crate::runs::stored;
 use crate::terminal;
 
-/// How long the runs are of which it says what they find.
+/// The lengths of the runs whose resolvable effects are reported.
 const LENGTHS_NS: [u64; 3] = [60_000_000_000, 300_000_000_000, 1_200_000_000_000];
 
-/// The part of the time in which known costs run; in the rest, equal variants alone.
+/// The share of the time for known costs; the rest is for identical variants.
 const COSTS_SHARE: f64 = 0.6;
 
-/// Costs no time, so that the variant that holds it is one more baseline.
+/// Costs no time, so that the variant with it is another baseline.
 const HELD_BYTES: u64 = 1 << 20;
 
 pub(crate) fn calibrate(args: CalibrateArgs) -> Outcome {
@@ -33,17 +35,19 @@ pub(crate) fn calibrate(args: CalibrateArgs) -> Outcome {
     let quiet = equals(all_ns.saturating_sub(costs.design.time_limit_ns))?;
     let costs = perform(costs, args.out.clone(), args.seed)?;
     let mut found = Vec::new();
-    if !costs.is_interrupted() {
-        terminal::say("known costs are done; now equal variants, for what a run here can find");
+    if costs.interrupted().is_none() {
+        terminal::say(
+            "known costs are done; next: identical variants, for the smallest effect that a run resolves",
+        );
         let within = args.out.map(|out| out.join("noise"));
         found = of_equals(&perform(quiet, within, args.seed)?);
     }
     conclude(&costs, |data, analysis| {
-        tell(&calibration(data, analysis, found), args.json)
+        render(&calibration(data, analysis, found), args.json)
     })
 }
 
-/// Three equal variants at the steady point, as close to each other in time as in a run of one candidate.
+/// Three identical variants at the steady load point, as close in time as in a run with one candidate.
 fn equals(time_limit_ns: u64) -> Result<Experiment, Failure> {
     let mut experiment = preset("noise")?;
     experiment.design.time_limit_ns = time_limit_ns;
@@ -56,23 +60,19 @@ fn perform(
     experiment: Experiment,
     out: Option<PathBuf>,
     seed: Option<u64>,
-) -> Result<Done, Failure> {
+) -> Result<FinishedRun, Failure> {
     let job = Job {
-        experiment,
-        engine: EngineName::Local,
         out,
         seed,
-        programs: ProgramArgs::default(),
-        sabotage: Vec::new(),
-        open: false,
+        ..Job::new(experiment)
     };
-    job.perform()
+    job.execute()
 }
 
-/// What equal variants by themselves say; nothing if their run cannot be read.
-fn of_equals(done: &Done) -> Vec<Resolvable> {
-    let run = analysis::read(&done.directory);
-    run.map_or_else(|_| Vec::new(), |run| found_in(&analysis::data(&run)))
+/// What a run of identical variants resolves; nothing if it cannot be read.
+fn of_equals(finished: &FinishedRun) -> Vec<Resolvable> {
+    let run = stored::read(&finished.directory);
+    run.map_or_else(|_| Vec::new(), |run| found_in(&stored::data(&run)))
 }
 
 fn found_in(data: &RunData<'_>) -> Vec<Resolvable> {
@@ -83,18 +83,18 @@ fn found_in(data: &RunData<'_>) -> Vec<Resolvable> {
     resolvable(data, &lengths)
 }
 
-/// The equal variants come first: what they say of a load point, the run of the costs need not.
+/// The run of identical variants takes precedence where both runs resolve the same metric of a load point.
 fn calibration(
     data: &RunData<'_>,
     analysis: &Analysis,
     mut resolvable: Vec<Resolvable>,
 ) -> Calibration {
-    let said = |all: &[Resolvable], one: &Resolvable| {
+    let is_resolved = |all: &[Resolvable], one: &Resolvable| {
         all.iter()
             .any(|r| r.load_point == one.load_point && r.metric == one.metric)
     };
     let mut more = found_in(data);
-    more.retain(|one| !said(&resolvable, one));
+    more.retain(|one| !is_resolved(&resolvable, one));
     resolvable.extend(more);
     Calibration {
         format_version: FORMAT_VERSION,
@@ -104,7 +104,7 @@ fn calibration(
     }
 }
 
-fn tell(calibration: &Calibration, json: bool) -> String {
+fn render(calibration: &Calibration, json: bool) -> String {
     if json {
         return meshtax_report::calibration_json(calibration);
     }

@@ -1,14 +1,14 @@
-//! `meshtax compare`: runs on disk against each other.
+//! `meshtax compare`: stored runs, one side against the other.
 
 use std::path::PathBuf;
 
 use meshtax_stats::RunData;
-use meshtax_stats::between::{NothingInCommon, Options, Runs};
+use meshtax_stats::between::{Common, NothingInCommon, Options, Runs};
 use meshtax_store::RunOnDisk;
 
-use super::analysis;
 use crate::args::{CompareArgs, CompareFormat, RunsArgs};
 use crate::exit::{Failure, Outcome, SUCCESS, USAGE};
+use crate::runs::stored;
 use crate::terminal;
 
 pub(crate) fn compare(args: &CompareArgs) -> Outcome {
@@ -31,7 +31,7 @@ pub(crate) fn compare(args: &CompareArgs) -> Outcome {
     Ok(SUCCESS)
 }
 
-/// Both sides' runs, as they are on disk.
+/// The stored runs of both sides.
 pub(crate) struct Stored([Vec<RunOnDisk>; 2]);
 
 impl Stored {
@@ -39,11 +39,12 @@ impl Stored {
         let [base, new] = args.sides();
         let read = |side: Vec<PathBuf>, name: &str| {
             if side.is_empty() {
-                let message = format!("there is no run of {name}");
-                let fix = "name two directories, BASE and NEW, or more of each with --base DIR and --new DIR";
+                let message = format!("no run is given for {name}");
+                let fix =
+                    "name two directories, BASE and NEW; add more with --base DIR and --new DIR";
                 return Err(Failure::with_fix(USAGE, message, fix));
             }
-            let runs = side.iter().map(|path| analysis::read(path));
+            let runs = side.iter().map(|path| stored::read(path));
             runs.collect::<Result<Vec<_>, _>>()
         };
         Ok(Self([read(base, "BASE")?, read(new, "NEW")?]))
@@ -52,7 +53,7 @@ impl Stored {
     pub(crate) fn data(&self) -> [Vec<RunData<'_>>; 2] {
         self.0
             .each_ref()
-            .map(|side| side.iter().map(analysis::data).collect())
+            .map(|side| side.iter().map(stored::data).collect())
     }
 }
 
@@ -63,7 +64,7 @@ pub(crate) fn options(args: &RunsArgs) -> Options {
     }
 }
 
-/// Says what each side has.
+/// Names what each side has.
 pub(crate) fn apart_failure(apart: &NothingInCommon) -> Failure {
     let list = |all: &[String]| match all {
         [] => "none but its baselines".to_owned(),
@@ -76,8 +77,8 @@ pub(crate) fn apart_failure(apart: &NothingInCommon) -> Failure {
         list(&apart.new)
     );
     let fix = match apart.what {
-        "variant" => {
-            "name those that belong together with --pair A=B, or compare runs of one experiment"
+        Common::Variant => {
+            "name matching variants with --pair A=B, or compare runs of one experiment"
         }
         _ => "compare runs of one experiment",
     };

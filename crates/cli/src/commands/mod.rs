@@ -1,7 +1,6 @@
 //! One module per command.
 
 pub(crate) mod advise;
-pub(crate) mod analysis;
 pub(crate) mod calibrate;
 pub(crate) mod compare;
 pub(crate) mod dataplanes;
@@ -9,15 +8,13 @@ pub(crate) mod doctor;
 pub(crate) mod fleet;
 pub(crate) mod gate;
 pub(crate) mod internal;
-mod live;
 pub(crate) mod load;
-mod page;
 pub(crate) mod presets;
 pub(crate) mod published;
 pub(crate) mod report;
 pub(crate) mod run;
 pub(crate) mod scale;
-mod series;
 pub(crate) mod serve;
 pub(crate) mod topologies;
+pub(crate) mod upgrade;
 pub(crate) mod worker;

@@ -1,10 +1,9 @@
-//! `meshtax published` and `meshtax meshes`: what others publish.
+//! `meshtax published` and `meshtax meshes`: published results and facts.
 
 use meshtax_published::{Mesh, ResultSet, meshes as facts, results};
-use meshtax_spec::nearest;
 
 use crate::args::{MeshesArgs, PublishedAction, PublishedArgs};
-use crate::exit::{Failure, Outcome, SUCCESS, USAGE};
+use crate::exit::{Failure, Outcome, SUCCESS};
 use crate::terminal;
 
 /// Lists the published results, or shows one.
@@ -47,24 +46,13 @@ pub(crate) fn meshes(args: &MeshesArgs) -> Outcome {
 pub(crate) fn find(name: &str) -> Result<&'static ResultSet, Failure> {
     meshtax_published::find(name).ok_or_else(|| {
         let known: Vec<&str> = results().iter().map(|set| set.name.as_str()).collect();
-        unknown("published result", name, &known)
+        Failure::unknown_name("published result", name, &known)
     })
 }
 
 fn find_mesh(name: &str) -> Result<&'static Mesh, Failure> {
     facts().mesh(name).ok_or_else(|| {
         let known: Vec<&str> = facts().meshes.iter().map(|m| m.id.as_str()).collect();
-        unknown("mesh", name, &known)
+        Failure::unknown_name("mesh", name, &known)
     })
-}
-
-/// A name that is none of the known ones.
-fn unknown(what: &str, name: &str, known: &[&str]) -> Failure {
-    let message = format!("no {what} is called {name:?}");
-    let known_ones = format!("use one of: {}", known.join(", "));
-    let fix = match nearest(name, known.iter().copied()) {
-        Some(meant) => format!("did you mean {meant}? {known_ones}"),
-        None => known_ones,
-    };
-    Failure::with_fix(USAGE, message, &fix)
 }

@@ -1,47 +1,54 @@
-//! `meshtax scale`: how costs grow, from a run for each number.
+//! `meshtax scale`: how costs scale, from one run for each number.
 
-use meshtax_dataplane::{DATA_PLANES, DataPlane};
 use meshtax_model::analysis::Analysis;
-use meshtax_model::experiment::{Experiment, OptionKind};
-use meshtax_model::graph::Graph;
-use meshtax_spec::Topology;
+use meshtax_model::catalogue::{DATA_PLANES, DataPlane};
+use meshtax_model::experiment::{
+    Arrivals, Design, Experiment, ExtraEndpoints, LoadPoint, OptionKind, Placement, Regime,
+    Variant, Workers, Workload,
+};
+use meshtax_model::topology::Topology;
+use meshtax_spec::TopologySpec;
 use meshtax_stats::scaling::{Asked, Growth, Scaled, scaling};
 
-use super::run::{Job, known, parse};
-use super::topologies;
-use crate::args::{EngineName, OverName, ScaleArgs};
+use crate::args::{OverName, ScaleArgs};
 use crate::exit::{Failure, Outcome, SUCCESS, TOO_FEW, USAGE};
+use crate::experiments::topology;
+use crate::runs::conclusion;
+use crate::runs::job::Job;
 use crate::terminal;
 
-/// What is measured where nothing else is said.
-struct Usual {
+/// The window of every trial.
+const TRIAL_NS: u64 = 1_000_000_000;
+
+/// The defaults of the options.
+struct Defaults {
     at: &'static [u32],
     predict: u32,
     time_ns: u64,
 }
 
-fn usual(over: OverName) -> Usual {
-    let usual = |at, predict, seconds: u64| Usual {
+fn defaults(over: OverName) -> Defaults {
+    let defaults = |at, predict, seconds: u64| Defaults {
         at,
         predict,
         time_ns: seconds * 1_000_000_000,
     };
     match over {
-        OverName::Pods => usual(&[1, 10, 50, 90], 150, 30),
-        OverName::Nodes => usual(&[1, 2, 4, 8], 16, 30),
-        OverName::Hops => usual(&[1, 2, 3, 5], 8, 60),
-        OverName::Rates => usual(&[50, 200, 400, 800], 600, 30),
-        OverName::Known => usual(&[1, 100, 1000, 5000], 2500, 30),
-        OverName::Churn => usual(&[1, 20, 50, 100], 75, 30),
+        OverName::Pods => defaults(&[1, 10, 50, 90], 150, 30),
+        OverName::Nodes => defaults(&[1, 2, 4, 8], 16, 30),
+        OverName::Hops => defaults(&[1, 2, 3, 5], 8, 60),
+        OverName::Rates => defaults(&[50, 200, 400, 800], 600, 30),
+        OverName::Endpoints => defaults(&[1, 100, 1000, 5000], 2500, 30),
+        OverName::Churn => defaults(&[1, 20, 50, 100], 75, 30),
     }
 }
 
 pub(crate) fn scale(args: &ScaleArgs) -> Outcome {
     let at = numbers(args)?;
-    flags_go_together(args)?;
-    plane_is_known(args)?;
-    let asked = Subject::asked(args)?;
-    // Before anything is measured: what the last of them refuses would cost the time of all others.
+    validate_options(args)?;
+    validate_data_plane(args)?;
+    let asked = Subject::predicted(args)?;
+    // All experiments are validated before the first run.
     let subjects = at.iter().map(|number| Subject::Number(*number));
     let further = args.check.then(|| asked.clone());
     let mut experiments = subjects
@@ -60,7 +67,7 @@ pub(crate) fn scale(args: &ScaleArgs) -> Outcome {
         let name = subject.name();
         terminal::say(&match is_check {
             false => format!("measuring {name} of {}", list(&at)),
-            true => format!("measuring {name}, to hold the prediction against it"),
+            true => format!("measuring {name}, to check the prediction"),
         });
         match (measure(args, &subject.directory(), experiment)?, subject) {
             (Ok(analysis), _) if is_check => check = Some(analysis),
@@ -75,15 +82,15 @@ pub(crate) fn scale(args: &ScaleArgs) -> Outcome {
     if analyses.is_empty() {
         return Ok(ended);
     }
-    let told = told(args, &analyses, &asked, check.as_ref());
+    let has_law = report(args, &analyses, &asked, check.as_ref());
     Ok(match ended {
-        SUCCESS if !told => TOO_FEW,
+        SUCCESS if !has_law => TOO_FEW,
         ended => ended,
     })
 }
 
-/// Prints the laws; whether there is one at least.
-fn told(
+/// Prints the laws; returns whether there is one.
+fn report(
     args: &ScaleArgs,
     analyses: &[(u32, Analysis)],
     asked: &Subject,
@@ -107,21 +114,21 @@ fn told(
     laws.laws.iter().any(|law| law.line.is_some())
 }
 
-/// What a run is of.
+/// The subject of a run.
 #[derive(Clone)]
 enum Subject {
     Number(u32),
-    /// Services that call each other.
-    Topology(Box<Topology>),
+    /// A topology.
+    Topology(Box<TopologySpec>),
 }
 
 impl Subject {
-    /// What the laws are to predict.
-    fn asked(args: &ScaleArgs) -> Result<Self, Failure> {
-        let number = args.predict.unwrap_or(usual(args.over).predict);
+    /// The subject of the prediction.
+    fn predicted(args: &ScaleArgs) -> Result<Self, Failure> {
+        let number = args.predict.unwrap_or(defaults(args.over).predict);
         match &args.topology {
             None => Ok(Self::Number(number)),
-            Some(name) => Ok(Self::Topology(Box::new(topologies::find(name)?))),
+            Some(name) => Ok(Self::Topology(Box::new(topology(name)?))),
         }
     }
 
@@ -132,7 +139,7 @@ impl Subject {
         }
     }
 
-    /// Of its run, below that of all. A topology's name may be a number, too.
+    /// The name of its run directory. The name of a topology may be a number, too.
     fn directory(&self) -> String {
         match self {
             Self::Number(number) => number.to_string(),
@@ -143,57 +150,50 @@ impl Subject {
     fn as_asked(&self) -> Asked<'_> {
         match self {
             Self::Number(number) => Asked::Number(*number),
-            Self::Topology(topology) => match &topology.graph {
-                Some(graph) => Asked::Graph {
-                    graph,
-                    replicas: topology.replicas,
-                },
-                // A service that calls nobody is the first hop.
-                None => Asked::Number(1),
-            },
+            Self::Topology(spec) => Asked::Topology(&spec.topology),
         }
     }
 }
 
-/// What only some numbers can have.
-fn flags_go_together(args: &ScaleArgs) -> Result<(), Failure> {
+/// Rejects options that do not apply.
+fn validate_options(args: &ScaleArgs) -> Result<(), Failure> {
     if args.topology.is_some() && args.over != OverName::Hops {
-        let problem = "--for: only laws over hops say something of services that call each other";
+        let problem = "--for: only `scale hops` predicts services that call each other";
         return Err(Failure::with_fix(
             USAGE,
             problem,
-            "meshtax scale hops --for TOPOLOGY",
+            "use `meshtax scale hops --for TOPOLOGY`",
         ));
     }
     if args.pods.is_some() && args.over != OverName::Nodes {
-        let problem = "--pods: only over nodes the number of pods stays the same";
-        let fix = "meshtax scale nodes --pods N; or, how many pods: scale pods --at N,N,N";
+        let problem = "--pods: only `scale nodes` has a fixed number of pods";
+        let fix = "use `meshtax scale nodes --pods N`, or `meshtax scale pods --at N,N,N`";
         return Err(Failure::with_fix(USAGE, problem, fix));
     }
     if args.rate.is_some() && args.over == OverName::Rates {
-        let problem = "--rate: here the rates are what there is more of";
-        return Err(Failure::with_fix(USAGE, problem, "say which with --at"));
+        let problem = "--rate: `scale rates` varies the rate";
+        return Err(Failure::with_fix(USAGE, problem, "use --at"));
     }
     Ok(())
 }
 
-/// In order, each once; at least as many as a line takes.
+/// The numbers in ascending order, each once; at least as many as a line requires.
 fn numbers(args: &ScaleArgs) -> Result<Vec<u32>, Failure> {
     let mut at = match args.at.as_slice() {
-        [] => usual(args.over).at.to_vec(),
+        [] => defaults(args.over).at.to_vec(),
         given => given.to_vec(),
     };
     at.sort_unstable();
     at.dedup();
-    let least = meshtax_stats::scaling::RUNS_MIN;
-    if at.len() >= least {
+    let min = meshtax_stats::scaling::RUNS_MIN;
+    if at.len() >= min {
         return Ok(at);
     }
-    let problem = format!("--at: a line takes {least} different numbers");
+    let problem = format!("--at: a line requires {min} different numbers");
     Err(Failure::with_fix(
         USAGE,
         problem,
-        "name more, as in --at 1,10,50,90",
+        "add more, as in --at 1,10,50,90",
     ))
 }
 
@@ -201,68 +201,66 @@ fn list(at: &[u32]) -> String {
     at.iter().map(u32::to_string).collect::<Vec<_>>().join(", ")
 }
 
-/// A run, reported as any other. `Err` within: it ended otherwise than with figures, with this code.
+/// Executes a run. `Ok(Err(code))`: it ended without a result.
 fn measure(
     args: &ScaleArgs,
     directory: &str,
     experiment: Experiment,
 ) -> Result<Result<Analysis, u8>, Failure> {
-    let job = Job {
-        experiment,
-        engine: EngineName::Local,
+    let measured = conclusion::measure(Job {
         out: args.out.as_ref().map(|out| out.join(directory)),
         seed: args.seed,
         programs: args.programs.clone(),
-        sabotage: Vec::new(),
-        open: false,
-    };
-    let measured = job.measured()?;
+        ..Job::new(experiment)
+    })?;
     Ok(match (measured.code, measured.analysis) {
-        // Too few trials for intervals of effects are enough for what stands there.
+        // Memory and idle CPU need fewer trials than intervals of effects.
         (SUCCESS | TOO_FEW, Some(analysis)) => Ok(analysis),
         (code, _) => Err(code),
     })
 }
 
-/// What a variant of the data plane must be able to have.
-fn needed(over: OverName) -> &'static [OptionKind] {
+/// The options that the data plane must support.
+fn needed_options(over: OverName) -> &'static [OptionKind] {
     match over {
         OverName::Pods | OverName::Nodes | OverName::Hops | OverName::Rates => &[],
-        OverName::Known => &[OptionKind::Knows],
-        OverName::Churn => &[OptionKind::Knows, OptionKind::Changes],
+        OverName::Endpoints => &[OptionKind::ExtraEndpoints],
+        OverName::Churn => &[OptionKind::ExtraEndpoints, OptionKind::Changes],
     }
 }
 
-/// It is to be one with proxies, and the level one of its own.
-fn plane_is_known(args: &ScaleArgs) -> Result<(), Failure> {
+fn with_proxies() -> impl Iterator<Item = &'static DataPlane> {
+    DATA_PLANES.iter().filter(|plane| !plane.levels.is_empty())
+}
+
+fn data_plane(args: &ScaleArgs) -> Result<&'static DataPlane, Failure> {
+    let found = with_proxies().find(|plane| plane.name == args.data_plane);
+    found.ok_or_else(|| {
+        let names: Vec<&str> = with_proxies().map(|plane| plane.name).collect();
+        Failure::unknown_name("data plane with proxies", &args.data_plane, &names)
+    })
+}
+
+/// Rejects a data plane without proxies or without the options that are needed, and a level that it does not have.
+fn validate_data_plane(args: &ScaleArgs) -> Result<(), Failure> {
     let name = args.data_plane.as_str();
-    let with_proxies = || DATA_PLANES.iter().filter(|p| !p.levels.is_empty());
-    let able = |plane: &DataPlane| needed(args.over).iter().all(|n| plane.options.contains(n));
-    let names = || with_proxies().map(|plane| plane.name);
-    let Some(plane) = with_proxies().find(|plane| plane.name == name) else {
-        let known = format!("use one of: {}", names().collect::<Vec<_>>().join(", "));
-        let fix = match meshtax_spec::nearest(name, names()) {
-            Some(meant) => format!("did you mean `{meant}`? {known}"),
-            None => known,
-        };
-        let problem = format!("--data-plane: no data plane with proxies is called {name:?}");
-        return Err(Failure::with_fix(USAGE, problem, &fix));
+    let plane = data_plane(args)?;
+    let supports = |plane: &DataPlane| {
+        let mut needed = needed_options(args.over).iter();
+        needed.all(|option| plane.options.contains(option))
     };
-    if !able(plane) {
-        let problem = format!(
-            "--data-plane: the proxies of {name} cannot be told of services that {}",
-            match args.over {
-                OverName::Churn => "change",
-                OverName::Pods
-                | OverName::Nodes
-                | OverName::Hops
-                | OverName::Rates
-                | OverName::Known => "nobody calls",
-            }
-        );
-        let able: Vec<&str> = with_proxies().filter(|p| able(p)).map(|p| p.name).collect();
-        let fix = format!("use one of: {}", able.join(", "));
-        return Err(Failure::with_fix(USAGE, problem, &fix));
+    if !supports(plane) {
+        let what = match args.over {
+            OverName::Churn => "endpoint churn",
+            _ => "extra endpoints",
+        };
+        let problem = format!("--data-plane: {name} does not support {what}");
+        let names: Vec<&str> = with_proxies()
+            .filter(|p| supports(p))
+            .map(|p| p.name)
+            .collect();
+        let fix = format!("use one of: {}", names.join(", "));
+        return Err(Failure::with_fix(USAGE, problem, fix));
     }
     if plane.levels.len() == 1 || plane.levels.contains(&args.level) {
         return Ok(());
@@ -270,88 +268,114 @@ fn plane_is_known(args: &ScaleArgs) -> Result<(), Failure> {
     let levels: Vec<String> = plane.levels.iter().map(ToString::to_string).collect();
     let problem = format!("--level: {name} has no level {}", args.level);
     let fix = format!("use one of: {}", levels.join(", "));
-    Err(Failure::with_fix(USAGE, problem, &fix))
+    Err(Failure::with_fix(USAGE, problem, fix))
 }
 
-/// Requests of clients in a second where they are not what is asked: few, so that what is measured is what stands
-/// there, and how long a request takes that waits for nobody.
-const FEW_PER_S: f64 = 50.0;
+/// The default rate: low, so that the figures are those of idle proxies and of requests that do not queue.
+const DEFAULT_RATE_PER_S: f64 = 50.0;
 
 fn experiment(args: &ScaleArgs, subject: &Subject) -> Result<Experiment, Failure> {
-    let (plane, level) = (&args.data_plane, args.level);
-    let level = match level_is_given(plane) {
-        true => format!(", level: {level}"),
-        false => String::new(),
-    };
     let (name, topology) = match (subject, args.over) {
         (Subject::Topology(topology), _) => ("graph", topology.as_ref().clone()),
         (Subject::Number(number), OverName::Pods) => {
-            ("replicas", topologies::find(&format!("replicas-{number}"))?)
+            ("replicas", topology(&format!("replicas-{number}"))?)
         }
         (Subject::Number(number), OverName::Nodes) => {
             let name = format!("replicas-{}-nodes-{number}", pods_of_nodes(args)?);
-            ("nodes", topologies::find(&name)?)
+            ("nodes", topology(&name)?)
         }
         (Subject::Number(number), OverName::Hops) => {
-            ("chain", topologies::find(&format!("chain-{number}"))?)
+            ("chain", topology(&format!("chain-{number}"))?)
         }
-        (_, OverName::Rates) => ("rate", topologies::find("pair")?),
-        (_, OverName::Known) => ("known", topologies::find("pair")?),
-        (_, OverName::Churn) => ("churn", topologies::find("pair")?),
+        (_, OverName::Rates) => ("rate", topology("pair")?),
+        (_, OverName::Endpoints) => ("endpoints", topology("pair")?),
+        (_, OverName::Churn) => ("churn", topology("pair")?),
     };
-    let rate = match (subject, args.over) {
-        (Subject::Number(number), OverName::Rates) => f64::from(*number),
-        _ => args.rate.unwrap_or(FEW_PER_S),
+    let mut experiment = Experiment {
+        name: format!("scale-{name}-{}", subject.name()),
+        study: None,
+        series: None,
+        placement: Placement::TwoNodes,
+        topology: Topology::default(),
+        workload: Workload {
+            response_bytes: 1024,
+            connections: 8,
+        },
+        workers: Workers::Equal(1),
+        variants: meshtax_spec::baselines(),
+        load_points: vec![load_point(args, subject)?],
+        margins: Default::default(),
+        design: design(args, &topology),
     };
-    let text = format!(
-        "name: scale-{name}-{}\nworkload: {{response: 1 KiB, connections: 8}}\nvariants:\n  \
-         - {{data-plane: {plane}{level}{}}}\nload:\n  - steady: {{rate: {rate}}}\n\
-         design: {{rounds: 6, blocks: 1, trial: 1s, warmup: 200ms, time: 60s}}\n",
-        subject.name(),
-        knows(args, subject)
-    );
-    let mut experiment = parse("--at, --data-plane, --level, --rate", &text)?;
-    let changed = topology
-        .apply(&mut experiment, &known())
-        .map_err(|e| Failure::with_fix(USAGE, e.problem, &e.fix))?;
-    for what in changed {
-        terminal::say(&format!("{}: {what}", subject.name()));
+    experiment.variants.push(variant(args, subject)?);
+    let rounded = topology
+        .apply(&mut experiment)
+        .map_err(|e| Failure::with_fix(USAGE, e.problem, e.fix))?;
+    for connections in rounded {
+        terminal::say(&format!("{}: {connections}", subject.name()));
     }
-    // The first request to a pod opens a connection on the way: that is not to be in the window.
-    let behind = topology.graph.as_ref().map_or(0, Graph::pods);
-    let pods = topology.replicas.saturating_add(behind);
-    experiment.design.warmup_ns = 200_000_000 + 20_000_000 * u64::from(pods);
-    experiment.design.time_limit_ns = args.time.unwrap_or(usual(args.over).time_ns);
     Ok(experiment)
 }
 
-/// The same in all runs: two for each node, where the most are measured.
-fn pods_of_nodes(args: &ScaleArgs) -> Result<u32, Failure> {
-    let asked = args.predict.unwrap_or(usual(args.over).predict);
-    let checked = args.check.then_some(asked);
-    let most = numbers(args)?.into_iter().chain(checked).max();
-    let by_default = 2 * most.unwrap_or_default();
-    Ok(args.pods.unwrap_or(by_default))
+fn design(args: &ScaleArgs, topology: &TopologySpec) -> Design {
+    // The first request to a pod opens connections in the proxies: that belongs to the warm-up.
+    let pods = topology.topology.pods();
+    Design {
+        min_rounds: 6,
+        blocks_per_round: 1,
+        trial_ns: TRIAL_NS,
+        requests_per_trial: None,
+        warmup_ns: 200_000_000 + 20_000_000 * u64::from(pods),
+        time_limit_ns: args.time.unwrap_or(defaults(args.over).time_ns),
+        precision: None,
+    }
 }
 
-/// What the variant has besides its level; one name for all runs, since they differ in the number only.
-fn knows(args: &ScaleArgs, subject: &Subject) -> String {
+fn load_point(args: &ScaleArgs, subject: &Subject) -> Result<LoadPoint, Failure> {
+    let (option, rate_per_s) = match (subject, args.over) {
+        (Subject::Number(number), OverName::Rates) => ("--at", f64::from(*number)),
+        _ => ("--rate", args.rate.unwrap_or(DEFAULT_RATE_PER_S)),
+    };
+    meshtax_spec::enough_requests(rate_per_s, TRIAL_NS).map_err(|e| Failure::option(option, &e))?;
+    let load = Regime::Steady {
+        rate_per_s,
+        arrivals: Arrivals::Poisson,
+    };
+    Ok(LoadPoint::new("steady", load))
+}
+
+/// The candidate. Its id is the same in all runs: only the number differs.
+fn variant(args: &ScaleArgs, subject: &Subject) -> Result<Variant, Failure> {
+    let plane = data_plane(args)?;
+    let level = match plane.levels {
+        [only] => *only,
+        _ => args.level,
+    };
+    let mut variant = meshtax_spec::candidate(plane, Some(level));
     let per_service = args.endpoints_per_service;
-    let (endpoints, changes) = match (args.over, subject) {
-        (OverName::Known, Subject::Number(number)) => (*number, String::new()),
+    variant.options.extra_endpoints = match (args.over, subject) {
+        (OverName::Endpoints, Subject::Number(number)) => Some(ExtraEndpoints {
+            endpoints: *number,
+            per_service,
+            changes_per_s: None,
+        }),
         (OverName::Churn, Subject::Number(number)) => {
-            (args.endpoints, format!(", changes: {number}/s"))
+            let changes = meshtax_spec::changes_per_s(&number.to_string());
+            Some(ExtraEndpoints {
+                endpoints: args.endpoints,
+                per_service,
+                changes_per_s: Some(changes.map_err(|e| Failure::option("--at", &e))?),
+            })
         }
-        _ => return String::new(),
+        _ => None,
     };
-    let id = match level_is_given(&args.data_plane) {
-        true => format!("{}-{}", args.data_plane, args.level),
-        false => args.data_plane.clone(),
-    };
-    format!(", id: {id}, knows: {{endpoints: {endpoints}, per-service: {per_service}{changes}}}")
+    Ok(variant)
 }
 
-/// With one level there is nothing to say.
-fn level_is_given(plane: &str) -> bool {
-    meshtax_dataplane::find(plane).is_none_or(|plane| plane.levels.len() > 1)
+/// The same number in all runs: two for each of the most nodes.
+fn pods_of_nodes(args: &ScaleArgs) -> Result<u32, Failure> {
+    let predicted = args.predict.unwrap_or(defaults(args.over).predict);
+    let checked = args.check.then_some(predicted);
+    let max = numbers(args)?.into_iter().chain(checked).max();
+    Ok(args.pods.unwrap_or(2 * max.unwrap_or_default()))
 }

@@ -1,11 +1,10 @@
-//! `meshtax serve`: the test application by itself.
+//! `meshtax serve`: the test application.
 
 use std::fmt::Write as _;
 use std::fs;
-use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::path::Path;
 
-use meshtax_app::{AppConfig, AppError, Call, Identity, Listener, Protocol, Step, Wait};
+use meshtax_app::{AppConfig, AppError, Call, Identity, Listener, Protocol, Wait};
 
 use crate::args::ServeArgs;
 use crate::exit::{Failure, MISSING, Outcome, SUCCESS, USAGE};
@@ -43,7 +42,7 @@ fn config(args: &ServeArgs) -> Result<AppConfig, Failure> {
         response_bytes,
         grpc_echo: args.grpc_echo,
         delay_ns: args.delay,
-        wait: args.delay_dist.map(meshtax_local::wait),
+        wait: args.delay_dist.map(meshtax_workload::wait),
         steps: args.call.clone(),
         burn: args.burn,
         error_share: args.errors,
@@ -53,7 +52,7 @@ fn config(args: &ServeArgs) -> Result<AppConfig, Failure> {
     })
 }
 
-/// What is listened on: what was asked for, or HTTP on the usual port.
+/// The listeners: those that are given, or HTTP on the default port.
 fn listeners(args: &ServeArgs) -> Vec<Listener> {
     let usual = match args.tls {
         true => Protocol::Https,
@@ -77,14 +76,14 @@ fn listeners(args: &ServeArgs) -> Vec<Listener> {
     all
 }
 
-/// A certificate that is shown to nobody is a mistake.
+/// A certificate without a TLS listener is a mistake.
 fn refuse_unused_certificates(args: &ServeArgs) -> Result<(), Failure> {
     let flag = match (&args.tls_cert, &args.client_ca) {
         (Some(_), _) => "--tls-cert",
         (None, Some(_)) => "--client-ca",
         (None, None) => return Ok(()),
     };
-    let problem = format!("{flag} is given, and nothing listens within TLS");
+    let problem = format!("{flag} is given, but no listener uses TLS");
     let fix = "add --tls, or listen on https://ADDR";
     Err(Failure::with_fix(USAGE, problem, fix))
 }
@@ -102,11 +101,11 @@ fn identity(args: &ServeArgs) -> Result<Option<Identity>, Failure> {
 fn read(flag: &str, path: &Path) -> Result<String, Failure> {
     fs::read_to_string(path).map_err(|e| {
         let problem = format!("{flag}: cannot read {}: {e}", path.display());
-        Failure::with_fix(USAGE, problem, "name a PEM file that this user may read")
+        Failure::with_fix(USAGE, problem, "name a readable PEM file")
     })
 }
 
-/// What is served, for a person: where, how, and what each request costs.
+/// A description of the listeners and of what each request costs.
 fn served(config: &AppConfig, listeners: &[Listener]) -> String {
     let mut text = "serving".to_owned();
     for listener in listeners {
@@ -120,24 +119,21 @@ fn served(config: &AppConfig, listeners: &[Listener]) -> String {
                 format!("https://{address}/"),
                 "HTTP/1.1 and HTTP/2 by ALPN, gRPC",
             ),
-            Protocol::TcpEcho => (format!("tcp://{address}"), "every byte comes back"),
-            Protocol::TlsEcho => (
-                format!("tls://{address}"),
-                "every byte comes back, within TLS",
-            ),
+            Protocol::TcpEcho => (format!("tcp://{address}"), "echoes every byte"),
+            Protocol::TlsEcho => (format!("tls://{address}"), "echoes every byte over TLS"),
         };
         let _ = write!(text, "\n  {url} {what}");
     }
     let speaks_tls = listeners.iter().any(|l| l.protocol.is_tls());
     if speaks_tls && config.identity.is_none() {
-        text.push_str("\n  certificate: made for this run; clients have to accept any (curl -k)");
+        text.push_str("\n  certificate: self-signed; clients must not verify it (curl -k)");
     }
     if speaks_tls && config.client_roots_pem.is_some() {
-        text.push_str("\n  clients have to show a certificate");
+        text.push_str("\n  clients must present a certificate");
     }
     let _ = write!(
         text,
-        "\neach answer: {} bytes{}; {}: /_meshtax/stats\n(Ctrl-C ends it)",
+        "\neach response: {} bytes{}; {}: /_meshtax/stats\n(Ctrl-C stops it)",
         config.response_bytes,
         costs(config),
         if config.threads == 1 {
@@ -149,26 +145,26 @@ fn served(config: &AppConfig, listeners: &[Listener]) -> String {
     text
 }
 
-/// What is done before each answer, if anything.
+/// What happens before each response, if anything.
 fn costs(config: &AppConfig) -> String {
     let mut text = String::new();
     if config.grpc_echo {
         text.push_str(", gRPC: the request's own message");
     }
     if config.delay_ns > 0 {
-        let _ = write!(text, ", spins {}", time(config.delay_ns));
+        let _ = write!(text, ", busy-waits {}", time(config.delay_ns));
     }
     match config.wait {
         None => {}
         Some(Wait::Exponential { mean_ns }) => {
-            let _ = write!(text, ", waits {} on average, exponential", time(mean_ns));
+            let _ = write!(text, ", waits {} (mean), exponential", time(mean_ns));
         }
         Some(Wait::Uniform { from_ns, to_ns }) => {
             let _ = write!(text, ", waits {} to {}", time(from_ns), time(to_ns));
         }
         Some(Wait::LogNormal { median_ns, sigma }) => {
             let median = time(median_ns);
-            let _ = write!(text, ", waits {median} in the median, sigma {sigma}");
+            let _ = write!(text, ", waits {median} (median), sigma {sigma}");
         }
     }
     for step in &config.steps {
@@ -201,72 +197,6 @@ fn time(ns: u64) -> String {
     }
 }
 
-/// An address to listen on, and the protocol if it is named.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Listen {
-    address: SocketAddr,
-    protocol: Option<Protocol>,
-}
-
-/// `--listen`: an address, or a URL of one.
-pub(crate) fn listen(text: &str) -> Result<Listen, String> {
-    let (scheme, rest) = match text.split_once("://") {
-        Some((scheme, rest)) => (Some(scheme), rest),
-        None => (None, text),
-    };
-    let protocol = match scheme {
-        None => None,
-        Some("http") => Some(Protocol::Http),
-        Some("https") => Some(Protocol::Https),
-        Some("tcp") => Some(Protocol::TcpEcho),
-        Some("tls") => Some(Protocol::TlsEcho),
-        Some(other) => {
-            return Err(format!(
-                "`{other}` is not spoken here: use http, https, tcp (echo) or tls (echo)"
-            ));
-        }
-    };
-    let address = rest.strip_suffix('/').unwrap_or(rest).parse();
-    let address = address.map_err(|_| "write it as IP:PORT, such as 127.0.0.1:8080")?;
-    Ok(Listen { address, protocol })
-}
-
-/// `--call`: what is called at once.
-pub(crate) fn calls(text: &str) -> Result<Step, String> {
-    text.split(',')
-        .map(call)
-        .collect::<Result<_, _>>()
-        .map(Step::Calls)
-}
-
-/// `http://HOST:PORT/PATH`, with `@20%` behind it for a share.
-fn call(text: &str) -> Result<Call, String> {
-    const FORM: &str = "write it as http://HOST:PORT/PATH, or http://HOST:PORT/PATH@20%";
-    let rest = text.trim().strip_prefix("http://").ok_or(FORM)?;
-    let (url, share) = match rest.rsplit_once('@') {
-        Some((url, share)) => {
-            let share =
-                meshtax_spec::share(share).map_err(|e| format!("{}: {}", e.problem, e.fix))?;
-            (url, share)
-        }
-        None => (rest, 1.0),
-    };
-    let (host, path) = url.split_once('/').unwrap_or((url, ""));
-    let with_port = match host.rsplit_once(':') {
-        Some((_, port)) if port.parse::<u16>().is_ok() => host.to_owned(),
-        _ => format!("{host}:80"),
-    };
-    let mut found = with_port
-        .to_socket_addrs()
-        .map_err(|e| format!("no address is known for `{host}`: {e}; {FORM}"))?;
-    Ok(Call {
-        address: found.next().ok_or(FORM)?,
-        host: host.to_owned(),
-        path: format!("/{path}"),
-        share,
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use clap::Parser as _;
@@ -282,7 +212,7 @@ mod tests {
     fn try_config(line: &str) -> Result<AppConfig, String> {
         let words = std::iter::once("serve").chain(line.split_whitespace());
         let line = Line::try_parse_from(words).map_err(|e| e.to_string())?;
-        config(&line.args).map_err(|failure| failure.message)
+        config(&line.args).map_err(|failure| failure.to_string())
     }
 
     fn protocols(line: &str) -> Vec<(String, Protocol)> {
@@ -293,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_listened_on() {
+    fn listeners_have_the_given_or_default_protocol() {
         let http = |address: &str| (address.to_owned(), Protocol::Http);
         let https = |address: &str| (address.to_owned(), Protocol::Https);
         assert_eq!(protocols(""), [http("127.0.0.1:8080")]);
@@ -323,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_request_costs() {
+    fn the_cost_of_a_request_is_configured_and_described() {
         let config = try_config(
             "--body 2KiB --delay 50us --delay-dist lognormal:2ms,0.5 --burn 10000 --errors 1% \
              --seed 9 --threads 2 --grpc-echo",
@@ -340,9 +270,9 @@ mod tests {
         let text = served(&config, &config.listeners);
         for part in [
             "http://127.0.0.1:8080/ HTTP/1.1",
-            "2048 bytes, gRPC: the request's own message, spins 50 us, waits 2 ms in the median, \
+            "2048 bytes, gRPC: the request's own message, busy-waits 50 us, waits 2 ms (median), \
              sigma 0.5, 10000 steps of work, 1 % errors; 2 threads",
-            "(Ctrl-C ends it)",
+            "(Ctrl-C stops it)",
         ] {
             assert!(text.contains(part), "{part}: {text}");
         }
@@ -357,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_name_the_flag_the_value_and_the_fix() {
+    fn errors_name_the_option_the_value_and_the_fix() {
         for (line, parts) in [
             ("--listen 8080", ["--listen", "'8080'", "IP:PORT"]),
             (
@@ -371,18 +301,18 @@ mod tests {
             ),
             (
                 "--delay-dist uniform:5ms-1ms",
-                ["--delay-dist", "shorter time first", "uniform:1ms-5ms"],
+                ["--delay-dist", "shorter duration first", "uniform:1ms-5ms"],
             ),
             ("--errors 2", ["--errors", "not a percentage", "2%"]),
             ("--errors 200%", ["--errors", "200%", "0% to 100%"]),
             ("--tls-cert a.pem", ["--tls-cert", "--tls-key", "required"]),
             (
                 "--tls-cert a.pem --tls-key b.pem",
-                ["--tls-cert", "nothing listens within TLS", "add --tls"],
+                ["--tls-cert", "no listener uses TLS", "add --tls"],
             ),
             (
                 "--client-ca nowhere.pem",
-                ["--client-ca", "nothing listens within TLS", "https://"],
+                ["--client-ca", "no listener uses TLS", "https://"],
             ),
             (
                 "--tls --tls-cert nowhere.pem --tls-key b.pem",
@@ -390,7 +320,6 @@ mod tests {
             ),
         ] {
             let text = try_config(line).unwrap_err();
-            // The fix is printed behind the message.
             for part in parts {
                 assert!(text.contains(part), "{line}: {part} is not in {text}");
             }
@@ -398,13 +327,13 @@ mod tests {
     }
 
     #[test]
-    fn an_own_certificate_is_told() {
+    fn a_self_signed_certificate_is_reported() {
         let config = try_config("--tls").unwrap();
         let text = served(&config, &config.listeners);
         assert!(
             text.contains("https://127.0.0.1:8080/ HTTP/1.1 and HTTP/2"),
             "{text}"
         );
-        assert!(text.contains("clients have to accept any"), "{text}");
+        assert!(text.contains("clients must not verify it"), "{text}");
     }
 }

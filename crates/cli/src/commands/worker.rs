@@ -1,4 +1,4 @@
-//! `meshtax worker`: a load generator that waits for others to use it.
+//! `meshtax worker`: a load generator that is used from another machine.
 
 use std::io::Read as _;
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -15,20 +15,20 @@ use crate::exit::{Failure, MISSING, Outcome, SUCCESS, UNEXPECTED};
 use crate::interrupt::Interrupt;
 use crate::terminal::{print, say};
 
-/// Who has not proven the secret by then is turned away.
+/// Timeout of the TLS handshake with the shared secret.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How soon Ctrl-C is seen.
+/// The polling interval for Ctrl-C.
 const TICK: Duration = Duration::from_millis(100);
 
-/// Bytes of a secret that is made here.
+/// Bytes of a generated secret.
 const SECRET_BYTES: usize = 16;
 
 pub(crate) fn worker(args: &WorkerArgs) -> Outcome {
     let interrupt = Interrupt::catch();
-    let (secret, made_here) = match args.secret.read()? {
+    let (secret, is_generated) = match args.secret.read()? {
         Some(secret) => (secret, false),
-        None => (made_secret()?, true),
+        None => (generate_secret()?, true),
     };
     let (_, tls) = secret_tls(&secret).map_err(|e| Failure::new(UNEXPECTED, e))?;
     let config = Arc::new(server_config(&tls).map_err(|e| Failure::new(UNEXPECTED, e))?);
@@ -36,17 +36,15 @@ pub(crate) fn worker(args: &WorkerArgs) -> Outcome {
         Failure::with_fix(
             MISSING,
             format!("cannot listen on {}: {e}", args.listen),
-            "choose another address or port with --listen",
+            "use another address or port with --listen",
         )
     })?;
     let address = listener
         .local_addr()
         .map_err(|e| Failure::new(UNEXPECTED, e))?;
-    say(&format!("worker on {address} (Ctrl-C ends it)"));
-    if made_here {
-        say(
-            "use it with: meshtax load URL --workers HOST:PORT, and this in MESHTAX_WORKER_SECRET:",
-        );
+    say(&format!("worker on {address} (Ctrl-C stops it)"));
+    if is_generated {
+        say("use it with `meshtax load URL --workers HOST:PORT` and this MESHTAX_WORKER_SECRET:");
         print(&format!("{secret}\n"));
     }
     // Polled, since a signal does not wake `accept`.
@@ -66,7 +64,7 @@ pub(crate) fn worker(args: &WorkerArgs) -> Outcome {
     Ok(interrupt.exit_code().unwrap_or(SUCCESS))
 }
 
-fn made_secret() -> Result<String, Failure> {
+fn generate_secret() -> Result<String, Failure> {
     let mut bytes = [0; SECRET_BYTES];
     std::fs::File::open("/dev/urandom")
         .and_then(|mut source| source.read_exact(&mut bytes))
@@ -77,13 +75,13 @@ fn made_secret() -> Result<String, Failure> {
 fn serve(socket: TcpStream, peer: SocketAddr, config: Arc<ServerConfig>, busy: &AtomicBool) {
     match admit(socket, config) {
         Err(error) => say(&format!(
-            "{peer} was turned away: it does not know the secret, or is no meshtax ({error})"
+            "{peer} rejected: it has another secret, or is not meshtax ({error})"
         )),
         Ok((reader, writer)) => {
             if busy.swap(true, Ordering::Relaxed) {
                 let _ = refuse(
                     writer,
-                    "it is busy with another load: wait, or use another worker",
+                    "busy with another load: wait, or use another worker",
                 );
                 return;
             }

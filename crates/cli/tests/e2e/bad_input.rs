@@ -1,5 +1,5 @@
-//! What cannot be done is refused at once: one error that names the thing and the fix, and the
-//! exit code that the documentation gives it.
+//! Invalid input is rejected immediately, with one error that names the cause and the fix, and the documented exit
+//! code.
 
 use std::fs;
 use std::net::TcpListener;
@@ -16,7 +16,7 @@ use crate::support::{
     skipped,
 };
 
-/// Five seconds are promised; one more tells a slow refusal, which has a test, from a hang.
+/// The documentation promises five seconds.
 const ENDS_WITHIN: Duration = Duration::from_secs(6);
 
 const USAGE: i32 = 2;
@@ -25,45 +25,45 @@ const MISSING: i32 = 11;
 const NOTHING_MEASURED: i32 = 12;
 const UNREADABLE: i32 = 14;
 
-/// Runs it, and checks what every refusal has in common.
+/// Runs it, and checks what all rejections have in common.
 #[track_caller]
-fn refused(command: Command, code: i32, named: &[&str]) -> Finished {
+fn assert_rejected(command: Command, code: i32, named: &[&str]) -> Finished {
     let shown = format!("{command:?}");
     let finished = Running::start(command).finish(ENDS_WITHIN);
-    let said = format!("{shown}\n{}\n{}", finished.stderr, finished.stdout);
-    assert_eq!(finished.code, code, "{said}");
-    assert_eq!(finished.stderr.matches("error: ").count(), 1, "{said}");
-    assert_eq!(finished.stdout, "", "{said}");
+    let output = format!("{shown}\n{}\n{}", finished.stderr, finished.stdout);
+    assert_eq!(finished.code, code, "{output}");
+    assert_eq!(finished.stderr.matches("error: ").count(), 1, "{output}");
+    assert_eq!(finished.stdout, "", "{output}");
     for panic in ["panicked", "RUST_BACKTRACE", "unwrap"] {
-        assert!(!finished.stderr.contains(panic), "{said}");
+        assert!(!finished.stderr.contains(panic), "{output}");
     }
     for name in named {
-        assert!(finished.stderr.contains(name), "no {name:?} in: {said}");
+        assert!(finished.stderr.contains(name), "no {name:?} in: {output}");
     }
     finished
 }
 
-/// As [`refused`], in a directory where nothing may appear.
+/// As [`assert_rejected`], without creating files.
 #[track_caller]
-fn refused_without_a_trace(arguments: &[&str], code: i32, named: &[&str]) {
+fn assert_rejected_without_files(arguments: &[&str], code: i32, named: &[&str]) {
     let scratch = Scratch::new();
-    let finished = refused(meshtax(&scratch, arguments), code, named);
+    let finished = assert_rejected(meshtax(&scratch, arguments), code, named);
     assert!(!scratch.path("meshtax-runs").exists(), "{finished:?}");
 }
 
 #[track_caller]
-fn refused_spec(text: &str, named: &[&str]) {
+fn assert_spec_rejected(text: &str, named: &[&str]) {
     let scratch = Scratch::new();
     let path = scratch.write("my-spec.yaml", text);
     let arguments = ["run", path.to_str().expect("a path in UTF-8")];
-    refused(meshtax(&scratch, &arguments), SPEC_INVALID, named);
+    assert_rejected(meshtax(&scratch, &arguments), SPEC_INVALID, named);
     assert!(!scratch.path("meshtax-runs").exists());
 }
 
 #[test]
-fn a_spec_that_cannot_be_used_is_refused_with_its_place() {
+fn invalid_spec_is_rejected_with_line_and_column() {
     let _alone = alone();
-    refused_spec(
+    assert_spec_rejected(
         "name: a\nworkload: {response: 1 KiB, conections: 32}\n",
         &[
             "`conections`",
@@ -71,7 +71,7 @@ fn a_spec_that_cannot_be_used_is_refused_with_its_place() {
             "fix: did you mean `connections`?",
         ],
     );
-    refused_spec(
+    assert_spec_rejected(
         "load:\n  - steady: {rate: 0}\n",
         &[
             "`rate`: `0` is out of range",
@@ -79,11 +79,11 @@ fn a_spec_that_cannot_be_used_is_refused_with_its_place() {
             "fix: allowed: 1 to",
         ],
     );
-    refused_spec(
+    assert_spec_rejected(
         "design: {trial: -1s}\n",
         &["`trial`: `-1s` is negative", "my-spec.yaml:1:17", "fix: "],
     );
-    refused_spec(
+    assert_spec_rejected(
         "variants:\n  - {data-plane: envoy-sidcar, level: mtls}\n",
         &[
             "unknown data plane `envoy-sidcar`",
@@ -91,36 +91,36 @@ fn a_spec_that_cannot_be_used_is_refused_with_its_place() {
             "did you mean `envoy-sidecar`?",
         ],
     );
-    refused_spec("load: }\n", &["not valid YAML", ":1:", "fix: "]);
-    refused_spec("", &["the spec", "fix: "]);
+    assert_spec_rejected("load: }\n", &["not valid YAML", ":1:", "fix: "]);
+    assert_spec_rejected("", &["the spec", "fix: "]);
 }
 
 #[test]
-fn a_spec_that_is_not_there_is_refused() {
+fn missing_spec_is_rejected() {
     let _alone = alone();
     let named = [
         "nowhere.yaml",
         "No such file",
         "fix: name a YAML file, or use --preset",
     ];
-    refused_without_a_trace(&["run", "nowhere.yaml"], SPEC_INVALID, &named);
-    refused_without_a_trace(&["run", "."], SPEC_INVALID, &["the spec .", "fix: "]);
+    assert_rejected_without_files(&["run", "nowhere.yaml"], SPEC_INVALID, &named);
+    assert_rejected_without_files(&["run", "."], SPEC_INVALID, &["the spec .", "fix: "]);
 }
 
 #[test]
-fn wrong_words_on_the_command_line_are_refused() {
+fn invalid_arguments_are_rejected_with_a_fix() {
     let _alone = alone();
-    let preset = ["\"quik\"", "fix: use one of: quick, "];
-    refused_without_a_trace(&["run", "--preset", "quik"], USAGE, &preset);
-    refused_without_a_trace(&["presets", "show", "quik"], USAGE, &preset);
-    refused_without_a_trace(&["run", "--time=-1"], USAGE, &["--time", "-1"]);
-    refused_without_a_trace(
+    let preset = ["\"quik\"", "fix: did you mean quick? use one of: quick, "];
+    assert_rejected_without_files(&["run", "--preset", "quik"], USAGE, &preset);
+    assert_rejected_without_files(&["presets", "show", "quik"], USAGE, &preset);
+    assert_rejected_without_files(&["run", "--time=-1"], USAGE, &["--time", "-1"]);
+    assert_rejected_without_files(
         &["run", "--time=-1s"],
         USAGE,
         &["--time", "-1s", "negative"],
     );
-    refused_without_a_trace(&["run", "--precision=2"], USAGE, &["--precision", "2%"]);
-    refused_without_a_trace(
+    assert_rejected_without_files(&["run", "--precision=2"], USAGE, &["--precision", "2%"]);
+    assert_rejected_without_files(
         &["run", "--inject=delay=fast"],
         USAGE,
         &["--inject", "fast"],
@@ -129,19 +129,19 @@ fn wrong_words_on_the_command_line_are_refused() {
         "\"livewyer-pot\"",
         "fix: did you mean livewyer-pod? use one of: livewyer-pod, ",
     ];
-    refused_without_a_trace(&["published", "show", "livewyer-pot"], USAGE, &result);
+    assert_rejected_without_files(&["published", "show", "livewyer-pot"], USAGE, &result);
     let mesh = ["\"linkrd\"", "did you mean linkerd?", "istio-ambient"];
-    refused_without_a_trace(&["meshes", "linkrd"], USAGE, &mesh);
+    assert_rejected_without_files(&["meshes", "linkrd"], USAGE, &mesh);
     let mesh = ["\"consul\"", "fix: use one of: istio-sidecar, "];
-    refused_without_a_trace(&["meshes", "consul", "--json"], USAGE, &mesh);
-    let plane = ["\"nope\"", "fix: use one of: none, ", "envoy-sidecar"];
-    refused_without_a_trace(&["dataplanes", "show", "nope"], USAGE, &plane);
-    refused_without_a_trace(&["dataplanes", "get", "nope"], USAGE, &plane);
-    refused_without_a_trace(&["frobnicate"], USAGE, &["frobnicate"]);
+    assert_rejected_without_files(&["meshes", "consul", "--json"], USAGE, &mesh);
+    let plane = ["\"nope\"", "use one of: none, ", "envoy-sidecar"];
+    assert_rejected_without_files(&["dataplanes", "show", "nope"], USAGE, &plane);
+    assert_rejected_without_files(&["dataplanes", "get", "nope"], USAGE, &plane);
+    assert_rejected_without_files(&["frobnicate"], USAGE, &["frobnicate"]);
 }
 
 #[test]
-fn an_output_directory_that_cannot_be_used_is_refused() {
+fn unusable_output_directory_is_rejected() {
     let _alone = alone();
     let scratch = Scratch::new();
     let run = |out: &Path| {
@@ -149,18 +149,18 @@ fn an_output_directory_that_cannot_be_used_is_refused() {
         meshtax(&scratch, &["run", "--preset", "noise", "--out", out])
     };
     let file = scratch.write("file", "of mine");
-    refused(
+    assert_rejected(
         run(&file.join("below")),
         MISSING,
         &["file/below", "fix: ", "--out"],
     );
-    refused(
+    assert_rejected(
         run(&file),
         MISSING,
         &["is not a directory", "fix: ", "--out"],
     );
     assert_eq!(fs::read_to_string(&file).expect("the file"), "of mine");
-    refused(
+    assert_rejected(
         run(Path::new("/proc/below")),
         MISSING,
         &["/proc/below", "fix: ", "--out"],
@@ -173,12 +173,12 @@ fn an_output_directory_that_cannot_be_used_is_refused() {
         "earlier is not empty",
         "fix: give another --out, or remove it first",
     ];
-    refused(run(&earlier), MISSING, &named);
+    assert_rejected(run(&earlier), MISSING, &named);
     assert_eq!(fs::read_to_string(kept).expect("the file"), "{}");
 }
 
 #[test]
-fn an_output_directory_of_somebody_else_is_refused() {
+fn unwritable_output_directory_is_rejected() {
     let _alone = alone();
     let scratch = Scratch::new();
     let binary = scratch.path("meshtax");
@@ -193,7 +193,7 @@ fn an_output_directory_of_somebody_else_is_refused() {
         &["run", "--preset", "noise", "--out", out],
     );
     if is_root() {
-        // Root may write anywhere: somebody else must be refused.
+        // Root may write anywhere, so use another user.
         command.uid(NOBODY).gid(NOBODY);
     } else {
         use std::os::unix::fs::PermissionsExt as _;
@@ -204,15 +204,15 @@ fn an_output_directory_of_somebody_else_is_refused() {
         "Permission denied",
         "fix: give a directory that you may write in",
     ];
-    refused(command, MISSING, &named);
+    assert_rejected(command, MISSING, &named);
 }
 
 #[test]
-fn what_is_no_run_cannot_be_reported() {
+fn invalid_run_directory_is_rejected() {
     let _alone = alone();
     let scratch = Scratch::new();
     let report = |name: &str, named: &[&str]| {
-        refused(meshtax(&scratch, &["report", name]), UNREADABLE, named);
+        assert_rejected(meshtax(&scratch, &["report", name]), UNREADABLE, named);
     };
     report("nowhere", &["there is no run at nowhere", "fix: "]);
     fs::create_dir(scratch.path("empty")).expect("a directory");
@@ -231,7 +231,7 @@ fn what_is_no_run_cannot_be_reported() {
     scratch.write("future/manifest.json", &manifest.to_string());
     let found = format!("format version {version}");
     report("future", &["future/manifest.json", &found, "fix: "]);
-    refused_without_a_trace(
+    assert_rejected_without_files(
         &["report"],
         UNREADABLE,
         &["no run in meshtax-runs", "fix: "],
@@ -239,12 +239,12 @@ fn what_is_no_run_cannot_be_reported() {
 }
 
 #[test]
-fn what_is_no_envoy_is_not_taken_for_one() {
+fn wrong_envoy_binary_is_rejected() {
     let _alone = alone();
     let named = [
         "/bin/ls",
-        "no usable Envoy",
-        "fix: give the path of a binary of Envoy",
+        "is not a usable Envoy binary",
+        "fix: give the path of a working Envoy binary",
     ];
     let scratch = Scratch::new();
     for arguments in [
@@ -252,42 +252,42 @@ fn what_is_no_envoy_is_not_taken_for_one() {
         &["dataplanes", "--envoy", "/bin/ls"][..],
         &["dataplanes", "--envoy", "/bin/ls", "get", "envoy"][..],
     ] {
-        refused(meshtax(&scratch, arguments), MISSING, &named);
+        assert_rejected(meshtax(&scratch, arguments), MISSING, &named);
     }
     let named = ["/nowhere/envoy", "No such file", "fix: "];
     let arguments = ["run", "--envoy", "/nowhere/envoy"];
-    refused(meshtax(&scratch, &arguments), MISSING, &named);
+    assert_rejected(meshtax(&scratch, &arguments), MISSING, &named);
 }
 
 #[test]
-fn a_run_that_never_began_leaves_no_directory() {
+fn run_that_fails_to_start_leaves_no_directory() {
     let _alone = alone();
     let arguments = ["run", "--envoy", "/nowhere/envoy"];
-    refused_without_a_trace(&arguments, MISSING, &["/nowhere/envoy"]);
+    assert_rejected_without_files(&arguments, MISSING, &["/nowhere/envoy"]);
 }
 
-/// A URL at which nobody listens.
+/// A URL without a listener.
 fn closed_port() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = listener.local_addr().expect("its address");
     format!("http://{address}/")
 }
 
-/// A refusal is an answer: there is nothing to wait for, as there is with a lost packet.
+/// Unlike a lost packet, a refused connection is final: nothing to wait for.
 #[test]
-fn load_to_a_closed_port_is_refused_at_once() {
+fn load_to_a_closed_port_fails_immediately() {
     let _alone = alone();
     let scratch = Scratch::new();
     let started = Instant::now();
     let command = meshtax(&scratch, &["load", &closed_port(), "-z", "100ms"]);
     let named = ["cannot connect to 127.0.0.1", "refused"];
-    refused(command, NOTHING_MEASURED, &named);
+    assert_rejected(command, NOTHING_MEASURED, &named);
     let took = started.elapsed();
     assert!(took < Duration::from_secs(3), "{took:?}");
 }
 
 #[test]
-fn load_refuses_what_it_cannot_read() {
+fn invalid_load_arguments_are_rejected() {
     let _alone = alone();
     let closed = closed_port();
     for url in [
@@ -299,12 +299,12 @@ fn load_refuses_what_it_cannot_read() {
         "tcp://host",
     ] {
         let named = [url, "fix: write it as http://HOST[:PORT][/PATH]"];
-        refused_without_a_trace(&["load", url], USAGE, &named);
+        assert_rejected_without_files(&["load", url], USAGE, &named);
     }
     let none = ["load", &closed, "-c", "0"];
-    refused_without_a_trace(&none, USAGE, &["connections is 0: use 1 to"]);
-    refused_without_a_trace(&["load", &closed, "-q", "0"], USAGE, &["--rate", "0"]);
-    refused_without_a_trace(&["load", &closed, "-z", "-1s"], USAGE, &["-1"]);
+    assert_rejected_without_files(&none, USAGE, &["connections is 0: use 1 to"]);
+    assert_rejected_without_files(&["load", &closed, "-q", "0"], USAGE, &["--rate", "0"]);
+    assert_rejected_without_files(&["load", &closed, "-z", "-1s"], USAGE, &["-1"]);
 }
 
 /// As in `ulimit -n 256; meshtax …`.
@@ -315,16 +315,16 @@ fn with_few_files(scratch: &Scratch, arguments: &[&str]) -> Command {
 }
 
 #[test]
-fn load_with_more_connections_than_files_names_the_limit() {
+fn load_above_the_open_file_limit_names_the_limit() {
     let _alone = alone();
     let scratch = Scratch::new();
     let arguments = ["load", "http://127.0.0.1:9/", "-c", "10000"];
     let named = ["10000 connections", "the limit is 256", "ulimit -n 10"];
-    refused(with_few_files(&scratch, &arguments), MISSING, &named);
+    assert_rejected(with_few_files(&scratch, &arguments), MISSING, &named);
 }
 
 #[test]
-fn run_with_more_connections_than_files_names_the_limit() {
+fn run_above_the_open_file_limit_names_the_limit() {
     let _alone = alone();
     let scratch = Scratch::new();
     let text = spec(
@@ -337,14 +337,14 @@ fn run_with_more_connections_than_files_names_the_limit() {
     let path = scratch.write("spec.yaml", &text);
     let arguments = ["run", path.to_str().expect("a path in UTF-8")];
     let named = ["10000 connections", "256", "ulimit -n"];
-    refused(with_few_files(&scratch, &arguments), MISSING, &named);
+    assert_rejected(with_few_files(&scratch, &arguments), MISSING, &named);
 }
 
 #[test]
-fn a_run_of_envoy_alone_without_envoy_says_how_to_bring_it() {
+fn missing_envoy_is_an_error_with_the_download_command() {
     let _alone = alone();
     let scratch = Scratch::new();
-    // Nothing on PATH and an empty cache: offline there is no Envoy to be had.
+    // Nothing on PATH and an empty cache: Envoy is not available offline.
     let text = spec(
         "without",
         &[variant("envoy-sidecar", "mtls", "envoy-sidecar-mtls")],
@@ -364,9 +364,9 @@ fn a_run_of_envoy_alone_without_envoy_says_how_to_bring_it() {
     }
     finished.expect_code(NOTHING_MEASURED);
     for words in [
-        "--offline forbids",
+        "--offline forbids downloading",
         "meshtax dataplanes get envoy",
-        "no candidate came up",
+        "no candidate could be started",
     ] {
         assert!(finished.stderr.contains(words), "{}", finished.stderr);
     }

@@ -1,22 +1,26 @@
-//! Proxies that exit at once, never become ready, or die while they are measured: each is named with
-//! its last words, and the others are measured all the same.
+//! Proxies that exit immediately, never become ready, or are killed during a trial: each is reported with its last
+//! output, and the other variants are still measured.
 
+use std::cell::Cell;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
+use crate::outcome::{
+    assert_excluded_by, assert_failure_is_stored, assert_not_excluded, assert_taken, variant_of,
+};
 use crate::processes::{Process, descendants};
 use crate::specs::{SATURATED, run_arguments, spec, variant};
 use crate::support::{
-    LINKERD_PROXY, PATIENCE, Running, Scratch, ZTUNNEL, alone, copy_program, finish, given,
-    is_measured, meshtax, records,
+    LINKERD_PROXY, PATIENCE, Running, Scratch, ZTUNNEL, beside_others, copy_program, finish, given,
+    meshtax, records,
 };
 
 const DESIGN: &str = "rounds: 1, blocks: 6, trial: 100ms, warmup: 20ms, ";
 
-/// The example `broken_proxy`, which Cargo builds beside the tests.
+/// The example `broken_proxy`, which Cargo builds with the tests.
 fn broken_proxy() -> PathBuf {
     let test = std::env::current_exe().expect("the test's own path");
     let profile = test.parent().and_then(Path::parent).expect("target/…");
@@ -25,21 +29,15 @@ fn broken_proxy() -> PathBuf {
     path
 }
 
-fn of<'a>(analysis: &'a Value, variant: &str) -> &'a Value {
-    let variants = analysis["variants"].as_array().expect("variants");
-    let found = variants.iter().find(|v| v["variant"] == variant);
-    found.unwrap_or_else(|| panic!("no {variant} in {variants:#?}"))
-}
-
-fn assert_measured(analysis: &Value, ids: &[&str]) {
+fn assert_all_taken(analysis: &Value, ids: &[&str]) {
     for id in ids {
-        let variant = of(analysis, id);
-        assert_eq!(variant["left_out"], Value::Null, "{id}");
-        is_measured(&variant["points"][0], 6, id);
+        let variant = variant_of(analysis, id);
+        assert_not_excluded(variant);
+        assert_taken(&variant["points"][0], 6, id);
     }
 }
 
-/// All data planes that run a real proxy, with the broken one in its place.
+/// All data planes with a real proxy, with the broken one in its place.
 fn with_broken(scratch: &Scratch, how: &str, time: &str) -> Command {
     let planes = [
         ("envoy-sidecar", "mtls"),
@@ -74,49 +72,55 @@ fn with_broken(scratch: &Scratch, how: &str, time: &str) -> Command {
 }
 
 const BROKEN: [&str; 4] = ["envoy-sidecar", "ztunnel", "ztunnel-waypoint", "linkerd"];
-const LAST_WORDS: &str = "its last words: broken on purpose: the third wheel is missing";
+/// Written by the example before it exits or sleeps.
+const LAST_OUTPUT: &str = "broken on purpose: the third wheel is missing";
 
 #[test]
-fn a_proxy_that_exits_at_once_is_named_with_its_last_words() {
-    let _alone = alone();
+fn proxy_that_exits_is_excluded_with_its_last_output() {
+    let _shared = beside_others();
     let scratch = Scratch::new();
     let finished = finish(with_broken(&scratch, "exits", "14s"));
-    let analysis = finished.expect_an_answer().json();
+    let analysis = finished.expect_success_or_busy_cores().json();
     for id in BROKEN {
-        let left_out = of(&analysis, id)["left_out"].as_str().unwrap_or_default();
-        let named = format!("{id}/client-proxy exited with 3; {LAST_WORDS}");
-        assert!(left_out.contains(&named), "{id}: {left_out}");
-        let announced = finished
-            .stderr
-            .contains(&format!("{id} cannot be measured"));
-        assert!(announced, "{id}: {}", finished.stderr);
+        let excluded = &variant_of(&analysis, id)["excluded"];
+        let ended = excluded["failure"]["ended"]
+            .as_array()
+            .into_iter()
+            .flatten();
+        let component = format!("{id}/client-proxy");
+        let proxy = ended
+            .clone()
+            .find(|ended| ended["component"] == component.as_str());
+        let proxy = proxy.unwrap_or_else(|| panic!("{id}: {excluded:#}"));
+        assert_eq!(proxy["ending"], json!({"id": "exited", "code": 3}), "{id}");
+        let output = proxy["last_output"].to_string();
+        assert!(output.contains(LAST_OUTPUT), "{id}: {output}");
+        assert_failure_is_stored(&scratch.path("run"), id);
     }
-    assert_measured(&analysis, &["none", "none-again", "limit-mtls"]);
+    assert_all_taken(&analysis, &["none", "none-again", "limit-mtls"]);
 }
 
 #[test]
-fn a_proxy_that_never_becomes_ready_is_named_with_its_last_words() {
-    let _alone = alone();
+fn proxy_that_never_becomes_ready_is_excluded_with_its_last_output() {
+    let _shared = beside_others();
     let scratch = Scratch::new();
     let finished = finish(with_broken(&scratch, "sleeps", "60s"));
-    let analysis = finished.expect_an_answer().json();
+    let analysis = finished.expect_success_or_busy_cores().json();
     for id in BROKEN {
-        let left_out = of(&analysis, id)["left_out"].as_str().unwrap_or_default();
-        assert!(
-            left_out.contains("permitted request: no 200: "),
-            "{id}: {left_out}"
-        );
-        assert!(left_out.contains(LAST_WORDS), "{id}: {left_out}");
+        let variant = variant_of(&analysis, id);
+        assert_excluded_by(variant, "permitted-request", &["200"]);
+        let reason = variant["excluded"].to_string();
+        assert!(reason.contains(LAST_OUTPUT), "{id}: {reason}");
     }
-    assert_measured(&analysis, &["none", "none-again", "limit-mtls"]);
+    assert_all_taken(&analysis, &["none", "none-again", "limit-mtls"]);
 }
 
-/// A real proxy is killed when trials have begun.
-fn dies(variable: &str, program: &str, data_plane: &str) {
-    let Some(given) = given(variable, &format!("{program} that dies in mid-trial")) else {
+/// A real proxy is killed during a trial.
+fn assert_kill_is_reported(variable: &str, program: &str, data_plane: &str) {
+    let Some(given) = given(variable, &format!("{program} killed during a trial")) else {
         return;
     };
-    // By its name it can be told from those of others on this machine.
+    // Its name distinguishes it from other processes on this machine.
     let own = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{program}-of-these-tests"));
     copy_program(&given, &own);
     let scratch = Scratch::new();
@@ -124,7 +128,7 @@ fn dies(variable: &str, program: &str, data_plane: &str) {
         variant(data_plane, "mtls", "dies"),
         variant("limit-mtls", "mtls", "lives"),
     ];
-    let design = "rounds: 6, blocks: 1, trial: 200ms, warmup: 20ms, time: 30s";
+    let design = "rounds: 6, blocks: 1, trial: 200ms, warmup: 20ms, time: 18s";
     let path = scratch.write("spec.yaml", &spec("dies", &variants, SATURATED, design));
     let out = scratch.path("run");
     let mut arguments = run_arguments(&path, &out);
@@ -133,46 +137,58 @@ fn dies(variable: &str, program: &str, data_plane: &str) {
     command.env(variable, &own);
     let mut run = Running::start(command);
     let is_it = |p: &Process| p.words().first().is_some_and(|word| word.contains(program));
-    let is_hit = || {
-        let trials = records(&out.join("trials.jsonl"));
-        let told = |trial: &Value| trial["outcome"].to_string().contains("killed by signal 9");
-        trials.iter().any(told)
-    };
-    run.wait_until("a trial", |_| {
-        !records(&out.join("trials.jsonl")).is_empty()
-    });
-    // One that dies behind its last trial of a round harms no figure: then the next round's.
+    // Killed before the trials of a round, it is excluded from it; killed after its own, it affects no figure. So it is
+    // killed once in each round, after the round's first trial, until that was before its own.
+    let killed_in = Cell::new(0);
     run.wait_until("a trial in which it died", |run| {
-        if let Some(victim) = descendants(run.pid()).into_iter().find(is_it) {
+        let trials = records(&out.join("trials.jsonl"));
+        let round = trials
+            .last()
+            .and_then(|trial| trial["trial"]["round"].as_u64());
+        if let Some(round) = round.filter(|round| *round > killed_in.get())
+            && let Some(victim) = descendants(run.pid()).into_iter().find(is_it)
+        {
             victim.kill();
+            killed_in.set(round);
         }
-        std::thread::sleep(Duration::from_millis(230));
-        is_hit()
+        std::thread::sleep(Duration::from_millis(20));
+        trials.iter().any(was_killed)
     });
     let finished = run.finish(PATIENCE);
-    let analysis = finished.expect_an_answer().json();
-    let said = format!("{}\n{analysis:#}", finished.stderr);
-    assert!(said.contains("-proxy was killed by signal 9"), "{said}");
-    assert!(said.contains("dies/"), "{said}");
-    // What came before the death counts, and the others are whole.
-    let dead = &of(&analysis, "dies")["points"][0];
+    let analysis = finished.expect_success_or_busy_cores().json();
+    // Earlier trials count, and the others are complete.
+    let point = &variant_of(&analysis, "dies")["points"][0];
     assert!(
-        dead["invalid"]
+        point["invalid"]
             .as_object()
-            .is_some_and(|why| !why.is_empty()),
-        "{dead:#}"
+            .is_some_and(|reasons| !reasons.is_empty()),
+        "{point:#}"
     );
-    assert_measured(&analysis, &["none", "none-again", "lives"]);
+    assert_all_taken(&analysis, &["none", "none-again", "lives"]);
+}
+
+/// Whether a trial's record has a proxy of `dies` that a signal 9 ended.
+fn was_killed(trial: &Value) -> bool {
+    let outcome = &trial["outcome"];
+    let lists = [
+        &outcome["component_failures"],
+        &outcome["failure"]["components"],
+    ];
+    let failures = lists.iter().filter_map(|list| list.as_array()).flatten();
+    failures
+        .filter(|failure| failure["ending"] == json!({"id": "killed", "signal": 9}))
+        .filter_map(|failure| failure["component"].as_str())
+        .any(|name| name.starts_with("dies/") && name.contains("-proxy"))
 }
 
 #[test]
-fn a_ztunnel_that_dies_in_mid_trial_is_named() {
-    let _alone = alone();
-    dies(ZTUNNEL, "ztunnel", "ztunnel");
+fn ztunnel_killed_during_a_trial_is_reported() {
+    let _shared = beside_others();
+    assert_kill_is_reported(ZTUNNEL, "ztunnel", "ztunnel");
 }
 
 #[test]
-fn a_linkerd_proxy_that_dies_in_mid_trial_is_named() {
-    let _alone = alone();
-    dies(LINKERD_PROXY, "linkerd2-proxy", "linkerd");
+fn linkerd_proxy_killed_during_a_trial_is_reported() {
+    let _shared = beside_others();
+    assert_kill_is_reported(LINKERD_PROXY, "linkerd2-proxy", "linkerd");
 }

@@ -1,7 +1,6 @@
-//! A machine, or a server, that misbehaves while it is measured: the run says so, and declares no
-//! difference that is not there.
+//! A disturbed machine or server: the run reports the disturbance, and declares no false difference.
 //!
-//! `MESHTAX_DISTURBED_RUNS` says how often each is tried; once, if nothing is said.
+//! `MESHTAX_DISTURBED_RUNS` sets how often each case is tried (once by default).
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,10 +9,11 @@ use std::thread;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use serde_json::Value;
 
+use crate::outcome::{caveat_ids, invalid_reasons, variant_of};
 use crate::specs::{run_arguments, spec};
-use crate::support::{Finished, Scratch, alone, finish, meshtax, skipped};
+use crate::support::{Finished, Scratch, alone, finish, meshtax, records, skipped, until_measured};
 
-/// Two more baselines, so that every difference declared is one that is not there.
+/// Two more baselines: every declared difference is false.
 const EQUALS: [&str; 2] = [
     "{data-plane: none, id: equal-1}",
     "{data-plane: none, id: equal-2}",
@@ -23,8 +23,8 @@ const LOAD: &str = "  - steady: {rate: 1000}\n  - saturated: {}\n";
 const DESIGN: &str = "rounds: 6, blocks: 1, trial: 200ms, warmup: 40ms, time: 14s";
 
 fn tries() -> usize {
-    let asked = std::env::var("MESHTAX_DISTURBED_RUNS").ok();
-    asked.map_or(1, |n| n.parse().expect("a number of runs"))
+    let number = std::env::var("MESHTAX_DISTURBED_RUNS").ok();
+    number.map_or(1, |n| n.parse().expect("a number of runs"))
 }
 
 fn run(scratch: &Scratch, variants: &[&str], service: &str) -> Finished {
@@ -37,8 +37,8 @@ fn run(scratch: &Scratch, variants: &[&str], service: &str) -> Finished {
     finish(meshtax(scratch, &arguments))
 }
 
-/// Threads that do nothing else than use the processor, on these cores.
-fn with_hogs<T>(cores: &[usize], work: impl FnOnce() -> T) -> T {
+/// Keeps these cores busy during `work`.
+fn with_busy_cores<T>(cores: &[usize], work: impl FnOnce() -> T) -> T {
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
         for core in cores {
@@ -65,46 +65,40 @@ fn allowed_cores() -> Vec<usize> {
         .collect()
 }
 
-fn caveats(analysis: &Value) -> String {
-    let all = analysis["caveats"].as_array().expect("caveats").iter();
-    all.filter_map(Value::as_str).collect::<Vec<_>>().join("\n")
-}
-
-/// The effects that were declared, of variants whose name begins so.
+/// The primary effects with the verdict *different*, of variants whose name contains `of`.
 fn declared(analysis: &Value, of: &str) -> Vec<String> {
     let effects = analysis["effects"].as_array().expect("effects").iter();
     effects
-        .filter(|effect| effect["verdict"]["kind"] == "different")
+        .filter(|effect| effect["verdict"]["id"] == "different")
         .filter(|effect| effect["primary"] == true)
         .map(|effect| format!("{} {}", effect["variant"], effect["metric"]))
         .filter(|text| text.contains(of))
         .collect()
 }
 
-/// Finished in good order: with an answer, or because too little was left of it.
+/// The analysis of a run that completed, with or without enough valid trials.
 fn analysis_of(finished: &Finished) -> Value {
     assert!([0, 13].contains(&finished.code), "{}", finished.stderr);
     finished.json()
 }
 
-/// Each try says it, and of twenty at most two declare what is not there; of fewer, none does.
-fn each_try(says: &[&str], tried: impl Fn(&Scratch) -> Finished) {
+/// Each try has one of the invalidity reasons; at most one try in ten declares a false difference.
+fn each_try(reasons: &[&str], tried: impl Fn(&Scratch) -> Finished) {
     let mut wrong = Vec::new();
     for number in 0..tries() {
-        let scratch = Scratch::new();
-        let analysis = analysis_of(&tried(&scratch));
-        let said = caveats(&analysis);
-        if analysis["blocks"] == 0 && said.contains("the hypervisor") {
-            skipped(
-                "what is said of a disturbance",
-                "the hypervisor took all trials away",
-            );
-            continue;
-        }
+        let (_, finished) = until_measured(&tried, |_, finished| {
+            let analysis = analysis_of(finished);
+            let found = invalid_reasons(&analysis);
+            // The hypervisor can disturb all trials, and nothing else is reported of them.
+            analysis["blocks"] != 0 || reasons.iter().any(|reason| found.contains(reason))
+        });
+        let analysis = analysis_of(&finished);
+        let found = invalid_reasons(&analysis);
         assert!(
-            says.iter().any(|words| said.contains(words)),
-            "try {number} says none of {says:?}:\n{said}"
+            reasons.iter().any(|reason| found.contains(reason)),
+            "try {number}: none of {reasons:?} in {found:?}"
         );
+        assert!(caveat_ids(&analysis).contains("invalid-trials"));
         let found = declared(&analysis, "equal");
         if !found.is_empty() {
             wrong.push(format!("try {number}: {found:?}"));
@@ -114,62 +108,103 @@ fn each_try(says: &[&str], tried: impl Fn(&Scratch) -> Finished) {
 }
 
 #[test]
-fn two_hogs_are_named_and_no_difference_is_declared() {
+fn busy_cores_are_reported_and_no_difference_is_declared() {
     let _alone = alone();
     let cores = allowed_cores();
     let both = [cores[0], cores[cores.len() - 1]];
-    each_try(&["another program used its cores"], |scratch| {
-        with_hogs(&both, || run(scratch, &EQUALS, ""))
+    each_try(&["other-programs"], |scratch| {
+        with_busy_cores(&both, || run(scratch, &EQUALS, ""))
     });
 }
 
 #[test]
-fn a_stolen_core_of_the_generator_is_told() {
+fn busy_generator_core_is_reported() {
     let _alone = alone();
     let first = allowed_cores()[0];
-    let says = [
-        "another program used its cores",
-        "the generator was the limit",
-    ];
-    each_try(&says, |scratch| {
-        with_hogs(&[first], || run(scratch, &EQUALS, ""))
+    each_try(&["other-programs", "generator-bound"], |scratch| {
+        with_busy_cores(&[first], || run(scratch, &EQUALS, ""))
     });
 }
 
 #[test]
-fn a_server_that_is_restarted_in_mid_run_is_told() {
+fn restarted_server_is_reported() {
     let _alone = alone();
-    let says = [
-        "a component died or was restarted",
-        "errors above 0.1 %",
-        "achieved below 98 % of offered",
-    ];
-    // What stands before it starts it again each time it ends.
+    let reasons = ["component-failed"];
+    // The shell restarts it whenever it exits.
     let program = Path::new(env!("CARGO_BIN_EXE_meshtax")).display();
     let service = format!(
         "service:\n  server:\n    command: [sh, -c, \"while :; do timeout 1.3 {program} serve --listen 0.0.0.0:9000 \
          2>/dev/null; done\"]\n    port: 9000\n    path: /\n"
     );
-    each_try(&says, |scratch| run(scratch, &EQUALS, &service));
+    each_try(&reasons, |scratch| run(scratch, &EQUALS, &service));
 }
 
 #[test]
-fn a_server_that_leaks_is_told_and_is_not_compared() {
+fn leaking_server_is_reported_and_not_compared() {
     let _alone = alone();
     let leaking = [
         EQUALS[0],
         "{data-plane: none, id: leaks, inject: {leak: 16KiB}}",
     ];
-    let says = ["leaks: ", "memory grew through the trial"];
-    each_try(&says[1..], |scratch| {
+    each_try(&["memory-growth"], |scratch| {
         let finished = run(scratch, &leaking, "");
         let analysis = analysis_of(&finished);
-        assert!(
-            caveats(&analysis).contains(says[0]),
-            "{}",
-            caveats(&analysis)
-        );
+        let leaks = &variant_of(&analysis, "leaks")["points"][0]["invalid"];
+        assert!(leaks["memory-growth"].as_u64() > Some(0), "{leaks}");
         assert_eq!(declared(&analysis, "leaks"), Vec::<String>::new());
         finished
     });
+}
+
+/// Runs `work` on a thread that may only use this core, as all that it starts.
+fn on_core<T: Send>(core: usize, work: impl FnOnce() -> T + Send) -> T {
+    let pinned = || {
+        let mut set = CpuSet::new();
+        set.set(core);
+        sched_setaffinity(None, &set).expect("a core that we may use");
+        work()
+    };
+    thread::scope(|scope| scope.spawn(pinned).join().expect("its result"))
+}
+
+/// The names of other programs in the samples of a run on one core, while a program keeps another or the same core busy.
+fn others_on(scratch: &Scratch, run_core: usize, busy_core: usize) -> Vec<String> {
+    let program = scratch.path("busyloop");
+    std::os::unix::fs::symlink("/bin/sh", &program).expect("a link");
+    let mut busy = on_core(busy_core, || {
+        let mut command = std::process::Command::new(&program);
+        command
+            .args(["-c", "while :; do :; done"])
+            .spawn()
+            .expect("a shell")
+    });
+    let finished = on_core(run_core, || run(scratch, &EQUALS[..1], ""));
+    busy.kill().expect("it runs");
+    busy.wait().expect("it ended");
+    analysis_of(&finished);
+    let samples = records(&scratch.path("run/samples.jsonl"));
+    assert!(!samples.is_empty());
+    let machines = samples
+        .iter()
+        .flat_map(|s| s["machines"].as_array().expect("machines"));
+    let others = machines.flat_map(|machine| machine["others"].as_array().into_iter().flatten());
+    others
+        .map(|other| other["name"].as_str().expect("a name").to_owned())
+        .collect()
+}
+
+#[test]
+fn busy_core_is_a_disturbance_only_if_the_run_may_use_it() {
+    let _alone = alone();
+    let cores = allowed_cores();
+    let [first, .., last] = cores[..] else {
+        skipped(
+            "a busy core outside of the allowed set",
+            "there is one core",
+        );
+        return;
+    };
+    let busyloop = "busyloop".to_owned();
+    assert!(!others_on(&Scratch::new(), first, last).contains(&busyloop));
+    assert!(others_on(&Scratch::new(), first, first).contains(&busyloop));
 }

@@ -1,8 +1,5 @@
-//! A machine that forbids user namespaces to an ordinary user: exit 11, and the fix by name.
-#![expect(
-    unsafe_code,
-    reason = "what the child may not do is set between fork and exec"
-)]
+//! A machine that forbids user namespaces to unprivileged users: exit code 11, with the fix.
+#![expect(unsafe_code, reason = "the child is restricted between fork and exec")]
 
 use std::io;
 use std::os::unix::process::CommandExt as _;
@@ -15,7 +12,8 @@ use nix::sys::stat::Mode;
 use nix::unistd::write;
 
 use crate::support::{
-    BINARY, NOBODY, Running, Scratch, alone, copy_program, is_root, meshtax, prepared, skipped,
+    BINARY, NOBODY, Running, Scratch, beside_others, copy_program, is_root, meshtax, prepared,
+    skipped,
 };
 
 const ENDS_WITHIN: std::time::Duration = std::time::Duration::from_secs(10);
@@ -27,8 +25,7 @@ fn put(path: &std::ffi::CStr, text: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// A user namespace in which there may be no further one, and in which the caller is somebody
-/// without rights.
+/// A user namespace that allows no nested one, in which the caller is unprivileged.
 fn with_the_limit_at_zero(mut command: Command) -> Command {
     let user = rustix::process::geteuid().as_raw();
     let group = rustix::process::getegid().as_raw();
@@ -47,10 +44,10 @@ fn with_the_limit_at_zero(mut command: Command) -> Command {
     command
 }
 
-/// The filter that containers have: no clone or unshare with a new user namespace.
+/// A seccomp filter as in containers: no clone or unshare with a new user namespace.
 fn seccomp_filter() -> Vec<libc::sock_filter> {
     const ALLOW: u32 = libc::SECCOMP_RET_ALLOW;
-    const REFUSE: u32 = libc::SECCOMP_RET_ERRNO | libc::EPERM as u32;
+    const DENY: u32 = libc::SECCOMP_RET_ERRNO | libc::EPERM as u32;
     let load = |offset| libc::sock_filter {
         code: (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16,
         jt: 0,
@@ -78,7 +75,7 @@ fn seccomp_filter() -> Vec<libc::sock_filter> {
         end(ALLOW),
         load(first_argument),
         jump(libc::BPF_JSET, libc::CLONE_NEWUSER as u32, 0, 1),
-        end(REFUSE),
+        end(DENY),
         end(ALLOW),
     ]
 }
@@ -103,15 +100,15 @@ fn with_a_filter(mut command: Command) -> Command {
     command
 }
 
-/// Whether this machine lets the caller make the user namespace that the first test needs.
+/// Whether this machine allows the user namespace that the first test needs.
 fn may_make_user_namespaces(scratch: &Scratch) -> bool {
     let probe = prepared(Command::new("/bin/true"), scratch, &[]);
     let made = with_the_limit_at_zero(probe).status();
     made.is_ok_and(|status| status.success())
 }
 
-/// Runs `run` and `doctor`; both must end with 11 and say all of this.
-fn check(run: &Path, made: impl Fn(&[&str]) -> Command, said: &[&str]) {
+/// Runs `run` and `doctor`; both must exit with 11 and print all of these.
+fn check(run: &Path, made: impl Fn(&[&str]) -> Command, expected: &[&str]) {
     let out = run.to_str().expect("a path in UTF-8");
     for arguments in [
         &["run", "--preset", "noise", "--offline", "--out", out][..],
@@ -120,40 +117,40 @@ fn check(run: &Path, made: impl Fn(&[&str]) -> Command, said: &[&str]) {
         let finished = Running::start(made(arguments)).finish(ENDS_WITHIN);
         finished.expect_code(11);
         let output = format!("{}{}", finished.stderr, finished.stdout);
-        for words in said {
+        for words in expected {
             assert!(
                 output.contains(words),
                 "{arguments:?}: no {words:?} in:\n{output}"
             );
         }
-        assert!(!run.exists(), "a directory of nothing is left");
+        assert!(!run.exists(), "an empty run directory is left");
     }
 }
 
 #[test]
-fn a_limit_of_zero_is_named_with_the_command_that_raises_it() {
-    let _alone = alone();
+fn user_namespace_limit_of_zero_is_reported_with_the_sysctl() {
+    let _shared = beside_others();
     let scratch = Scratch::new();
     if !may_make_user_namespaces(&scratch) {
         assert!(!is_root(), "root can make a user namespace");
         return skipped(
             "user namespaces limited to zero",
-            "this machine forbids them, and so one with a limit of its own cannot be made",
+            "this machine forbids them",
         );
     }
     let made = |arguments: &[&str]| with_the_limit_at_zero(meshtax(&scratch, arguments));
-    let said = [
+    let expected = [
         "user namespaces",
         "user.max_user_namespaces is 0",
         "sudo sysctl user.max_user_namespaces=",
         "fix: ",
     ];
-    check(&scratch.path("run"), made, &said);
+    check(&scratch.path("run"), made, &expected);
 }
 
 #[test]
-fn a_filter_as_in_containers_is_named_with_the_fix() {
-    let _alone = alone();
+fn seccomp_filter_is_reported_with_a_fix() {
+    let _shared = beside_others();
     let scratch = Scratch::new();
     let copy = scratch.path("meshtax");
     copy_program(BINARY.as_ref(), &copy);
@@ -165,12 +162,12 @@ fn a_filter_as_in_containers_is_named_with_the_fix() {
     let made = |arguments: &[&str]| {
         let mut command = prepared(Command::new(&copy), &scratch, arguments);
         if is_root() {
-            // Root needs no user namespace, and the filter forbids nothing else.
+            // Root needs no user namespace; the filter forbids nothing else.
             command.uid(NOBODY).gid(NOBODY);
         }
         command.env("HOME", &home).current_dir(&home);
         with_a_filter(command)
     };
-    let said = ["user namespaces", "Operation not permitted", "fix: "];
-    check(&home.join("run"), made, &said);
+    let expected = ["user namespaces", "Operation not permitted", "fix: "];
+    check(&home.join("run"), made, &expected);
 }

@@ -1,13 +1,14 @@
-//! Runs compared and gated by the real binary: short runs of the baseline, with and without a known cost.
+//! `meshtax compare` and `meshtax gate` on short runs of the baseline, with and without a known cost.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::specs::{run_arguments, spec};
-use crate::support::{Finished, Scratch, alone, finish, meshtax};
+use crate::stores::{STORED, copied};
+use crate::support::{Finished, Scratch, alone, finish, manifest, meshtax};
 
 const STEADY: &str = "  - steady: {rate: 2000}\n";
 const DELAYED: &str = "{data-plane: none, inject: {delay: 15%}}";
@@ -15,7 +16,7 @@ const EQUAL: &str = "{data-plane: none, id: none+delay}";
 const DESIGN: &str = "rounds: 6, blocks: 1, trial: 100ms, warmup: 20ms, time: 7s";
 const ONE_BLOCK: &str = "rounds: 1, blocks: 1, trial: 50ms, warmup: 10ms, time: 1s";
 
-/// What all tests here read, measured once.
+/// The runs of all tests here, measured once.
 struct Runs {
     _scratch: Scratch,
     delayed: PathBuf,
@@ -48,8 +49,8 @@ fn text(path: &Path) -> &str {
     path.to_str().expect("a path in UTF-8")
 }
 
-/// Not under GitHub's own eyes, wherever this runs.
-fn said(scratch: &Scratch, arguments: &[&str]) -> Finished {
+/// Runs the binary without GitHub's environment.
+fn invoke(scratch: &Scratch, arguments: &[&str]) -> Finished {
     let mut command = meshtax(scratch, arguments);
     command.env_remove("GITHUB_ACTIONS");
     finish(command)
@@ -58,35 +59,43 @@ fn said(scratch: &Scratch, arguments: &[&str]) -> Finished {
 fn gated(base: &Path, new: &Path, more: &[&str]) -> Finished {
     let mut arguments = vec!["gate", text(base), text(new)];
     arguments.extend(more);
-    said(&Scratch::new(), &arguments)
+    invoke(&Scratch::new(), &arguments)
 }
 
 #[test]
-fn a_run_never_fails_against_itself() {
+fn identical_runs_never_fail_a_gate() {
     let _alone = alone();
     let run = &runs().delayed;
-    let limits = ["--max", "p50 +5%", "--max", "p99 +5%", "--max", "cpu +0.1%"];
+    let limits = [
+        "--max",
+        "p50 +5%",
+        "--max",
+        "p99 +5%",
+        "--max",
+        "cpu +0.1%",
+        "--json",
+    ];
     let gate = gated(run, run, &limits);
     assert!([0, 21].contains(&gate.code), "{gate:?}");
-    assert!(gate.stdout.contains("stands on both sides"), "{gate:?}");
+    let document = gate.json();
+    let mut notes = document["notes"].as_array().into_iter().flatten();
+    assert!(notes.any(|note| note["id"] == "same-run"), "{document:#}");
     let wide = gated(run, run, &["--max", "memory +300%", "--between", "0%"]);
     assert!([0, 21].contains(&wide.code), "{wide:?}");
 }
 
 #[test]
-fn two_runs_of_one_block_cannot_tell() {
+fn runs_with_one_block_are_inconclusive() {
     let _alone = alone();
     let run = &runs().short;
-    let limits = ["--max", "p50 +50%", "--max", "cpu +50%"];
+    let limits = ["--max", "p50 +50%", "--max", "cpu +50%", "--json"];
     let gate = gated(run, run, &limits);
-    gate.expect_code(21);
-    let first = gate.stdout.lines().next().unwrap_or_default();
-    assert!(first.starts_with("gate cannot tell: "), "{first}");
+    assert_eq!(gate.expect_code(21).json()["verdict"], "inconclusive");
     gated(&runs().delayed, run, &limits).expect_code(21);
 }
 
 #[test]
-fn a_cost_above_the_limit_never_passes_between_runs() {
+fn cost_above_the_limit_never_passes_between_runs() {
     let _alone = alone();
     let Runs { delayed, equal, .. } = runs();
     // From no delay to one of 15 % of the median.
@@ -98,12 +107,14 @@ fn a_cost_above_the_limit_never_passes_between_runs() {
         found.is_null() || found.as_f64() > Some(0.0),
         "{document:#}"
     );
-    let differing = document["differing"].to_string();
-    assert!(differing.contains("variant none+delay"), "{differing}");
+    let mut differing = document["differing"].as_array().into_iter().flatten();
+    let expected = json!({"id": "variant", "variant": "none+delay"});
+    let differs = differing.any(|difference| difference["setting"] == expected);
+    assert!(differs, "{document:#}");
 }
 
 #[test]
-fn what_pipelines_read_is_written() {
+fn junit_markdown_and_github_annotations_are_written() {
     let _alone = alone();
     let scratch = Scratch::new();
     let (junit, markdown) = (scratch.path("junit.xml"), scratch.path("gate.md"));
@@ -120,7 +131,7 @@ fn what_pipelines_read_is_written() {
         "--markdown",
         text(&markdown),
     ];
-    let gate = said(&scratch, &arguments);
+    let gate = invoke(&scratch, &arguments);
     gate.expect_code(21);
     let warned = gate
         .stdout
@@ -129,64 +140,82 @@ fn what_pipelines_read_is_written() {
     assert_eq!(warned.count(), 1, "{}", gate.stdout);
     let xml = fs::read_to_string(&junit).expect("a file");
     assert!(
-        xml.contains("errors=\"1\"") && xml.contains("<error type=\"cannot-tell\""),
+        xml.contains("errors=\"1\"") && xml.contains("<error type=\"inconclusive\""),
         "{xml}"
     );
     let tables = fs::read_to_string(&markdown).expect("a file");
-    assert!(tables.starts_with("### gate cannot tell"), "{tables}");
+    assert!(tables.starts_with("### gate inconclusive"), "{tables}");
     let mut command = meshtax(&scratch, &["gate", run, run, "--max", "p50 +5%", "--json"]);
     command.env("GITHUB_ACTIONS", "true");
     let gate = finish(command);
     gate.expect_code(21);
-    assert_eq!(gate.json()["verdict"], "cannot_tell");
+    assert_eq!(gate.json()["verdict"], "inconclusive");
     assert!(gate.stderr.contains("::warning title="), "{}", gate.stderr);
 }
 
 #[test]
-fn limits_and_stores_that_are_of_no_use_are_refused() {
+fn invalid_limits_and_runs_are_rejected() {
     let _alone = alone();
     let run = &runs().delayed;
-    for (limit, told) in [
-        ("throughput -5%", "on nothing that both sides have"),
+    for (limit, message) in [
+        ("throughput -5%", "matches nothing that both sides have"),
         ("envoy: p50 +5%", "variants: none+delay"),
         ("p50 +5% at saturated", "load points: steady"),
-        ("p98 +5%", "known: `p50`"),
-        ("p99", "does not say how much"),
+        ("p98 +5%", "allowed: `p50`"),
+        ("p99", "the limit has no size"),
     ] {
         let gate = gated(run, run, &["--max", limit]);
         gate.expect_code(2);
-        assert!(gate.stderr.contains(told), "{limit}: {}", gate.stderr);
+        assert!(gate.stderr.contains(message), "{limit}: {}", gate.stderr);
     }
     let scratch = Scratch::new();
-    said(&scratch, &["gate", text(run), text(run)]).expect_code(2);
-    said(&scratch, &["gate", text(run), "--max", "p50 +5%"]).expect_code(2);
-    said(&scratch, &["compare", text(run)]).expect_code(2);
+    invoke(&scratch, &["gate", text(run), text(run)]).expect_code(2);
+    invoke(&scratch, &["gate", text(run), "--max", "p50 +5%"]).expect_code(2);
+    invoke(&scratch, &["compare", text(run)]).expect_code(2);
     let broken = scratch.path("broken");
     fs::create_dir(&broken).expect("a directory");
     scratch.write("broken/manifest.json", "{}");
     gated(run, &broken, &["--max", "p50 +5%"]).expect_code(14);
     gated(run, &scratch.path("none"), &["--max", "p50 +5%"]).expect_code(14);
-    said(&scratch, &["compare", text(run), text(&broken)]).expect_code(14);
+    invoke(&scratch, &["compare", text(run), text(&broken)]).expect_code(14);
 }
 
 #[test]
-fn runs_are_compared_in_every_form() {
+fn gate_between_kernels_is_refused_with_the_reason() {
+    let _alone = alone();
+    let scratch = Scratch::new();
+    let run = copied(&scratch);
+    let mut manifest = manifest(&run);
+    let kernel = &mut manifest["environment"]["machines"][0]["kernel"];
+    assert!(kernel.is_string(), "{kernel}");
+    *kernel = "6.99-other".into();
+    let path = run.join("manifest.json");
+    fs::write(path, manifest.to_string()).expect("a file");
+    let refused = gated(Path::new(STORED), &run, &["--max", "p50 +500%"]);
+    refused.expect_code(22);
+    for part in ["kernel: ", "6.99-other in NEW", "fix: "] {
+        assert!(refused.stderr.contains(part), "{refused:?}");
+    }
+}
+
+#[test]
+fn comparison_is_rendered_in_every_format() {
     let _alone = alone();
     let Runs { delayed, equal, .. } = runs();
     let scratch = Scratch::new();
     let compared = |format: &str| {
         let arguments = ["compare", text(equal), text(delayed), "--format", format];
-        let finished = said(&scratch, &arguments);
+        let finished = invoke(&scratch, &arguments);
         finished.expect_code(0);
         finished
     };
     let shown = compared("terminal").stdout;
-    let (differs, found) = (shown.find("What differs"), shown.find("At steady"));
+    let (differs, found) = (shown.find("Differences between"), shown.find("At steady"));
     assert!(differs.is_some() && differs < found, "{shown}");
     assert!(compared("markdown").stdout.contains("| "));
     assert!(compared("html").stdout.starts_with("<!DOCTYPE html>"));
     let schema: Value =
-        serde_json::from_str(include_str!("../../../../docs/schema/compare-v1.json"))
+        serde_json::from_str(include_str!("../../../../docs/schema/compare-v2.json"))
             .expect("JSON");
     let validator = jsonschema::draft202012::new(&schema).expect("a schema");
     let document = compared("json").json();
@@ -198,17 +227,17 @@ fn runs_are_compared_in_every_form() {
 }
 
 #[test]
-fn runs_of_other_experiments_say_what_each_has() {
+fn runs_without_common_variants_list_their_variants() {
     let _alone = alone();
     let scratch = Scratch::new();
     let other = "{data-plane: none, id: other}".to_owned();
     let path = scratch.write("other.yaml", &spec("other", &[other], STEADY, ONE_BLOCK));
     let out = scratch.path("other");
     finish(meshtax(&scratch, &run_arguments(&path, &out)));
-    let apart = said(&scratch, &["compare", text(&runs().short), text(&out)]);
+    let apart = invoke(&scratch, &["compare", text(&runs().short), text(&out)]);
     apart.expect_code(2);
-    for told in ["BASE has: none+delay", "NEW has: other", "--pair"] {
-        assert!(apart.stderr.contains(told), "{}", apart.stderr);
+    for message in ["BASE has: none+delay", "NEW has: other", "--pair"] {
+        assert!(apart.stderr.contains(message), "{}", apart.stderr);
     }
     let arguments = [
         "compare",
@@ -217,11 +246,11 @@ fn runs_of_other_experiments_say_what_each_has() {
         "--pair",
         "none+delay=other",
     ];
-    said(&scratch, &arguments).expect_code(0);
+    invoke(&scratch, &arguments).expect_code(0);
 }
 
-/// Both specs, with these variants and designs.
-fn both<'a>(scratch: &Scratch, sides: [(&'a str, &'a str); 2]) -> [PathBuf; 2] {
+/// Writes two specs with these variants and designs.
+fn write_specs<'a>(scratch: &Scratch, sides: [(&'a str, &'a str); 2]) -> [PathBuf; 2] {
     let mut names = ["a.yaml", "b.yaml"].into_iter();
     sides.map(|(variant, design)| {
         let text = spec("gate", &[variant.to_owned()], STEADY, design);
@@ -230,17 +259,17 @@ fn both<'a>(scratch: &Scratch, sides: [(&'a str, &'a str); 2]) -> [PathBuf; 2] {
 }
 
 #[test]
-fn specs_that_take_other_paths_are_refused_with_each_difference() {
+fn specs_with_different_designs_are_rejected_with_each_difference() {
     let _alone = alone();
     let scratch = Scratch::new();
-    let [a, b] = both(&scratch, [(EQUAL, DESIGN), (DELAYED, ONE_BLOCK)]);
+    let [a, b] = write_specs(&scratch, [(EQUAL, DESIGN), (DELAYED, ONE_BLOCK)]);
     let arguments = ["gate", "--a", text(&a), "--b", text(&b), "--max", "p50 +5%"];
-    let refused = said(&scratch, &arguments);
-    refused.expect_code(10);
-    for told in ["design.rounds differs", "design.trial", "design.time"] {
-        assert!(refused.stderr.contains(told), "{}", refused.stderr);
+    let rejected = invoke(&scratch, &arguments);
+    rejected.expect_code(10);
+    for message in ["design.rounds differs", "design.trial", "design.time"] {
+        assert!(rejected.stderr.contains(message), "{}", rejected.stderr);
     }
-    let [a, b] = both(&scratch, [(EQUAL, DESIGN), (DELAYED, DESIGN)]);
+    let [a, b] = write_specs(&scratch, [(EQUAL, DESIGN), (DELAYED, DESIGN)]);
     let arguments = [
         "gate",
         "--a",
@@ -251,15 +280,15 @@ fn specs_that_take_other_paths_are_refused_with_each_difference() {
         "throughput -5%",
     ];
     // Before anything is measured.
-    said(&scratch, &arguments).expect_code(2);
-    said(&scratch, &["gate", "--a", text(&a), "--max", "p50 +5%"]).expect_code(2);
+    invoke(&scratch, &arguments).expect_code(2);
+    invoke(&scratch, &["gate", "--a", text(&a), "--max", "p50 +5%"]).expect_code(2);
 }
 
 #[test]
-fn an_interleaved_gate_does_not_pass_what_is_above_the_limit() {
+fn interleaved_gate_does_not_pass_a_cost_above_the_limit() {
     let _alone = alone();
     let scratch = Scratch::new();
-    let [a, b] = both(
+    let [a, b] = write_specs(
         &scratch,
         [("{data-plane: none}", DESIGN), (DELAYED, DESIGN)],
     );
@@ -279,11 +308,11 @@ fn an_interleaved_gate_does_not_pass_what_is_above_the_limit() {
         "--json",
         "--offline",
     ];
-    let gate = said(&scratch, &arguments);
+    let gate = invoke(&scratch, &arguments);
     assert!([20, 21].contains(&gate.code), "{gate:?}");
     let document = gate.json();
     let schema: Value =
-        serde_json::from_str(include_str!("../../../../docs/schema/gate-v1.json")).expect("JSON");
+        serde_json::from_str(include_str!("../../../../docs/schema/gate-v2.json")).expect("JSON");
     assert!(
         jsonschema::draft202012::new(&schema)
             .expect("a schema")

@@ -1,88 +1,96 @@
-//! Clients outside the mesh, who come in through its gateway.
+//! Clients outside the mesh that connect through a gateway.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use serde_json::Value;
 
+use crate::outcome::{
+    assert_excluded_by, assert_measured, assert_not_excluded, assert_taken, seen_by,
+};
 use crate::specs::{run_arguments, spec, variant};
 use crate::support::{
-    LINKERD_PROXY, Scratch, ZTUNNEL, alone, envoy, finish, given, is_measured, meshtax, records,
-    skipped,
+    LINKERD_PROXY, PATIENCE, Running, Scratch, ZTUNNEL, alone, beside_others, envoy, finish, given,
+    meshtax, records, skipped, until_measured,
 };
 
-const DESIGN: &str = "rounds: 1, blocks: 1, trial: 150ms, warmup: 50ms, time: 6s";
+const DESIGN: &str = "rounds: 1, blocks: 1, trial: 150ms, warmup: 50ms, time: 2s";
 
-/// Every gateway runs Envoy, the baseline's too.
-fn without_envoy(what: &str) -> bool {
+/// Every gateway is an Envoy, the baseline's included.
+fn envoy_is_missing(what: &str) -> bool {
     let is_absent = envoy().is_none();
     if is_absent {
-        skipped(what, "there is no Envoy");
+        skipped(what, "Envoy is not available");
     }
     is_absent
 }
 
-/// Roles and names of what had a part in a trial, without what only measures or idles.
-fn parts(sample: &Value) -> BTreeSet<(String, String)> {
+/// Roles and names of the components in the path of a trial.
+fn path_components(sample: &Value) -> BTreeSet<(String, String)> {
     let components = sample["components"].as_array().expect("components");
-    let part = |component: &Value| {
+    let role_and_name = |component: &Value| {
         let text = |key: &str| component[key].as_str().expect("text").to_owned();
         (text("role"), text("name"))
     };
-    let aside = ["generator", "idle", "harness"];
+    let not_in_path = ["generator", "idle", "harness"];
     components
         .iter()
-        .map(part)
-        .filter(|(role, _)| !aside.contains(&role.as_str()))
+        .map(role_and_name)
+        .filter(|(role, _)| !not_in_path.contains(&role.as_str()))
         .collect()
 }
 
-fn seen<'a>(out: &Path, id: &str, probe: &str, evidence: &'a [Value]) -> &'a str {
-    let of_variant = evidence.iter().find(|e| e["variant"] == id);
-    let probes = of_variant.and_then(|e| e["probes"].as_array());
-    let found = probes.into_iter().flatten().find(|p| p["probe"] == probe);
-    let found = found.unwrap_or_else(|| panic!("{id}: no {probe} in {}", out.display()));
-    assert_eq!(found["passed"], true, "{id}: {found}");
-    found["seen"].as_str().expect("words")
+/// What a passed probe of a variant saw, from the records of evidence.
+#[track_caller]
+fn seen<'a>(evidence: &'a [Value], id: &str, probe: &str) -> &'a str {
+    let of_variant = evidence.iter().find(|record| record["variant"] == id);
+    let of_variant = of_variant.unwrap_or_else(|| panic!("no evidence of {id}"));
+    seen_by(of_variant, probe)
 }
 
-/// The gateway is a component of what comes by it, and of nothing else; the client's proxy of what does not.
+/// The gateway is in the path of ingress loads only, the client's proxy in the path of the others only.
 #[test]
-fn a_gateway_is_proven_and_counted_where_requests_pass_it() {
-    if without_envoy("gateways") {
+fn gateway_is_verified_and_counted_for_ingress_loads_only() {
+    if envoy_is_missing("gateways") {
         return;
     }
     let _alone = alone();
-    let scratch = Scratch::new();
     let variants = [
         variant("limit-mtls", "mtls", "limit"),
         variant("envoy-sidecar", "l7", "envoy"),
     ];
     let load = "  - saturated: {}\n  - saturated: {ingress: plaintext}\n  - saturated: {ingress: tls, \
                 requests-per-connection: 1}\n";
-    let path = scratch.write("both.yaml", &spec("both", &variants, load, DESIGN));
-    let out = scratch.path("both");
-    let mut arguments = run_arguments(&path, &out);
-    arguments.push("--json");
-    let finished = finish(meshtax(&scratch, &arguments));
+    let (scratch, finished) = until_measured(
+        |scratch| {
+            let path = scratch.write("both.yaml", &spec("both", &variants, load, DESIGN));
+            let out = scratch.path("both");
+            let mut arguments = run_arguments(&path, &out);
+            arguments.push("--json");
+            finish(meshtax(scratch, &arguments))
+        },
+        |_, finished| finished.has_every_point(),
+    );
     assert!([0, 13].contains(&finished.code), "{finished:?}");
-    let mut has_figures = true;
-    for variant in finished.json()["variants"].as_array().expect("variants") {
-        assert_eq!(variant["left_out"], Value::Null, "{variant:#}");
+    let out = scratch.path("both");
+    let analysis = finished.json();
+    for variant in analysis["variants"].as_array().expect("variants") {
+        assert_not_excluded(variant);
         for point in variant["points"].as_array().expect("points") {
             let what = format!("{} {}", variant["variant"], point["load_point"]);
-            has_figures &= is_measured(point, 1, &what);
+            assert_measured(point, 1, &what);
         }
     }
     let evidence = records(&out.join("evidence.jsonl"));
     for id in ["none", "none-again", "limit", "envoy"] {
-        let by = seen(&out, id, "by the gateway", &evidence);
-        assert!(by.starts_with("HTTP and HTTPS answered; "), "{id}: {by}");
-        let before = seen(&out, id, "before the gateway", &evidence);
-        let expected = "port 8080: request and answer readable on the wire; port 8443: not readable on the wire, TLS 1.3";
-        assert!(before.starts_with(expected), "{id}: {before}");
-        let behind = seen(&out, id, "behind the gateway", &evidence);
-        let is_encrypted = behind.contains("not readable on the wire, TLS 1.3");
+        seen(&evidence, id, "through-gateway");
+        let before = seen(&evidence, id, "client-to-gateway");
+        let (http, https) = before.split_once("port 8443").expect("both ports");
+        assert!(http.contains("port 8080"), "{id}: {before}");
+        assert!(!http.contains("TLS 1.3"), "{id}: {before}");
+        assert!(https.contains("TLS 1.3"), "{id}: {before}");
+        let behind = seen(&evidence, id, "gateway-to-server");
+        let is_encrypted = behind.contains("TLS 1.3");
         assert_eq!(is_encrypted, !id.starts_with("none"), "{id}: {behind}");
     }
     let mut loads = BTreeMap::new();
@@ -93,10 +101,10 @@ fn a_gateway_is_proven_and_counted_where_requests_pass_it() {
             format!("{} {}", text("variant"), text("load_point")),
         );
     }
-    let mut looked_at = 0;
+    let mut checked = 0;
     for sample in records(&out.join("samples.jsonl")) {
         let trial = &loads[sample["trial"].as_str().expect("a trial")];
-        let parts = parts(&sample);
+        let parts = path_components(&sample);
         let names: Vec<&str> = parts.iter().map(|(_, name)| name.as_str()).collect();
         let roles: Vec<&str> = parts.iter().map(|(role, _)| role.as_str()).collect();
         let by_ingress = trial.contains("ingress");
@@ -112,7 +120,7 @@ fn a_gateway_is_proven_and_counted_where_requests_pass_it() {
             if !names.contains(&format!("{id}/server-proxy").as_str()) {
                 continue;
             }
-            looked_at += 1;
+            checked += 1;
             assert_eq!(names.contains(&client), !by_ingress, "{trial}: {parts:?}");
             let beside = gateway.is_some_and(|name| names.contains(&name));
             assert_eq!(
@@ -126,24 +134,18 @@ fn a_gateway_is_proven_and_counted_where_requests_pass_it() {
             assert!(gateway["cpu_ns"].as_u64() > Some(0), "{trial}: {gateway}");
         }
     }
-    assert!(looked_at > 0, "no sample of a mesh");
-    let told = finish(meshtax(&scratch, &["report", out.to_str().expect("UTF-8")]));
-    // Without figures of both ways there is no table, and that there are none has been said.
-    let title = "By ingress, against the same load from a pod";
-    assert!(
-        !has_figures || told.stdout.contains(title),
-        "{}",
-        told.stdout
-    );
+    assert!(checked > 0, "no sample of a mesh");
+    let compared = analysis["ingress"].as_array().map_or(0, Vec::len);
+    assert!(compared > 0, "{analysis:#}");
 }
 
-/// By ingress only, with services behind: no client stands in the mesh. Broken variants are caught.
+/// Ingress only, with a call graph: no client runs in the mesh. Broken variants are detected.
 #[test]
-fn a_gateway_is_the_only_way_into_a_call_graph() {
-    if without_envoy("gateways before a call graph") {
+fn ingress_only_run_has_no_client_proxy() {
+    if envoy_is_missing("gateways in front of a call graph") {
         return;
     }
-    let _alone = alone();
+    let _shared = beside_others();
     let scratch = Scratch::new();
     let variants = [
         variant("limit-l4", "plaintext", "around"),
@@ -167,125 +169,120 @@ fn a_gateway_is_the_only_way_into_a_call_graph() {
     }
     let finished = finish(meshtax(&scratch, &arguments));
     assert!([0, 13].contains(&finished.code), "{finished:?}");
-    let no_connection =
-        "by the gateway: the gateway holds no connection at port 8080: traffic goes around it";
     for variant in finished.json()["variants"].as_array().expect("variants") {
         let id = variant["variant"].as_str().expect("an id");
-        let left_out = variant["left_out"].as_str().unwrap_or_default();
-        let expected = match id {
-            "around" | "around-envoy" => no_connection,
-            "beside" => "the gateway's proxy holds no connection at port 15001",
-            "clear" => "canary: request and answer readable on the wire",
-            _ => {
-                assert_eq!(left_out, "", "{id}");
-                is_measured(&variant["points"][0], 1, id);
-                continue;
+        match id {
+            "around" | "around-envoy" => {
+                assert_excluded_by(variant, "through-gateway", &["port 8080"]);
             }
-        };
-        assert!(left_out.contains(expected), "{id}: {left_out}");
+            "beside" => assert_excluded_by(variant, "through-gateway", &["port 15001"]),
+            "clear" => {
+                assert_excluded_by(variant, "canary", &[]);
+                let wire = &variant["evidence"]["wire"];
+                assert_eq!(wire["canary_to_server"], true, "{wire}");
+                assert_eq!(wire["canary_to_client"], true, "{wire}");
+            }
+            _ => {
+                assert_not_excluded(variant);
+                assert_taken(&variant["points"][0], 1, id);
+            }
+        }
     }
     let evidence = records(&out.join("evidence.jsonl"));
-    let identity = seen(&out, "whole", "client identity", &evidence);
+    let identity = seen(&evidence, "whole", "client-identity");
     assert!(identity.ends_with("/sa/ingress-gateway"), "{identity}");
     for sample in records(&out.join("samples.jsonl")) {
-        let parts = parts(&sample);
+        let parts = path_components(&sample);
         let roles: Vec<&str> = parts.iter().map(|(role, _)| role.as_str()).collect();
         assert!(roles.contains(&"gateway"), "{parts:?}");
         assert!(!roles.contains(&"client-proxy"), "{parts:?}");
     }
 }
 
-/// A mesh whose program is the user's own: the gateway is the plain one, in a pod of the mesh. By ingress and from a
-/// pod, and by ingress only before services that call each other; broken variants are caught.
-fn enters_a_real_mesh(program: &str, data_plane: &str, level: &str, ports: [u16; 2]) {
+/// A mesh with the user's own proxy binary: the gateway is a plain Envoy in a pod of the mesh. With both kinds of load,
+/// and ingress only with a call graph; broken variants are detected.
+fn check_gateway_of(program: &str, data_plane: &str, level: &str, ports: [u16; 2]) {
     let what = format!("gateways of {data_plane}");
-    let Some(path) = given(program, &what).filter(|_| !without_envoy(&what)) else {
+    let Some(path) = given(program, &what).filter(|_| !envoy_is_missing(&what)) else {
         return;
     };
     let scratch = Scratch::new();
     let variants = ["whole", "around", "beside"].map(|id| variant(data_plane, level, id));
-    for (name, load, more) in [
-        (
-            "both",
-            "  - saturated: {}\n  - saturated: {ingress: tls}\n",
-            ["--json"].as_slice(),
-        ),
-        (
-            "only",
-            "  - saturated: {ingress: plaintext}\n",
-            &["--json", "--topology", "bookinfo"],
-        ),
-    ] {
-        let text = spec(
-            name,
-            &variants,
-            load,
-            "rounds: 1, blocks: 1, trial: 150ms, warmup: 50ms, time: 20s",
-        );
+    let start = |name: &str, load: &str, more: &[&str]| {
+        let text = spec(name, &variants, load, DESIGN);
         let spec = scratch.write(&format!("{name}.yaml"), &text);
         let out = scratch.path(name);
         let mut arguments = run_arguments(&spec, &out);
         arguments.extend(more);
-        arguments.extend(["--sabotage", "around=around-the-gateway"]);
+        arguments.extend(["--json", "--sabotage", "around=around-the-gateway"]);
         arguments.extend(["--sabotage", "beside=no-client-redirect"]);
         let mut command = meshtax(&scratch, &arguments);
         command.env(program, &path);
-        let finished = finish(command);
+        Running::start(command)
+    };
+    // Both at once: most of the time they wait for the broken variants.
+    let both = "  - saturated: {}\n  - saturated: {ingress: tls}\n";
+    let only = "  - saturated: {ingress: plaintext}\n";
+    let runs = [
+        ("both", "client", start("both", both, &[])),
+        (
+            "only",
+            "ingress-gateway",
+            start("only", only, &["--topology", "bookinfo"]),
+        ),
+    ];
+    for (name, client, run) in runs {
+        let finished = run.finish(PATIENCE);
         assert!([0, 13].contains(&finished.code), "{finished:?}");
         let analysis = finished.json();
         for variant in analysis["variants"].as_array().expect("variants") {
             let id = variant["variant"].as_str().expect("an id");
-            let left_out = variant["left_out"].as_str().unwrap_or_default();
             match id {
-                "around" => assert!(left_out.contains("by the gateway: no 200: "), "{left_out}"),
-                // Whoever comes to the server without the mesh is refused there.
-                "beside" => assert!(left_out.contains("permitted request: "), "{left_out}"),
+                "around" => assert_excluded_by(variant, "through-gateway", &["200"]),
+                // The server rejects connections that bypass the mesh.
+                "beside" => assert_excluded_by(variant, "permitted-request", &[]),
                 _ => {
-                    assert_eq!(left_out, "", "{name} {id}");
+                    assert_not_excluded(variant);
                     for point in variant["points"].as_array().expect("points") {
-                        is_measured(point, 1, &format!("{name} {id} {}", point["load_point"]));
+                        assert_taken(point, 1, &format!("{name} {id} {}", point["load_point"]));
                     }
                 }
             }
         }
-        let who = match name {
-            "both" => "client",
-            _ => "ingress-gateway",
-        };
-        assert_entered_by(&out, ports, who);
+        assert_gateway_is_in_path(&scratch.path(name), ports, client);
     }
 }
 
-/// The gateway, its proxy and the server's hold connections, and the server saw the identity of who came in first.
-fn assert_entered_by(out: &Path, [gateway_port, server_port]: [u16; 2], who: &str) {
+/// The gateway, its proxy and the server's proxy have connections, and the server saw this client's identity.
+fn assert_gateway_is_in_path(out: &Path, [gateway_port, server_port]: [u16; 2], client: &str) {
     let evidence = records(&out.join("evidence.jsonl"));
-    let by = seen(out, "whole", "by the gateway", &evidence);
+    let by = seen(&evidence, "whole", "through-gateway");
     for port in [8080, gateway_port, server_port] {
-        assert!(by.contains(&format!("(port {port})")), "{by}");
+        assert!(by.contains(&format!("port {port}")), "{by}");
     }
-    let identity = seen(out, "whole", "client identity", &evidence);
-    let is_it = identity.ends_with(&format!("/sa/{who}"))
-        || identity.starts_with(&format!("{who}.default.serviceaccount."));
-    assert!(is_it, "{who}: {identity}");
+    let identity = seen(&evidence, "whole", "client-identity");
+    let is_it = identity.ends_with(&format!("/sa/{client}"))
+        || identity.starts_with(&format!("{client}.default.serviceaccount."));
+    assert!(is_it, "{client}: {identity}");
 }
 
 #[test]
-fn a_gateway_stands_in_a_pod_that_ztunnel_serves() {
-    let _alone = alone();
-    enters_a_real_mesh(ZTUNNEL, "ztunnel", "l4", [15001, 15008]);
+fn gateway_runs_in_a_pod_served_by_ztunnel() {
+    let _shared = beside_others();
+    check_gateway_of(ZTUNNEL, "ztunnel", "l4", [15001, 15008]);
 }
 
 #[test]
-fn a_gateway_stands_beside_a_linkerd_proxy() {
-    let _alone = alone();
-    enters_a_real_mesh(LINKERD_PROXY, "linkerd", "l7", [4140, 4143]);
+fn gateway_runs_beside_a_linkerd_proxy() {
+    let _shared = beside_others();
+    check_gateway_of(LINKERD_PROXY, "linkerd", "l7", [4140, 4143]);
 }
 
 #[test]
-fn a_data_plane_without_a_gateway_and_a_gateway_without_a_program_are_named() {
-    let _alone = alone();
+fn ingress_without_gateway_support_or_envoy_is_rejected() {
+    let _shared = beside_others();
     let scratch = Scratch::new();
-    let refused = |arguments: &[&str], code, said: &str| {
+    let assert_rejected = |arguments: &[&str], code, message: &str| {
         let finished = finish(meshtax(&scratch, arguments));
         finished.expect_code(code);
         let words = finished
@@ -293,17 +290,16 @@ fn a_data_plane_without_a_gateway_and_a_gateway_without_a_program_are_named() {
             .split_whitespace()
             .collect::<Vec<_>>()
             .join(" ");
-        assert!(words.contains(said), "{arguments:?}: {words}");
+        assert!(words.contains(message), "{arguments:?}: {words}");
     };
-    let able =
-        "gateways stand on none, limit-l4, limit-mtls, ztunnel, linkerd, envoy-sidecar so far";
-    refused(
+    let able = "these have one: none, limit-l4, limit-mtls, ztunnel, linkerd, envoy-sidecar";
+    assert_rejected(
         &["run", "--preset", "data-planes", "--ingress", "tls"],
         2,
         able,
     );
-    refused(&["run", "--ingress", "https"], 2, "plaintext or tls");
-    refused(
+    assert_rejected(&["run", "--ingress", "https"], 2, "plaintext or tls");
+    assert_rejected(
         &["run", "--ingress", "tls", "--envoy", "/no/such/envoy"],
         11,
         "/no/such/envoy",

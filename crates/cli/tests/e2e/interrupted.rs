@@ -1,11 +1,14 @@
-//! Ctrl-C and SIGTERM: the run ends in good order and says what it has.
+//! SIGINT and SIGTERM: the run tears down and reports the completed trials.
 
 use std::os::unix::process::CommandExt as _;
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process_group};
 
+use serde_json::Value;
+
 use crate::machine::{Machine, Trace, assert_nothing_left};
+use crate::outcome::caveat_ids;
 use crate::specs::{BOTH, candidates, run_arguments, spec};
 use crate::support::{
     Finished, PATIENCE, Running, Scratch, alone, finish, manifest, meshtax, records,
@@ -13,7 +16,7 @@ use crate::support::{
 
 const DESIGN: &str = "trial: 200ms, warmup: 50ms, time: 2m";
 
-/// The trial that is under way ends first.
+/// The current trial is completed first.
 const ENDS_WITHIN: Duration = Duration::from_secs(15);
 
 /// When the signal is sent.
@@ -25,16 +28,20 @@ enum When {
     Measuring,
 }
 
-/// Interrupts a run as a terminal does: every process of its group gets the signal.
+/// Interrupts a run as a terminal does: every process in its group receives the signal.
 fn interrupt(scratch: &Scratch, signal: Signal, when: When) -> Finished {
     let path = scratch.write("spec.yaml", &spec("long", &candidates(), BOTH, DESIGN));
     let out = scratch.path("run");
     let before = Machine::now(scratch);
-    let mut command = meshtax(scratch, &run_arguments(&path, &out));
+    let mut arguments = run_arguments(&path, &out);
+    arguments.push("--json");
+    let mut command = meshtax(scratch, &arguments);
     command.process_group(0);
     let mut run = Running::start(command);
     match when {
-        When::Starting => run.wait_until("its first round", |run| run.said().contains("round 1")),
+        When::Starting => run.wait_until("its first round", |run| {
+            run.stderr_text().contains("round 1")
+        }),
         When::Measuring => run.wait_until("two trials", |_| {
             records(&out.join("trials.jsonl")).len() >= 2
         }),
@@ -51,35 +58,33 @@ fn interrupt(scratch: &Scratch, signal: Signal, when: When) -> Finished {
     finished
 }
 
+fn assert_is_interrupted(analysis: &Value) {
+    assert_eq!(analysis["run"]["ending"]["id"], "interrupted");
+    assert!(caveat_ids(analysis).contains("incomplete"));
+}
+
 fn check_partial_report(scratch: &Scratch) {
     let run = scratch.path("run");
-    assert_eq!(manifest(&run)["ending"]["kind"], "interrupted");
+    assert_eq!(manifest(&run)["ending"]["id"], "interrupted");
     let run = run.to_str().expect("a path in UTF-8");
-    let report = finish(meshtax(scratch, &["report", run]));
-    report.expect_code(0);
-    let said = report.stdout.contains("Partial: interrupted");
-    assert!(said, "{}", report.stdout);
-    let json = finish(meshtax(scratch, &["report", run, "--format", "json"]));
-    assert_eq!(
-        json.expect_code(0).json()["run"]["ending"]["kind"],
-        "interrupted"
-    );
+    finish(meshtax(scratch, &["report", run])).expect_code(0);
+    let report = finish(meshtax(scratch, &["report", run, "--format", "json"]));
+    assert_is_interrupted(&report.expect_code(0).json());
 }
 
 #[test]
-fn ctrl_c_ends_with_130_and_what_was_measured_is_reported() {
+fn sigint_exits_with_130_and_reports_completed_trials() {
     let _alone = alone();
     let scratch = Scratch::new();
     let finished = interrupt(&scratch, Signal::INT, When::Measuring);
     finished.expect_code(130);
-    let said = finished.stdout.contains("Partial: interrupted");
-    assert!(said, "{}", finished.stdout);
+    assert_is_interrupted(&finished.json());
     assert!(!finished.stderr.contains("error:"), "{}", finished.stderr);
     check_partial_report(&scratch);
 }
 
 #[test]
-fn sigterm_ends_with_143() {
+fn sigterm_exits_with_143() {
     let _alone = alone();
     let scratch = Scratch::new();
     interrupt(&scratch, Signal::TERM, When::Measuring).expect_code(143);
@@ -87,7 +92,7 @@ fn sigterm_ends_with_143() {
 }
 
 #[test]
-fn ctrl_c_before_the_first_trial_ends_with_130_too() {
+fn sigint_before_the_first_trial_exits_with_130() {
     let _alone = alone();
     let scratch = Scratch::new();
     let finished = interrupt(&scratch, Signal::INT, When::Starting);

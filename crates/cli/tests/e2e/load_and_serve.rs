@@ -1,4 +1,4 @@
-//! The load generator and the test application by themselves, against each other.
+//! `meshtax load` against `meshtax serve`.
 
 use std::time::Duration;
 
@@ -20,22 +20,22 @@ fn sum(value: &Value) -> u64 {
     fields.values().filter_map(Value::as_u64).sum()
 }
 
-/// Every request that was offered was answered, failed, or is still without an answer.
+/// Every offered request has a response, failed, or is unanswered.
 fn check_counts(document: &Value) {
-    assert_eq!(document["format_version"], 1);
+    assert_eq!(document["format_version"], 2);
     let result = &document["result"];
-    let answers = sum(&result["status"]);
-    let all = answers + sum(&result["errors"]) + count(result, "unanswered");
+    let responses = sum(&result["status"]);
+    let all = responses + sum(&result["errors"]) + count(result, "unanswered");
     assert_eq!(count(result, "offered"), all, "{result:#}");
-    assert!(answers > 0, "{result:#}");
+    assert!(responses > 0, "{result:#}");
     assert_eq!(
         count(&document["response_ns"], "count"),
-        answers,
+        responses,
         "{document:#}"
     );
     assert_eq!(
         count(&document["service_ns"], "count"),
-        answers,
+        responses,
         "{document:#}"
     );
     let only_success = result["status"]
@@ -53,15 +53,17 @@ fn check_counts(document: &Value) {
 }
 
 #[test]
-fn load_and_serve_know_each_other() {
+fn load_counts_every_response_of_serve() {
     let _alone = alone();
     let scratch = Scratch::new();
     let arguments = ["serve", "--listen", "127.0.0.1:0", "--body", "300B"];
     let mut server = Running::start(meshtax(&scratch, &arguments));
-    server.wait_until("its address", |server| server.said().contains("(Ctrl-C"));
-    let said = server.said();
-    let url = said.split(' ').find(|word| word.starts_with("http://"));
-    let url = url.unwrap_or_else(|| panic!("no URL in {said}"));
+    server.wait_until("its address", |server| {
+        server.stderr_text().contains("(Ctrl-C")
+    });
+    let text = server.stderr_text();
+    let url = text.split(' ').find(|word| word.starts_with("http://"));
+    let url = url.unwrap_or_else(|| panic!("no URL in {text}"));
     assert!(!url.contains(":0/"), "{url}");
 
     let open = ["load", url, "-c", "4", "-z", "400ms", "-q", "500"];
@@ -69,7 +71,7 @@ fn load_and_serve_know_each_other() {
     let open = finish(meshtax(&scratch, &[&open[..], &constant[..]].concat()));
     let open = open.expect_code(0).json();
     check_counts(&open);
-    // Equal gaps: the number of intended sends in a window is fixed, but for its edges.
+    // Equal gaps: the number of intended sends in a window is fixed, except at its edges.
     let offered = count(&open["result"], "offered");
     assert!(
         (199..=201).contains(&offered),

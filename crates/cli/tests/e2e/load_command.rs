@@ -1,5 +1,5 @@
-//! `meshtax load` as people type it: the published studies' command lines with the program's name
-//! changed, numbers of requests, what is refused, and files that other tools read.
+//! `meshtax load`: command lines of the published studies, numbers of requests, rejected input, and output files for
+//! other tools.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -14,13 +14,13 @@ use serde_json::Value;
 
 use crate::support::{Finished, Running, Scratch, alone, finish, meshtax};
 
-const SCHEMA: &str = include_str!("../../../../docs/schema/load-v1.json");
+const SCHEMA: &str = include_str!("../../../../docs/schema/load-v2.json");
 
 const USAGE: i32 = 2;
 const MISSING: i32 = 11;
 const NOTHING_MEASURED: i32 = 12;
 
-/// `meshtax serve`, ended with the test.
+/// `meshtax serve`, killed with the test.
 struct Server {
     _running: Running,
     url: String,
@@ -30,10 +30,12 @@ impl Server {
     fn start(scratch: &Scratch) -> Self {
         let arguments = ["serve", "--listen", "127.0.0.1:0", "--body", "300B"];
         let mut running = Running::start(meshtax(scratch, &arguments));
-        running.wait_until("its address", |server| server.said().contains("(Ctrl-C"));
-        let said = running.said();
-        let url = said.split(' ').find(|word| word.starts_with("http://"));
-        let url = url.unwrap_or_else(|| panic!("no URL in {said}")).to_owned();
+        running.wait_until("its address", |server| {
+            server.stderr_text().contains("(Ctrl-C")
+        });
+        let text = running.stderr_text();
+        let url = text.split(' ').find(|word| word.starts_with("http://"));
+        let url = url.unwrap_or_else(|| panic!("no URL in {text}")).to_owned();
         Self {
             _running: running,
             url,
@@ -41,7 +43,7 @@ impl Server {
     }
 }
 
-/// A server that counts what reaches it, keeps what the first request said, and answers all alike.
+/// A server that counts requests and connections, records the first request, and sends a fixed response.
 struct Counting {
     address: SocketAddr,
     connections: Arc<AtomicU64>,
@@ -50,7 +52,7 @@ struct Counting {
 }
 
 impl Counting {
-    fn start(answer: &'static str) -> Self {
+    fn start(response: &'static str) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let this = Self {
             address: listener.local_addr().expect("its address"),
@@ -67,7 +69,7 @@ impl Counting {
             for stream in listener.incoming().flatten() {
                 connections.fetch_add(1, Ordering::Relaxed);
                 let (requests, first) = (Arc::clone(&requests), Arc::clone(&first));
-                thread::spawn(move || serve(&stream, answer, &requests, &first));
+                thread::spawn(move || serve(&stream, response, &requests, &first));
             }
         });
         this
@@ -87,7 +89,7 @@ impl Counting {
     }
 }
 
-fn serve(stream: &TcpStream, answer: &str, requests: &AtomicU64, first: &Mutex<String>) {
+fn serve(stream: &TcpStream, response: &str, requests: &AtomicU64, first: &Mutex<String>) {
     let mut reader = BufReader::new(stream);
     loop {
         let (mut head, mut length) = (String::new(), 0);
@@ -111,7 +113,7 @@ fn serve(stream: &TcpStream, answer: &str, requests: &AtomicU64, first: &Mutex<S
             *first.lock().expect("no panic under it") = head.to_lowercase() + &body;
         }
         let mut stream = stream;
-        if stream.write_all(answer.as_bytes()).is_err() || head.contains("connection: close") {
+        if stream.write_all(response.as_bytes()).is_err() || head.contains("connection: close") {
             return;
         }
     }
@@ -127,7 +129,7 @@ fn load(scratch: &Scratch, line: &str) -> Finished {
     finish(meshtax(scratch, &words))
 }
 
-/// A document, which must be of the schema.
+/// The JSON document, checked against its schema.
 #[track_caller]
 fn document(scratch: &Scratch, line: &str) -> Value {
     let finished = load(scratch, &format!("{line} --json"));
@@ -148,7 +150,7 @@ fn valid(document: &Value) {
 }
 
 #[test]
-fn the_studies_command_lines_work_with_the_name_changed() {
+fn command_lines_of_other_tools_are_accepted() {
     let _alone = alone();
     let scratch = Scratch::new();
     let server = Server::start(&scratch);
@@ -160,10 +162,10 @@ fn the_studies_command_lines_work_with_the_name_changed() {
         );
         let finished = load(&scratch, &line);
         let stdout = &finished.expect_code(0).stdout;
-        assert!(stdout.contains("a new one for every request"), "{stdout}");
+        assert!(stdout.contains("a new one for each request"), "{stdout}");
         assert!(stdout.contains("status        200: 2,000"), "{stdout}");
-        assert!(stdout.contains("by identity"), "{stdout}");
-        assert_eq!(finished.stderr, "", "nothing while it goes on");
+        assert!(stdout.contains("connections / throughput"), "{stdout}");
+        assert_eq!(finished.stderr, "", "no progress output");
     }
     // B, Nighthawk: 10 connections and 10/s for each of 16 workers.
     let nighthawk = document(
@@ -202,34 +204,34 @@ fn the_studies_command_lines_work_with_the_name_changed() {
 }
 
 #[test]
-fn exactly_so_many_requests_are_sent() {
+fn count_sends_exactly_n_requests() {
     let _alone = alone();
     let scratch = Scratch::new();
     for (flags, connections) in [
         ("-n 100 -c 3", 3..=3),
         ("-n 100 -c 4 --threads 2", 4..=4),
         ("-n 20 -c 3 --disable-keepalive", 20..=20),
-        // Shared unequally, the last of each is not used up.
+        // Divided unequally, the last connection is not used up.
         ("-n 60 -c 2 --requests-per-connection 10", 6..=7),
         ("-n 40 -c 2 -q 1000", 2..=2),
     ] {
         let server = Counting::start(OK);
         let document = document(&scratch, &format!("{} {flags}", server.url()));
-        let asked: u64 = flags
+        let count: u64 = flags
             .split(' ')
             .nth(1)
             .and_then(|n| n.parse().ok())
             .expect("a number");
         let (requests, opened) = server.counts();
-        assert_eq!(requests, asked, "{flags}");
+        assert_eq!(requests, count, "{flags}");
         assert!(connections.contains(&opened), "{flags}: {opened}");
-        assert_eq!(document["result"]["offered"], asked, "{flags}");
-        assert_eq!(document["result"]["status"]["200"], asked, "{flags}");
+        assert_eq!(document["result"]["offered"], count, "{flags}");
+        assert_eq!(document["result"]["status"]["200"], count, "{flags}");
     }
 }
 
 #[test]
-fn a_request_is_what_the_flags_say() {
+fn request_matches_its_flags() {
     let _alone = alone();
     let scratch = Scratch::new();
     let server = Counting::start(OK);
@@ -248,7 +250,7 @@ fn a_request_is_what_the_flags_say() {
 }
 
 #[test]
-fn a_replay_ends_with_its_last_time() {
+fn replay_ends_with_its_last_timestamp() {
     let _alone = alone();
     let scratch = Scratch::new();
     let server = Counting::start(OK);
@@ -262,7 +264,7 @@ fn a_replay_ends_with_its_last_time() {
 }
 
 #[test]
-fn exports_parse_back() {
+fn exported_files_parse() {
     let _alone = alone();
     let scratch = Scratch::new();
     let server = Server::start(&scratch);
@@ -272,18 +274,15 @@ fn exports_parse_back() {
     );
     let finished = load(&scratch, &line);
     let stdout = &finished.expect_code(0).stdout;
-    assert!(
-        stdout.contains("generator: "),
-        "the summary besides: {stdout}"
-    );
+    assert!(stdout.contains("generator: "), "the summary: {stdout}");
     let read = |name: &str| fs::read_to_string(scratch.path(name)).expect(name);
     let json: Value = serde_json::from_str(&read("out.json")).expect("JSON");
     valid(&json);
-    let answers = json["response_ns"]["count"].as_u64().expect("a count");
+    let responses = json["response_ns"]["count"].as_u64().expect("a count");
 
     let fortio: Value = serde_json::from_str(&read("fortio.json")).expect("JSON");
-    assert_eq!(fortio["DurationHistogram"]["Count"], answers);
-    assert_eq!(fortio["RetCodes"]["200"], answers);
+    assert_eq!(fortio["DurationHistogram"]["Count"], responses);
+    assert_eq!(fortio["RetCodes"]["200"], responses);
     assert_eq!(fortio["ActualDuration"], json["result"]["window_ns"]);
 
     let hgrm = read("out.hgrm");
@@ -320,12 +319,12 @@ fn exports_parse_back() {
         .iter()
         .map(|row| row[3].parse::<u64>().expect("a count"))
         .sum();
-    assert_eq!(sum, answers, "{csv}");
+    assert_eq!(sum, responses, "{csv}");
     assert!(read("v.txt").contains("Status Codes  [code:count]                      200:"));
 }
 
 #[test]
-fn interrupted_it_shows_what_was_measured() {
+fn interrupted_load_prints_partial_figures() {
     let _alone = alone();
     let scratch = Scratch::new();
     let server = Server::start(&scratch);
@@ -341,13 +340,13 @@ fn interrupted_it_shows_what_was_measured() {
     ];
     let mut running = Running::start(meshtax(&scratch, &arguments));
     running.wait_until("two intervals", |load| {
-        load.said().matches("p50").count() >= 2
+        load.stderr_text().matches("p50").count() >= 2
     });
     let pid = i32::try_from(running.pid()).ok().and_then(Pid::from_raw);
     kill_process(pid.expect("a process id"), Signal::INT).expect("a living load");
     let finished = running.finish(Duration::from_secs(30));
     let stdout = &finished.expect_code(130).stdout;
-    assert!(stdout.contains("requests/s"), "{stdout}");
+    assert!(stdout.contains("responses/s"), "{stdout}");
     assert!(
         finished.stderr.contains("errors"),
         "a line per interval: {}",
@@ -357,24 +356,21 @@ fn interrupted_it_shows_what_was_measured() {
 }
 
 #[test]
-fn a_load_that_comes_to_nothing_says_where_to_look() {
+fn load_without_successes_prints_a_hint() {
     let _alone = alone();
     let scratch = Scratch::new();
     let lost = Counting::start("HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n");
     let finished = load(&scratch, &format!("{} -n 20 -c 2", lost.url()));
     let stdout = &finished.expect_code(0).stdout;
-    assert!(
-        stdout.contains("every answer has status 404: check the path"),
-        "{stdout}"
-    );
+    assert!(stdout.contains("status 404"), "{stdout}");
     let garbage = Counting::start("SSH-2.0-server\r\n\r\n");
     let finished = load(&scratch, &format!("{} -n 20 -c 2", garbage.url()));
     let stdout = &finished.expect_code(NOTHING_MEASURED).stdout;
-    assert!(stdout.contains("hint: what 127.0.0.1:"), "{stdout}");
+    assert!(stdout.contains("hint: 127.0.0.1:"), "{stdout}");
 }
 
 #[test]
-fn what_cannot_be_is_refused_before_anything_is_sent() {
+fn invalid_combinations_are_rejected_before_sending() {
     let _alone = alone();
     let scratch = Scratch::new();
     let server = Counting::start(OK);
@@ -388,7 +384,7 @@ fn what_cannot_be_is_refused_before_anything_is_sent() {
             USAGE,
             "two outputs go to standard output",
         ),
-        ("-o csv:a.csv --interval 0", USAGE, "leave --interval out"),
+        ("-o csv:a.csv --interval 0", USAGE, "remove --interval 0"),
         (
             "-o json:/nowhere/a.json",
             MISSING,
@@ -427,15 +423,17 @@ fn serve_everything(scratch: &Scratch) -> (Running, Vec<String>) {
         arguments.extend(["--listen", listen]);
     }
     let mut running = Running::start(meshtax(scratch, &arguments));
-    running.wait_until("its addresses", |server| server.said().contains("(Ctrl-C"));
-    let said = running.said();
-    let words = said.split_whitespace();
+    running.wait_until("its addresses", |server| {
+        server.stderr_text().contains("(Ctrl-C")
+    });
+    let text = running.stderr_text();
+    let words = text.split_whitespace();
     let urls = words.filter(|word| word.contains("://")).map(str::to_owned);
     (running, urls.collect())
 }
 
 #[test]
-fn every_protocol_against_the_real_server() {
+fn every_protocol_works_against_serve() {
     let _alone = alone();
     let scratch = Scratch::new();
     let (_server, urls) = serve_everything(&scratch);
@@ -467,7 +465,7 @@ fn every_protocol_against_the_real_server() {
     }
 }
 
-/// An echo of whatever comes.
+/// A TCP echo server.
 fn echo() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = listener.local_addr().expect("its address");
@@ -487,7 +485,7 @@ fn echo() -> SocketAddr {
 }
 
 #[test]
-fn an_echo_of_tcp() {
+fn tcp_echo_is_counted_in_bytes() {
     let _alone = alone();
     let scratch = Scratch::new();
     let address = echo();

@@ -1,4 +1,4 @@
-//! `meshtax load` over TLS: whom it trusts, what it shows, and what it says when that does not do.
+//! `meshtax load` over TLS: server verification, client certificates, and errors.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::TcpListener;
@@ -9,7 +9,7 @@ use std::thread;
 use meshtax_tls::{ServerTls, self_signed, server_config};
 use rustls::{ServerConnection, StreamOwned};
 
-use crate::support::{Finished, Scratch, alone, finish, meshtax};
+use crate::support::{Finished, Scratch, beside_others, finish, meshtax};
 
 const USAGE: i32 = 2;
 const NOTHING_MEASURED: i32 = 12;
@@ -36,7 +36,7 @@ impl Identity {
     }
 }
 
-/// Answers HTTP/1.1 over TLS; its URL.
+/// Serves HTTP/1.1 over TLS; returns its URL.
 fn server(tls: &ServerTls) -> String {
     let config = Arc::new(server_config(tls).expect("a configuration"));
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
@@ -48,8 +48,8 @@ fn server(tls: &ServerTls) -> String {
                 let mut reader = BufReader::new(StreamOwned::new(tls, socket));
                 let mut line = String::new();
                 while reader.read_line(&mut line).unwrap_or(0) > 0 {
-                    let answer = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
-                    if line == "\r\n" && reader.get_mut().write_all(answer).is_err() {
+                    let response = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
+                    if line == "\r\n" && reader.get_mut().write_all(response).is_err() {
                         return;
                     }
                     line.clear();
@@ -67,14 +67,14 @@ fn load(scratch: &Scratch, line: &str) -> Finished {
 }
 
 #[test]
-fn a_server_is_trusted_or_not() {
-    let _alone = alone();
+fn untrusted_server_certificate_is_rejected() {
+    let _shared = beside_others();
     let scratch = Scratch::new();
     let shop = Identity::of(&scratch, "shop.example");
     let url = server(&shop.tls);
-    let authority = shop.certificate.display();
+    let ca = shop.certificate.display();
 
-    let trusted = format!("{url} --cacert {authority} --server-name shop.example");
+    let trusted = format!("{url} --cacert {ca} --server-name shop.example");
     let finished = load(&scratch, &trusted);
     let stdout = &finished.expect_code(0).stdout;
     assert!(stdout.contains("HTTP/1.1 over TLS"), "{stdout}");
@@ -82,30 +82,30 @@ fn a_server_is_trusted_or_not() {
     assert!(stdout.contains("status        200: 20"), "{stdout}");
     load(&scratch, &format!("{url} --insecure")).expect_code(0);
 
-    let wrong_name = format!("{url} --cacert {authority}");
+    let wrong_name = format!("{url} --cacert {ca}");
     let other = Identity::of(&scratch, "other.example");
-    let wrong_authority = format!(
+    let wrong_ca = format!(
         "{url} --cacert {} --server-name shop.example",
         other.certificate.display()
     );
-    for line in [wrong_name, wrong_authority] {
+    for line in [wrong_name, wrong_ca] {
         let finished = load(&scratch, &line);
         finished.expect_code(NOTHING_MEASURED);
-        let said = &finished.stderr;
+        let text = &finished.stderr;
         for word in [
             "invalid peer certificate",
             "fix: --cacert FILE",
             "--insecure",
             "--server-name",
         ] {
-            assert!(said.contains(word), "no {word} in {said}");
+            assert!(text.contains(word), "no {word} in {text}");
         }
         assert_eq!(finished.stdout, "");
     }
-    // A new connection for every request finds out while the load goes on.
+    // With a new connection per request, the error occurs during the load.
     let finished = load(
         &scratch,
-        &format!("{url} --cacert {authority} --disable-keepalive"),
+        &format!("{url} --cacert {ca} --disable-keepalive"),
     );
     let stdout = &finished.expect_code(NOTHING_MEASURED).stdout;
     assert!(stdout.contains("errors        tls 20"), "{stdout}");
@@ -116,8 +116,8 @@ fn a_server_is_trusted_or_not() {
 }
 
 #[test]
-fn mutual_tls_shows_a_certificate_and_keeps_its_key() {
-    let _alone = alone();
+fn mutual_tls_presents_the_certificate_and_never_prints_the_key() {
+    let _shared = beside_others();
     let scratch = Scratch::new();
     let shop = Identity::of(&scratch, "shop.example");
     let client = Identity::of(&scratch, "client.example");
@@ -125,17 +125,17 @@ fn mutual_tls_shows_a_certificate_and_keeps_its_key() {
         client_roots_pem: Some(client.tls.chain_pem.clone()),
         ..shop.tls.clone()
     });
-    let shown = format!(
+    let identity = format!(
         "--cert {} --key {}",
         client.certificate.display(),
         client.key.display()
     );
-    let finished = load(&scratch, &format!("{url} --insecure {shown} --json"));
+    let finished = load(&scratch, &format!("{url} --insecure {identity} --json"));
     let document = finished.expect_code(0).json();
     assert_eq!(document["result"]["status"]["200"], 20);
     assert!(!finished.stdout.contains("BEGIN"), "{}", finished.stdout);
 
-    // TLS 1.3 tells a client only after its handshake that its certificate is missing.
+    // In TLS 1.3 a client learns only after its handshake that its certificate is missing.
     load(&scratch, &format!("{url} --insecure")).expect_code(NOTHING_MEASURED);
 
     let not_its_key = format!(
@@ -153,8 +153,8 @@ fn mutual_tls_shows_a_certificate_and_keeps_its_key() {
 }
 
 #[test]
-fn a_port_without_tls_is_told() {
-    let _alone = alone();
+fn plaintext_port_is_reported_for_https() {
+    let _shared = beside_others();
     let scratch = Scratch::new();
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = listener.local_addr().expect("its address");
@@ -165,9 +165,9 @@ fn a_port_without_tls_is_told() {
     });
     let finished = load(&scratch, &format!("https://{address}/ --insecure"));
     finished.expect_code(NOTHING_MEASURED);
-    let said = &finished.stderr;
+    let text = &finished.stderr;
     assert!(
-        said.contains("see that the server speaks TLS on this port"),
-        "{said}"
+        text.contains("see that the server speaks TLS on this port"),
+        "{text}"
     );
 }

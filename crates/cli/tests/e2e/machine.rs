@@ -1,4 +1,4 @@
-//! The machine before and after: nothing of a run may remain, however it ended.
+//! Compares the machine before and after a run: nothing may be left, however the run ended.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use crate::processes::{self, Process, descendants};
 use crate::support::{BINARY, Running, Scratch, alone, envoy};
 
-/// The kernel takes namespaces down after their last process, not with it.
+/// The kernel removes namespaces asynchronously after their last process.
 const SETTLES_WITHIN: Duration = Duration::from_secs(5);
 
 const NAMESPACES: [&str; 5] = ["net", "mnt", "pid", "ipc", "user"];
@@ -59,14 +59,14 @@ fn names(directory: &Path) -> Vec<String> {
         .collect()
 }
 
-/// Of the shared /tmp, what the lab calls its own.
+/// The lab's files in the shared /tmp.
 fn lab_like(names: Vec<String>) -> Vec<String> {
     let ours = |name: &String| name.contains("meshtax-lab");
     names.into_iter().filter(ours).collect()
 }
 
-/// The control groups below this process's own, and any that names the product: those of the
-/// machine's services come and go by themselves.
+/// Control groups below this process's own, and any named after the product; those of the machine's services change
+/// independently.
 fn cgroups() -> Vec<String> {
     let own: Vec<String> = lines("/proc/self/cgroup")
         .iter()
@@ -92,12 +92,12 @@ fn directories_below(path: &Path, found: &mut Vec<String>) {
 pub(crate) struct Trace {
     run: BTreeSet<Process>,
     namespaces: BTreeSet<String>,
-    /// Who could have got hold of such a namespace: its number may be given to a later one.
+    /// Processes that could hold such a namespace; its number may be reused later.
     contemporaries: BTreeSet<Process>,
 }
 
 impl Trace {
-    /// Adds what can be seen of the run now.
+    /// Records the run's current processes and namespaces.
     pub(crate) fn look(&mut self, run: u32) {
         let own = Process::find(std::process::id()).expect("this process");
         let own: BTreeSet<String> = NAMESPACES.iter().filter_map(|n| own.namespace(n)).collect();
@@ -151,14 +151,14 @@ impl Trace {
     }
 }
 
-/// What the run brought and that is still there.
+/// What the run created and that still exists.
 fn left(before: &Machine, after: &Machine, trace: &Trace) -> Vec<String> {
     let mut left = trace.survivors();
     left.extend(after.things.difference(&before.things).cloned());
     left
 }
 
-/// Fails the test unless all that the run brought is gone.
+/// Fails the test unless everything that the run created is gone.
 #[track_caller]
 pub(crate) fn assert_nothing_left(before: &Machine, trace: &Trace, scratch: &Scratch) {
     let since = Instant::now();
@@ -179,15 +179,12 @@ fn assert_nothing_taken(before: &Machine, after: &Machine) {
     let lasting = |thing: &&String| thing.starts_with("link") || thing.starts_with("mount");
     let gone: Vec<_> = before.things.difference(&after.things).collect();
     let gone: Vec<_> = gone.into_iter().filter(lasting).collect();
-    assert!(
-        gone.is_empty(),
-        "the run took away what was there: {gone:#?}"
-    );
+    assert!(gone.is_empty(), "the run removed: {gone:#?}");
 }
 
-/// Were the comparison blind, every test that ends with it would pass.
+/// Otherwise every test that ends with this comparison could pass vacuously.
 #[test]
-fn the_comparison_sees_what_remains() {
+fn leftover_process_and_file_are_detected() {
     let _alone = alone();
     let scratch = Scratch::new();
     let before = Machine::now(&scratch);

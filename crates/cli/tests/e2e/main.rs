@@ -1,13 +1,16 @@
-//! The real binary from end to end: real labs with the real Envoy, what is refused and how, what
-//! remains after a kill. One test at a time: the labs share the machine's cores, and several tests
-//! compare the whole machine before and after.
+//! End-to-end tests of the binary: labs with the real Envoy, rejected input, cleanup after a kill. One test at a
+//! time: labs share the machine's cores, and several tests compare the whole machine before and after.
 
 mod advise;
 mod bad_input;
 mod broken_proxies;
+mod builds;
+mod closed_output;
 mod disturbed;
 mod forbidden;
 mod gate;
+mod h2spec;
+mod images;
 mod ingress;
 mod interrupted;
 mod killed;
@@ -17,6 +20,8 @@ mod load_tls;
 mod machine;
 mod nodes;
 mod options;
+mod outcome;
+mod overload;
 mod page;
 mod processes;
 mod real_run;
@@ -28,4 +33,5 @@ mod studies;
 mod support;
 mod together;
 mod topologies;
+mod warm;
 mod workers;

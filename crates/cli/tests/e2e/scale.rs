@@ -1,49 +1,28 @@
-//! Laws of growth from real runs, small ones.
+//! `meshtax scale` on short runs.
 
 use serde_json::Value;
 
-use crate::support::{Scratch, alone, finish, is_measured, meshtax};
+use crate::outcome::{assert_measured, variant_of};
+use crate::support::{Finished, Scratch, alone, beside_others, finish, meshtax, until_measured};
 
 #[test]
-fn memory_grows_by_the_pod_and_the_document_is_of_its_schema() {
+fn memory_scales_with_pods_and_json_matches_its_schema() {
     let _alone = alone();
-    let scratch = Scratch::new();
-    let out = scratch.path("runs");
-    let out = out.to_str().expect("UTF-8");
-    let arguments = [
-        "scale",
-        "pods",
-        "--at",
-        "1,4,8",
-        "--predict",
-        "12",
-        "--check",
-        "--data-plane",
-        "limit-mtls",
-        "--time",
-        "8s",
-        "--out",
-        out,
-        "--json",
-    ];
-    let finished = finish(meshtax(&scratch, &arguments));
+    let numbers = ["1", "4", "8", "12"];
+    let options = "pods --at 1,4,8 --predict 12 --check";
+    let (scratch, finished) = scaled(options, &numbers);
     let document = finished.json();
-    is_of_schema(&document);
-    for number in ["1", "4", "8", "12"] {
+    assert_matches_schema(&document);
+    for number in numbers {
         let run = scratch.path("runs").join(number);
         assert!(run.join("manifest.json").is_file(), "{}", run.display());
     }
     let law = &document["laws"][0];
     assert_eq!(law["grows"], "proxy_memory");
-    if !["1", "4", "8", "12"]
-        .iter()
-        .all(|number| was_measured(&scratch, number))
-    {
-        return;
-    }
+    assert_all_measured(&scratch, &numbers);
     finished.expect_code(0);
     let each = law["line"]["each"]["value"].as_f64().expect("a slope");
-    // A minimal proxy holds some hundred KiB.
+    // A minimal proxy uses some hundred KiB.
     assert!((100e3..10e6).contains(&each), "{law:#}");
     let predicted = &law["line"]["predicted"];
     let measured = predicted["measured"].as_f64().expect("a check");
@@ -52,32 +31,24 @@ fn memory_grows_by_the_pod_and_the_document_is_of_its_schema() {
     assert_eq!(document["runs"].as_array().map(Vec::len), Some(4));
 }
 
-/// From chains to services that call each other at once and one after the other, which no fit has seen.
+/// From chains to a graph with concurrent and sequential calls, which is not part of the fit.
 #[test]
-fn hops_predict_a_call_graph_that_was_left_out() {
+fn hops_predict_a_call_graph_excluded_from_the_fit() {
     let _alone = alone();
-    let scratch = Scratch::new();
-    let shop = scratch.path("shop.yaml");
-    // A name that is one of the numbers as well.
+    let own = Scratch::new();
+    // A name that is also one of the sizes.
     let text = "name: \"2\"\nservices:\n  - {name: front, calls: [cart, {all: [stock, price]}]}\n  \
                 - {name: cart}\n  - {name: stock}\n  - {name: price}\n";
-    std::fs::write(&shop, text).expect("a file");
-    let (shop, out) = (shop.display().to_string(), scratch.path("runs"));
-    let out = out.display().to_string();
-    let arguments = format!(
-        "scale hops --at 1,2,3 --for {shop} --check --data-plane limit-mtls --rate 80 --time 8s --out {out} --json"
-    );
-    let arguments: Vec<&str> = arguments.split(' ').collect();
-    let finished = finish(meshtax(&scratch, &arguments));
+    let shop = own.write("shop.yaml", text);
+    let runs = ["1", "2", "3", "for-2"];
+    let options = format!("hops --at 1,2,3 --for {} --check --rate 80", shop.display());
+    let (scratch, finished) = scaled(&options, &runs);
     let document = finished.json();
-    is_of_schema(&document);
+    assert_matches_schema(&document);
     assert_eq!(document["topology"], "2");
     assert_eq!(document["runs"].as_array().map(Vec::len), Some(4));
-    let runs = ["1", "2", "3", "for-2"];
-    if !runs.iter().all(|name| was_measured(&scratch, name)) {
-        return;
-    }
-    // The client's call and two behind each other; all four; four pods.
+    assert_all_measured(&scratch, &runs);
+    // The client's call and two in sequence; all four calls; four pods.
     for (number, grows, at) in [
         (0, "added_mean_latency", 3.0),
         (1, "added_cpu", 4.0),
@@ -88,13 +59,13 @@ fn hops_predict_a_call_graph_that_was_left_out() {
         let predicted = &law["line"]["predicted"];
         assert_eq!(predicted["at"], at, "{law:#}");
         assert!(predicted["measured"].is_number(), "{law:#}");
-        assert_eq!(predicted["by_one"].is_object(), number < 2, "{law:#}");
+        assert_eq!(predicted["by_one"].is_number(), number < 2, "{law:#}");
     }
 }
 
-fn is_of_schema(document: &Value) {
+fn assert_matches_schema(document: &Value) {
     let schema: Value =
-        serde_json::from_str(include_str!("../../../../docs/schema/scale-v1.json")).expect("JSON");
+        serde_json::from_str(include_str!("../../../../docs/schema/scale-v2.json")).expect("JSON");
     let validator = jsonschema::draft202012::new(&schema).expect("a schema");
     let errors: Vec<String> = validator
         .iter_errors(document)
@@ -103,38 +74,16 @@ fn is_of_schema(document: &Value) {
     assert!(errors.is_empty(), "{errors:#?}");
 }
 
-/// The pods stay, so what grows is what each node has of its own: a copy of the proxies' program.
+/// The number of pods is constant, so only the copies of the proxies' program grow.
 #[test]
-fn a_node_adds_a_copy_of_the_program() {
+fn each_node_adds_a_copy_of_the_program() {
     let _alone = alone();
-    let scratch = Scratch::new();
-    let out = scratch.path("runs");
-    let out = out.to_str().expect("UTF-8");
-    let arguments = [
-        "scale",
-        "nodes",
-        "--at",
-        "1,2,4",
-        "--predict",
-        "6",
-        "--check",
-        "--pods",
-        "6",
-        "--data-plane",
-        "limit-mtls",
-        "--time",
-        "8s",
-        "--out",
-        out,
-        "--json",
-    ];
-    let finished = finish(meshtax(&scratch, &arguments));
+    let numbers = ["1", "2", "4", "6"];
+    let options = "nodes --at 1,2,4 --predict 6 --check --pods 6";
+    let (scratch, finished) = scaled(options, &numbers);
     let document = finished.json();
     assert_eq!(document["over"], "nodes");
-    let numbers = ["1", "2", "4", "6"];
-    if !numbers.iter().all(|number| was_measured(&scratch, number)) {
-        return;
-    }
+    assert_all_measured(&scratch, &numbers);
     finished.expect_code(0);
     let laws = document["laws"].as_array().expect("laws");
     let names: Vec<&str> = laws
@@ -145,33 +94,60 @@ fn a_node_adds_a_copy_of_the_program() {
     let each = |law: &Value| law["line"]["each"]["value"].as_f64().expect("a slope");
     let (memory, with_programs) = (each(&laws[0]), each(&laws[1]));
     assert!(memory.abs() < 500e3, "{document:#}");
-    // The program is meshtax itself: some MiB of it are resident.
+    // The program is meshtax itself, with some MiB resident.
     assert!(
         (1e6..100e6).contains(&(with_programs - memory)),
         "{document:#}"
     );
 }
 
-/// Whether one of the runs has a figure; what the hypervisor or another program took away is told.
-fn was_measured(scratch: &Scratch, number: &str) -> bool {
-    let run = scratch.path("runs").join(number);
+/// `meshtax scale` with these options, until each of its runs has figures.
+fn scaled(options: &str, runs: &[&str]) -> (Scratch, Finished) {
+    let measure = |scratch: &Scratch| {
+        let out = scratch.path("runs").display().to_string();
+        let mut arguments = vec!["scale"];
+        arguments.extend(options.split(' '));
+        arguments.extend([
+            "--data-plane",
+            "limit-mtls",
+            "--time",
+            "8s",
+            "--json",
+            "--out",
+            &out,
+        ]);
+        finish(meshtax(scratch, &arguments))
+    };
+    until_measured(measure, |scratch, _| {
+        let mut points = runs.iter().map(|name| proxied_point(scratch, name));
+        points.all(|point| point["valid"].as_u64() > Some(0))
+    })
+}
+
+/// The point of the variant with proxies in one of the runs.
+fn proxied_point(scratch: &Scratch, run: &str) -> Value {
+    let run = scratch.path("runs").join(run);
     let run = run.to_str().expect("UTF-8");
     let analysis = finish(meshtax(scratch, &["report", run, "--format", "json"])).json();
-    let mut variants = analysis["variants"].as_array().expect("variants").iter();
-    let proxied = variants.find(|v| v["variant"] == "limit-mtls");
-    let point = &proxied.expect("the minimal proxy")["points"][0];
-    is_measured(point, 1, &format!("memory of {number} pods"))
+    variant_of(&analysis, "limit-mtls")["points"][0].clone()
+}
+
+#[track_caller]
+fn assert_all_measured(scratch: &Scratch, runs: &[&str]) {
+    for run in runs {
+        assert_measured(&proxied_point(scratch, run), 1, &format!("the run {run}"));
+    }
 }
 
 #[test]
-fn what_makes_no_line_is_refused_with_the_fix() {
-    let _alone = alone();
+fn invalid_scale_arguments_are_rejected_with_a_fix() {
+    let _shared = beside_others();
     let scratch = Scratch::new();
-    for (arguments, code, said) in [
+    for (arguments, code, message) in [
         (
             vec!["scale", "pods", "--at", "1,2,2"],
             2,
-            "a line takes 3 different numbers",
+            "a line requires 3 different numbers",
         ),
         (
             vec!["scale", "pods", "--at", "0,1,2"],
@@ -191,27 +167,27 @@ fn what_makes_no_line_is_refused_with_the_fix() {
         (
             vec!["scale", "nodes", "--at", "1,2,4", "--pods", "3"],
             2,
-            "3 replicas cannot stand on 4 nodes",
+            "3 replicas cannot be distributed over 4 nodes",
         ),
         (
             vec!["scale", "mesh"],
             2,
-            "possible values: pods, nodes, hops, rates, known, churn",
+            "possible values: pods, nodes, hops, rates, endpoints, churn",
         ),
         (
-            vec!["scale", "known", "--data-plane", "linkerd"],
+            vec!["scale", "endpoints", "--data-plane", "linkerd"],
             2,
             "use one of: ztunnel, ztunnel-dedicated, envoy-sidecar",
         ),
         (
             vec!["scale", "churn", "--data-plane", "ztunnel"],
             2,
-            "the proxies of ztunnel cannot be told of services that change",
+            "ztunnel does not support endpoint churn",
         ),
         (
             vec!["scale", "hops", "--data-plane", "envoy-sidecar-tcp"],
             2,
-            "cannot carry services",
+            "does not support services that call each other",
         ),
         (
             vec!["scale", "pods", "--for", "bookinfo"],
@@ -228,11 +204,7 @@ fn what_makes_no_line_is_refused_with_the_fix() {
             2,
             "did you mean `bookinfo`?",
         ),
-        (
-            vec!["scale", "rates", "--rate", "100"],
-            2,
-            "say which with --at",
-        ),
+        (vec!["scale", "rates", "--rate", "100"], 2, "use --at"),
         (
             vec!["scale", "hops", "--at", "1,2,30"],
             2,
@@ -241,7 +213,7 @@ fn what_makes_no_line_is_refused_with_the_fix() {
         (
             vec!["scale", "pods", "--data-plane", "envoi-sidecar"],
             2,
-            "did you mean `envoy-sidecar`?",
+            "did you mean envoy-sidecar?",
         ),
         (
             vec![
@@ -259,7 +231,7 @@ fn what_makes_no_line_is_refused_with_the_fix() {
         let finished = finish(meshtax(&scratch, &arguments));
         finished.expect_code(code);
         assert!(
-            finished.stderr.contains(said),
+            finished.stderr.contains(message),
             "{arguments:?}: {}",
             finished.stderr
         );

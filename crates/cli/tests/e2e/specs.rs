@@ -1,4 +1,4 @@
-//! Experiments that are over in seconds.
+//! Short experiments.
 
 use std::path::Path;
 
@@ -30,7 +30,7 @@ pub(crate) fn candidate_ids() -> Vec<&'static str> {
     ids
 }
 
-/// Those of the preset `quick`, as far as their programs are there.
+/// The candidates of the preset `quick` whose programs are available.
 pub(crate) fn candidates() -> Vec<String> {
     candidate_ids()
         .into_iter()

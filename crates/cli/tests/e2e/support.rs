@@ -1,4 +1,4 @@
-//! Starting the binary, waiting for it within bounds, and reading what it left.
+//! Starts the binary, waits for it with a timeout, and reads its output and files.
 
 use std::fs::{self, File};
 use std::io::{self, Write as _};
@@ -6,44 +6,74 @@ use std::os::unix::fs::{FileExt as _, PermissionsExt as _};
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use tempfile::TempDir;
 
+use crate::outcome::{disturbed_trials, has_every_point, invalid_trials, points};
+
 /// The binary under test.
 pub(crate) const BINARY: &str = env!("CARGO_BIN_EXE_meshtax");
 
-/// A user who owns nothing.
+/// An unprivileged user.
 pub(crate) const NOBODY: u32 = 65534;
 
-/// Longer than any run of these tests; what takes longer hangs.
+/// Longer than any run of these tests takes.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(150);
 
-/// Held by a test from its first line to its last.
-pub(crate) fn alone() -> MutexGuard<'static, ()> {
-    static ALONE: Mutex<()> = Mutex::new(());
-    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+/// The machine's cores and all else that its processes share.
+static MACHINE: RwLock<()> = RwLock::new(());
+
+/// For tests that assert figures or durations, or compare the whole machine before and after; held for the whole test.
+pub(crate) fn alone() -> RwLockWriteGuard<'static, ()> {
+    MACHINE.write().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Says that a check could not be made. Written past the capture of the test harness, which would
-/// hide it as long as the test passes.
+/// For tests that assert evidence, errors or text only: runs are isolated from each other, and spend much of their time
+/// waiting for responses that never come. Held for the whole test.
+pub(crate) fn beside_others() -> RwLockReadGuard<'static, ()> {
+    MACHINE.read().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// How often a command is run for its figures.
+const TRIES: u32 = 3;
+
+/// Runs a command, each time in a new directory, until its figures are there, but at most three times. Returns the last
+/// result, on which the test asserts them: one disturbance can invalidate a trial, a defect does so every time.
+pub(crate) fn until_measured<T>(
+    run: impl Fn(&Scratch) -> T,
+    is_measured: impl Fn(&Scratch, &T) -> bool,
+) -> (Scratch, T) {
+    let mut number = 1;
+    loop {
+        let scratch = Scratch::new();
+        let result = run(&scratch);
+        if number == TRIES || is_measured(&scratch, &result) {
+            return (scratch, result);
+        }
+        number += 1;
+        let _ = writeln!(io::stderr(), "REPEATED: a run without all figures");
+    }
+}
+
+/// Reports a skipped check. Bypasses the test harness's capture, which would hide it while the test passes.
 pub(crate) fn skipped(what: &str, why: &str) {
     let _ = writeln!(io::stderr(), "SKIPPED: {what}: {why}");
 }
 
-/// By which the product, and these tests, are given a ztunnel.
+/// The environment variable with the path of a ztunnel, for the product and these tests.
 pub(crate) const ZTUNNEL: &str = "MESHTAX_ZTUNNEL";
-/// By which the product, and these tests, are given a linkerd2-proxy.
+/// The environment variable with the path of a linkerd2-proxy, for the product and these tests.
 pub(crate) const LINKERD_PROXY: &str = "MESHTAX_LINKERD_PROXY";
 
 pub(crate) fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// A directory of one test, which goes with it. Everybody may look into it.
+/// A temporary directory of one test, readable by all users.
 pub(crate) struct Scratch(TempDir);
 
 impl Scratch {
@@ -70,8 +100,7 @@ pub(crate) fn open_to_all(path: &Path) {
     fs::set_permissions(path, fs::Permissions::from_mode(0o755)).expect("permissions");
 }
 
-/// The binary with surroundings of the test's own: nothing of the user's settings, and temporary
-/// files where the test can see them.
+/// The binary in a clean environment: no user settings, and temporary files inside the scratch directory.
 pub(crate) fn meshtax(scratch: &Scratch, arguments: &[&str]) -> Command {
     prepared(Command::new(BINARY), scratch, arguments)
 }
@@ -81,6 +110,7 @@ pub(crate) fn prepared(mut command: Command, scratch: &Scratch, arguments: &[&st
         .args(arguments)
         .current_dir(scratch.path(""))
         .env("TMPDIR", scratch.path("tmp"))
+        .env("XDG_STATE_HOME", scratch.path("state"))
         .env("NO_COLOR", "1")
         .env_remove("MESHTAX_ENVOY")
         .env_remove(ZTUNNEL)
@@ -89,8 +119,8 @@ pub(crate) fn prepared(mut command: Command, scratch: &Scratch, arguments: &[&st
     command
 }
 
-/// A process that was started, with its output in files: a pipe would be kept open by whatever
-/// outlives it, and reading it would hang where the test must see the survivor.
+/// A started process with its output in files: a pipe would stay open if a descendant outlived it, and reading it
+/// would hang.
 pub(crate) struct Running {
     child: Child,
     stdout: File,
@@ -98,10 +128,10 @@ pub(crate) struct Running {
     started: Instant,
 }
 
-/// What a process said, and how it ended.
+/// Output and exit code of a process.
 #[derive(Debug)]
 pub(crate) struct Finished {
-    /// As a shell shows it: 128 and the signal for one that was killed.
+    /// As in a shell: 128 plus the signal for a killed process.
     pub(crate) code: i32,
     pub(crate) stdout: String,
     pub(crate) stderr: String,
@@ -130,7 +160,7 @@ impl Running {
     }
 
     /// Standard error so far.
-    pub(crate) fn said(&self) -> String {
+    pub(crate) fn stderr_text(&self) -> String {
         content(&self.stderr)
     }
 
@@ -138,15 +168,19 @@ impl Running {
         self.child.try_wait().expect("its own child").is_some()
     }
 
-    /// Waits until this is true. Fails the test if the process ends before, or time runs out.
+    /// Waits until this is true. Fails the test if the process exits first, or after [`PATIENCE`].
     pub(crate) fn wait_until(&mut self, what: &str, is_true: impl Fn(&Self) -> bool) {
         while !is_true(self) {
             let waited = self.started.elapsed();
-            assert!(!self.is_over(), "it ended before {what}: {}", self.said());
+            assert!(
+                !self.is_over(),
+                "it exited before {what}: {}",
+                self.stderr_text()
+            );
             assert!(
                 waited < PATIENCE,
                 "no {what} in {waited:?}: {}",
-                self.said()
+                self.stderr_text()
             );
             thread::sleep(Duration::from_millis(5));
         }
@@ -158,7 +192,11 @@ impl Running {
                 break status;
             }
             let waited = self.started.elapsed();
-            assert!(waited < within, "no end after {waited:?}: {}", self.said());
+            assert!(
+                waited < within,
+                "no end after {waited:?}: {}",
+                self.stderr_text()
+            );
             thread::sleep(Duration::from_millis(5));
         };
         Finished {
@@ -171,7 +209,7 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // Of a child that was waited for already this does nothing.
+        // No effect on a child that was already waited for.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -184,7 +222,7 @@ fn as_in_a_shell(status: ExitStatus) -> i32 {
         .expect("it ended in some way")
 }
 
-/// Read at given places, since reading moves the place at which the process goes on writing.
+/// Reads with offsets, because the file position is shared with the writing process.
 fn content(file: &File) -> String {
     let length = file.metadata().expect("an open file").len();
     let mut bytes = vec![0; usize::try_from(length).expect("a small file")];
@@ -198,7 +236,7 @@ pub(crate) fn finish(command: Command) -> Finished {
 }
 
 impl Finished {
-    /// Asserts the exit code and shows all output if it is another.
+    /// Asserts the exit code, and shows all output otherwise.
     #[track_caller]
     pub(crate) fn expect_code(&self, code: i32) -> &Self {
         assert_eq!(self.code, code, "{}\n{}", self.stderr, self.stdout);
@@ -206,44 +244,33 @@ impl Finished {
         self
     }
 
-    /// It ended in good order. Where tests run beside it, or are busy with it, its trials may not count
-    /// for that reason, which it must then say.
+    /// Asserts that a run with `--json` has a result. It may have none (13) where the machine caused most of the invalid
+    /// trials, or all those of a variant: for tests that share the cores.
     #[track_caller]
-    pub(crate) fn expect_success_or_company(&self) -> &Self {
-        let company = self.stdout.contains("another program used its cores");
-        if company && self.code == 13 {
-            return self;
-        }
-        self.expect_an_answer()
-    }
-
-    /// It ended with an answer, of a run with `--json`. It may have none only if, of its trials that do not count,
-    /// the hypervisor disturbed more than everything else did.
-    #[track_caller]
-    pub(crate) fn expect_an_answer(&self) -> &Self {
-        if self.code == 13 && self.was_taken_away() {
-            skipped(
-                "the answer of a run",
-                "the hypervisor took the machine away",
-            );
+    pub(crate) fn expect_success_or_busy_cores(&self) -> &Self {
+        let analysis: Value = serde_json::from_str(&self.stdout).unwrap_or_default();
+        let counts: Vec<(u64, u64)> = points(&analysis)
+            .map(|point| (disturbed_trials(point), invalid_trials(point)))
+            .collect();
+        let disturbed: u64 = counts.iter().map(|(disturbed, _)| disturbed).sum();
+        let invalid: u64 = counts.iter().map(|(_, invalid)| invalid).sum();
+        let mut counts = counts.iter();
+        let whole_variant = counts.any(|(disturbed, all)| *disturbed > 0 && disturbed == all);
+        if self.code == 13 && (disturbed * 2 > invalid || whole_variant) {
             return self;
         }
         self.expect_code(0)
     }
 
-    /// Of the trials that do not count, the hypervisor disturbed more than everything else did.
-    pub(crate) fn was_taken_away(&self) -> bool {
-        let analysis: Value = serde_json::from_str(&self.stdout).unwrap_or_default();
-        let items = |value: &Value| value.as_array().cloned().unwrap_or_default();
-        let points = items(&analysis["variants"]);
-        let points = points.iter().flat_map(|variant| items(&variant["points"]));
-        let (mut taken, mut invalid) = (0, 0);
-        for point in points {
-            taken += taken_away(&point);
-            let all = point["invalid"].as_object().into_iter().flatten();
-            invalid += all.filter_map(|(_, count)| count.as_u64()).sum::<u64>();
-        }
-        taken * 2 > invalid
+    /// Whether this is the JSON report of a run with a result, in which every point of the measured variants has a valid
+    /// trial.
+    pub(crate) fn is_measured(&self) -> bool {
+        self.code == 0 && self.has_every_point()
+    }
+
+    /// As [`Self::is_measured`], for runs that are too short for intervals.
+    pub(crate) fn has_every_point(&self) -> bool {
+        serde_json::from_str(&self.stdout).is_ok_and(|analysis| has_every_point(&analysis))
     }
 
     #[track_caller]
@@ -268,11 +295,11 @@ pub(crate) fn manifest(run: &Path) -> Value {
     serde_json::from_str(&text).expect("a manifest in JSON")
 }
 
-/// A copy of the Envoy that the product finds or brings, by which its processes can be told from
-/// those of others on this machine. `None` where there is none to be had.
+/// A copy of the Envoy that the product finds or downloads; its path distinguishes its processes from others on this
+/// machine. `None` if Envoy is not available.
 pub(crate) fn envoy() -> Option<&'static Path> {
     static ENVOY: OnceLock<Option<PathBuf>> = OnceLock::new();
-    let bring = || {
+    let copy = || {
         let got = Command::new(BINARY)
             .args(["dataplanes", "get", "envoy"])
             .stdin(Stdio::null())
@@ -280,20 +307,20 @@ pub(crate) fn envoy() -> Option<&'static Path> {
             .expect("the binary under test");
         if !got.status.success() {
             let why = String::from_utf8_lossy(&got.stderr);
-            skipped("all that needs the real Envoy", why.trim());
+            skipped("everything that needs Envoy", why.trim());
             return None;
         }
-        let said = String::from_utf8_lossy(&got.stdout).into_owned();
-        let (_, path) = said.trim().rsplit_once("): ").expect("a path at the end");
+        let text = String::from_utf8_lossy(&got.stdout).into_owned();
+        let (_, path) = text.trim().rsplit_once("): ").expect("a path at the end");
         let copy = Path::new(env!("CARGO_TARGET_TMPDIR")).join("envoy-of-these-tests");
         copy_program(Path::new(path), &copy);
         Some(copy)
     };
-    ENVOY.get_or_init(bring).as_deref()
+    ENVOY.get_or_init(copy).as_deref()
 }
 
-/// The user's own binary of a real proxy, by the variable by which the product is given it. There is
-/// no registry to bring it from: without one, what needs it is skipped.
+/// The user's own binary of a proxy, from an environment variable. No registry has it: without one, tests that need it
+/// are skipped.
 pub(crate) fn given(variable: &str, what: &str) -> Option<PathBuf> {
     let path = std::env::var_os(variable).map(PathBuf::from);
     if path.is_none() {
@@ -302,41 +329,10 @@ pub(crate) fn given(variable: &str, what: &str) -> Option<PathBuf> {
     path
 }
 
-/// Put in place whole: a program that runs cannot be written over.
+/// Copies atomically: a running program cannot be overwritten.
 pub(crate) fn copy_program(from: &Path, to: &Path) {
     let partial = to.with_extension(format!("partial-{}", std::process::id()));
     fs::copy(from, &partial).expect("room for a copy of a program");
     open_to_all(&partial);
     fs::rename(&partial, to).expect("a name for the copy");
-}
-
-/// Of a run on disk: see [`Finished::was_taken_away`].
-pub(crate) fn run_was_taken_away(scratch: &Scratch, run: &Path) -> bool {
-    let run = run.to_str().expect("a path in UTF-8");
-    finish(meshtax(scratch, &["report", run, "--format", "json"])).was_taken_away()
-}
-
-/// Asserts that at least so many trials of a point were measured as planned. What the hypervisor or another program took
-/// away was; false, and said, if they took so much that there are no figures.
-#[track_caller]
-pub(crate) fn is_measured(point: &Value, least: u64, what: &str) -> bool {
-    let valid = point["valid"].as_u64().unwrap_or(0);
-    let company = &point["invalid"]["another program used its cores"];
-    let taken = taken_away(point) + company.as_u64().unwrap_or(0);
-    assert!(valid + taken >= least.max(1), "{what}: {point:#}");
-    if valid == 0 {
-        skipped(
-            &format!("figures of {what}"),
-            "the hypervisor, or another program, took the machine away",
-        );
-    }
-    valid > 0
-}
-
-/// Trials of a point that do not count only because the hypervisor gave the machine to others: they were
-/// measured as planned, and no test can help it.
-pub(crate) fn taken_away(point: &Value) -> u64 {
-    let invalid = point["invalid"].as_object().into_iter().flatten();
-    let taken = invalid.filter(|(why, _)| why.starts_with("the hypervisor"));
-    taken.filter_map(|(_, count)| count.as_u64()).sum()
 }

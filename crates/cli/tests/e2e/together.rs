@@ -1,15 +1,16 @@
-//! Two runs at once: labs are private, so neither sees the other's traffic. What they take of each other's
-//! cores is told.
+//! Two concurrent runs: labs are isolated, so neither sees the other's traffic. Their use of each other's cores is
+//! reported.
 
 use crate::machine::{Machine, Trace, assert_nothing_left};
+use crate::outcome::{assert_not_excluded, invalid_reasons};
 use crate::specs::{SATURATED, candidates, run_arguments, spec};
 use crate::support::{PATIENCE, Running, Scratch, alone, manifest, meshtax, records};
 
-/// Windows of 300 ms: a request passes five processes that wait for one shared core, twice over.
+/// Windows of 300 ms: a request passes five processes on a core that both runs share.
 const DESIGN: &str = "rounds: 3, blocks: 3, trial: 300ms, warmup: 50ms, time: 20s";
 
 #[test]
-fn two_runs_do_not_mix_and_each_names_the_other_on_its_cores() {
+fn concurrent_runs_are_isolated_and_report_each_other() {
     let _alone = alone();
     let scratch = Scratch::new();
     let before = Machine::now(&scratch);
@@ -29,21 +30,20 @@ fn two_runs_do_not_mix_and_each_names_the_other_on_its_cores() {
         });
     }
     for run in &mut runs {
-        assert!(!run.is_over(), "one was over before the other began");
+        assert!(!run.is_over(), "one run ended before the other started");
         trace.look(run.pid());
     }
     let mut ids = Vec::new();
     for (run, (seed, out)) in runs.into_iter().zip([1, 2].into_iter().zip(&outs)) {
         let finished = run.finish(PATIENCE);
-        // Trials that shared their cores do not count, and too few may be left.
-        let analysis = finished.expect_success_or_company().json();
-        let said = analysis["caveats"].to_string();
-        let company = said.contains("another program used its cores");
-        assert!(company || finished.was_taken_away(), "{said}");
+        // Trials that shared their cores are invalid, and too few may be left.
+        let analysis = finished.expect_success_or_busy_cores().json();
+        let reasons = invalid_reasons(&analysis);
+        assert!(reasons.contains("other-programs"), "{reasons:?}");
         assert_eq!(analysis["run"]["seed"], seed);
         assert_eq!(manifest(out)["seed"], seed);
         for variant in analysis["variants"].as_array().expect("variants") {
-            assert_eq!(variant["left_out"], serde_json::Value::Null, "{variant:#}");
+            assert_not_excluded(variant);
             assert_eq!(
                 variant["rounds_proven"], variant["rounds_tried"],
                 "{variant:#}"

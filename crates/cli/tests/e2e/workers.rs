@@ -1,4 +1,4 @@
-//! Several generators that offer one load: processes of this machine, and workers elsewhere.
+//! Several generators that offer one load: local processes, and workers on other machines.
 
 use std::thread;
 use std::time::Duration;
@@ -11,7 +11,7 @@ const USAGE: i32 = 2;
 const NOTHING_MEASURED: i32 = 12;
 const SECRET: &str = "correct horse battery staple";
 
-/// A command that listens, ended with the test, and the address that it told.
+/// A listening command, killed with the test, and its address.
 struct Listening {
     _running: Running,
     address: String,
@@ -22,12 +22,12 @@ impl Listening {
         let mut command = meshtax(scratch, arguments);
         command.env("MESHTAX_WORKER_SECRET", secret);
         let mut running = Running::start(command);
-        running.wait_until("its address", |it| it.said().contains("(Ctrl-C"));
-        let said = running.said();
-        let address = said
+        running.wait_until("its address", |it| it.stderr_text().contains("(Ctrl-C"));
+        let text = running.stderr_text();
+        let address = text
             .split([' ', '/'])
             .find(|word| word.starts_with("127.0.0.1:"))
-            .unwrap_or_else(|| panic!("no address in {said}"));
+            .unwrap_or_else(|| panic!("no address in {text}"));
         Self {
             address: address.to_owned(),
             _running: running,
@@ -53,7 +53,7 @@ fn load(scratch: &Scratch, server: &Listening, workers: &str, more: &[&str]) -> 
 }
 
 #[test]
-fn processes_and_workers_are_one_load() {
+fn processes_and_workers_form_one_load() {
     let _alone = alone();
     let scratch = Scratch::new();
     let server = Listening::server(&scratch);
@@ -70,7 +70,7 @@ fn processes_and_workers_are_one_load() {
         assert!((899..=901).contains(&offered), "{workers}: {result}");
         assert_eq!(result["status"]["200"].as_u64(), Some(offered), "{workers}");
         assert_eq!(result["connections_opened"].as_u64(), Some(10), "{workers}");
-        // Exactly so many, however they are shared out.
+        // The exact number, however it is divided.
         let finished = load(&scratch, &server, workers, &["-n", "1001", "--json"]);
         let completed = finished.expect_code(0).json()["result"]["completed"].as_u64();
         assert_eq!(completed, Some(1001), "{workers}");
@@ -78,7 +78,7 @@ fn processes_and_workers_are_one_load() {
 }
 
 #[test]
-fn interrupted_they_tell_what_they_measured() {
+fn interrupted_workers_report_partial_figures() {
     let _alone = alone();
     let scratch = Scratch::new();
     let server = Listening::server(&scratch);
@@ -104,7 +104,7 @@ fn interrupted_they_tell_what_they_measured() {
 }
 
 #[test]
-fn who_does_not_know_the_secret_gets_nothing() {
+fn wrong_shared_secret_is_rejected() {
     let _alone = alone();
     let scratch = Scratch::new();
     let server = Listening::server(&scratch);
@@ -112,13 +112,13 @@ fn who_does_not_know_the_secret_gets_nothing() {
     let finished = load(&scratch, &server, &worker.address, &["-z", "1s"]);
     finished.expect_code(NOTHING_MEASURED);
     assert!(finished.stderr.contains("secret"), "{}", finished.stderr);
-    // And what stands for its worker is there for who knows it.
+    // An unreachable worker is named with a fix.
     let finished = load(&scratch, &server, "127.0.0.1:1", &["-z", "1s"]);
     finished.expect_code(NOTHING_MEASURED);
-    let said = &finished.stderr;
+    let text = &finished.stderr;
     assert!(
-        said.contains("127.0.0.1:1") && said.contains("fix:"),
-        "{said}"
+        text.contains("127.0.0.1:1") && text.contains("fix:"),
+        "{text}"
     );
     let finished = load(&scratch, &server, "11", &["-z", "1s"]);
     finished.expect_code(USAGE);

@@ -1,7 +1,7 @@
 //! Envoy's messages from their JSON form to bytes, by a table of the fields that blueprints use.
 //!
 //! Names and numbers are those of Envoy's v3 API (`envoy/config`, `envoy/extensions`) and of protobuf's own types. A
-//! field that is not in the table is an error: nothing that a blueprint says is left out unseen.
+//! field that is not in the table is an error: nothing in a blueprint is omitted silently.
 
 use serde_json::Value;
 
@@ -11,7 +11,7 @@ pub(super) struct Message {
     fields: &'static [(&'static str, u32, Kind)],
 }
 
-/// How a field's value is written. A list is its items one after the other.
+/// How a field's value is encoded. A list is encoded item by item.
 enum Kind {
     Text,
     Number,
@@ -21,7 +21,7 @@ enum Kind {
     WrappedFlag,
     /// `google.protobuf.Duration`, in whole seconds: `10s`.
     Seconds,
-    /// A word for a number.
+    /// An enum value by its name.
     Word(&'static [(&'static str, u64)]),
     Of(&'static Message),
     /// `google.protobuf.Any` with its type as `@type`.
@@ -34,7 +34,7 @@ use Kind::{Any, Anys, Number, Of, Seconds, Text, Word, Wrapped, WrappedFlag};
 
 macro_rules! message {
     ($name:ident, $full:literal, [$(($field:literal, $number:literal, $kind:expr)),* $(,)?]) => {
-        pub(super) static $name: Message = Message {
+        pub(crate) static $name: Message = Message {
             name: $full,
             fields: &[$(($field, $number, $kind)),*],
         };
@@ -282,22 +282,22 @@ message!(
     []
 );
 
-/// What may stand where any message may.
+/// Message types that may be packed in an `Any`.
 static ANY: &[&Message] = &[&UPSTREAM_TLS, &HTTP_OPTIONS, &PREVIOUS_HOSTS];
 
-/// Before a type's name, where it stands for a message's.
+/// Prefix of the type name in a type URL.
 pub(super) const TYPE_URL: &str = "type.googleapis.com/";
 
 impl Message {
-    /// As `google.protobuf.Any` and discovery name it.
+    /// The type URL, as in `google.protobuf.Any` and discovery.
     pub(super) fn type_url(&self) -> String {
         format!("{TYPE_URL}{}", self.name)
     }
 
-    /// Its bytes.
+    /// The encoded message.
     ///
     /// # Errors
-    /// If there is a field that the table does not know, or a value that is none of its kind.
+    /// If a field is not in the table, or a value is not of its type.
     pub(super) fn encode(&self, json: &Value) -> Result<Vec<u8>, EncodeError> {
         let mut bytes = Vec::new();
         let Value::Object(fields) = json else {
@@ -379,16 +379,16 @@ impl Message {
     }
 }
 
-/// What has no bytes.
+/// An empty value.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{field}` of {message} cannot be said to a proxy: {value}")]
+#[error("`{field}` of {message} cannot be encoded: {value}")]
 pub(super) struct EncodeError {
     message: &'static str,
     field: String,
     value: String,
 }
 
-/// A message whose only field, the first, is this number: nothing at all if it is the default.
+/// A message whose only field, number 1, has this value; empty if it is the default.
 fn only(number: u64) -> Vec<u8> {
     let mut bytes = Vec::new();
     if number > 0 {
@@ -440,7 +440,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_are_those_that_prost_makes() {
+    fn encoding_matches_prost() {
         let json = json!({"socket_address": {"address": "100.64.0.1", "port_value": 8080}});
         let expected = Address {
             socket_address: Some(SocketAddress {
@@ -452,7 +452,7 @@ mod tests {
     }
 
     #[test]
-    fn durations_wrapped_numbers_and_any_are_protobufs_own() {
+    fn well_known_types_match_prost() {
         let json = json!({"timeout": "0s", "retry_policy": {
             "num_retries": 2,
             "retry_host_predicate": [{"name": "n", "typed_config": {"@type": PREVIOUS_HOSTS.type_url()}}],
@@ -462,7 +462,7 @@ mod tests {
             type_url: PREVIOUS_HOSTS.type_url(),
             value: Vec::new(),
         };
-        // An `Any` of no fields differs from prost's by its empty value only.
+        // An empty `Any` differs from prost's only by its empty value.
         let inside = any.encode_to_vec();
         assert!(bytes.windows(inside.len()).any(|part| part == inside));
         let seconds = prost_types::Duration {
@@ -475,7 +475,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_table_does_not_know_is_an_error_and_no_panic() {
+    fn unknown_fields_are_an_error_without_a_panic() {
         for json in [
             json!({"nam": "x"}),
             json!({"name": 7}),

@@ -1,5 +1,5 @@
-//! Envoy's aggregated discovery service (`envoy.service.discovery.v3`), by delta, as Istio serves it since its version
-//! 1.22: what a proxy asks for is sent once, and from then on what changes only.
+//! Envoy's aggregated discovery service (`envoy.service.discovery.v3`), incremental, as Istio serves it since version
+//! 1.22: subscribed resources are sent once, and afterwards only the changes.
 
 mod message;
 
@@ -25,21 +25,21 @@ use tonic::{Request, Response, Status, Streaming};
 use tonic_prost::ProstCodec;
 
 use self::message::{ASSIGNMENT, CLUSTER, EncodeError, Message, ROUTES};
-use crate::server::{OneMethod, Played, Server};
+use crate::server::{OneMethod, Server, SingleMethodService};
 
-/// `DeltaDiscoveryRequest`, as far as it is of interest here.
+/// `DeltaDiscoveryRequest`; only the fields used here.
 #[derive(Clone, PartialEq, prost::Message)]
-pub(crate) struct Asks {
+pub(crate) struct DeltaDiscoveryRequest {
     #[prost(string, tag = "2")]
     pub(crate) type_url: String,
     #[prost(string, repeated, tag = "3")]
     pub(crate) subscribe: Vec<String>,
     #[prost(string, repeated, tag = "4")]
     pub(crate) unsubscribe: Vec<String>,
-    /// Of the answer that this one speaks of.
+    /// Nonce of the response that this request acknowledges or rejects.
     #[prost(string, tag = "6")]
     pub(crate) nonce: String,
-    /// Why that was not taken.
+    /// Why it was rejected.
     #[prost(message, optional, tag = "7")]
     pub(crate) refusal: Option<Refusal>,
 }
@@ -55,7 +55,7 @@ pub(crate) struct Refusal {
 
 /// `DeltaDiscoveryResponse`.
 #[derive(Clone, PartialEq, prost::Message)]
-pub(crate) struct Says {
+pub(crate) struct DeltaDiscoveryResponse {
     #[prost(string, tag = "1")]
     pub(crate) version: String,
     #[prost(message, repeated, tag = "2")]
@@ -77,7 +77,7 @@ pub(crate) struct Resource {
     pub(crate) name: String,
 }
 
-/// A served proxy, until this is dropped.
+/// The discovery service of one proxy, until this value is dropped.
 #[derive(Debug)]
 pub struct DiscoveryServer {
     progress: Arc<Mutex<Progress>>,
@@ -85,33 +85,33 @@ pub struct DiscoveryServer {
     _server: Server,
 }
 
-/// How far a proxy has taken what it is told.
+/// How far a proxy has applied its configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Pushed {
-    /// It has not said yet that it holds all.
+    /// It has not acknowledged everything yet.
     Underway {
-        /// Resources that it holds.
+        /// Resources that it has acknowledged.
         held: usize,
-        /// Resources in all.
+        /// Total number of resources.
         of: usize,
     },
-    /// It holds all, this long after the first of it was sent.
+    /// All resources are acknowledged, this long after the first one was sent.
     Held(Duration),
-    /// It does not take what it is told; its words.
+    /// It rejected its configuration (NACK), with this error.
     Refused(String),
 }
 
-/// Changes of endpoints since the server began.
+/// Endpoint changes since the server started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Changed {
-    /// Said to the proxy.
-    pub said: u64,
-    /// That it said to hold.
+    /// Sent to the proxy.
+    pub sent: u64,
+    /// Acknowledged by the proxy.
     pub held: u64,
 }
 
 impl DiscoveryServer {
-    /// How far the proxy is.
+    /// The progress of the proxy.
     #[must_use]
     pub fn pushed(&self) -> Pushed {
         lock(&self.progress).pushed()
@@ -123,16 +123,16 @@ impl DiscoveryServer {
         lock(&self.progress).changed
     }
 
-    /// Whether endpoints change from now on. Without a rate in what is told, none ever does.
+    /// Starts or stops the endpoint changes. Without a configured rate, there are none.
     pub fn set_changing(&self, changing: bool) {
         self.changing.send_replace(changing);
     }
 }
 
-/// Tells one proxy, in clear: on loopback it asks for no more.
+/// Serves one proxy in plaintext, on loopback.
 ///
 /// # Errors
-/// If something that is to be told has no bytes, or the server's thread cannot be started.
+/// If a resource cannot be encoded, or the server's thread cannot be started.
 pub fn discovery(listener: TcpListener, tells: &Discovery) -> io::Result<DiscoveryServer> {
     let all = Arc::new(All::of(tells).map_err(io::Error::other)?);
     let progress = Arc::new(Mutex::new(Progress {
@@ -148,34 +148,34 @@ pub fn discovery(listener: TcpListener, tells: &Discovery) -> io::Result<Discove
     Ok(DiscoveryServer {
         progress,
         changing,
-        _server: Server::start(listener, Routes::new(Played(service)), None)?,
+        _server: Server::start(listener, Routes::new(SingleMethodService(service)), None)?,
     })
 }
 
-/// What is told, in bytes: encoding is no part of a proxy's time.
+/// The resources, encoded in advance: encoding must not count as a proxy's time.
 #[derive(Debug)]
 struct All {
     /// By type, then by name.
     resources: BTreeMap<String, BTreeMap<String, Resource>>,
-    /// In JSON, of which one at a time changes.
+    /// In JSON; one is changed at a time.
     assignments: Vec<Value>,
     changes_per_s: Option<f64>,
 }
 
 const FIRST_VERSION: &str = "1";
-/// A proxy asks for the endpoints of each cluster by name, all in one message.
+/// A proxy subscribes to the endpoints of each cluster by name, all in one message.
 const MOST_ASKED_BYTES: usize = 64 << 20;
 
 impl All {
     fn of(tells: &Discovery) -> Result<Self, EncodeError> {
         let mut resources = BTreeMap::new();
-        for (message, name, said) in [
+        for (message, name, sent) in [
             (&CLUSTER, "name", &tells.clusters),
             (&ASSIGNMENT, "cluster_name", &tells.endpoints),
             (&ROUTES, "name", &tells.routes),
         ] {
             let mut named = BTreeMap::new();
-            for json in said {
+            for json in sent {
                 let resource = resource(message, name, json, FIRST_VERSION)?;
                 named.insert(resource.name.clone(), resource);
             }
@@ -192,8 +192,8 @@ impl All {
         self.resources.values().map(BTreeMap::len).sum()
     }
 
-    /// Of a type, those that are asked for; all if there are no names, or with a `*`.
-    fn asked(&self, type_url: &str, names: &[String]) -> Vec<Resource> {
+    /// The subscribed resources of a type; all if there are no names, or with a `*`.
+    fn matching(&self, type_url: &str, names: &[String]) -> Vec<Resource> {
         let Some(known) = self.resources.get(type_url) else {
             return Vec::new();
         };
@@ -223,7 +223,7 @@ fn resource(
     })
 }
 
-/// What was said, and what was taken.
+/// What was sent, and what was acknowledged.
 #[derive(Debug, Default)]
 struct Progress {
     of: usize,
@@ -232,14 +232,14 @@ struct Progress {
     took: Option<Duration>,
     refused: Option<String>,
     changed: Changed,
-    /// By nonce, what is on its way.
-    said: BTreeMap<String, Said>,
+    /// In-flight responses by nonce.
+    sent: BTreeMap<String, Sent>,
     nonces: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Said {
-    /// So many resources, for the first time.
+enum Sent {
+    /// Number of resources sent for the first time.
     First(usize),
     Change,
 }
@@ -256,30 +256,30 @@ impl Progress {
         }
     }
 
-    /// Before something is sent; returns its nonce.
-    fn says(&mut self, said: Said) -> String {
+    /// Called before a response is sent; returns its nonce.
+    fn record_sent(&mut self, sent: Sent) -> String {
         self.nonces += 1;
         let nonce = self.nonces.to_string();
         self.began.get_or_insert_with(Instant::now);
-        if matches!(said, Said::Change) {
-            self.changed.said += 1;
+        if matches!(sent, Sent::Change) {
+            self.changed.sent += 1;
         }
-        self.said.insert(nonce.clone(), said);
+        self.sent.insert(nonce.clone(), sent);
         nonce
     }
 
-    /// What the proxy answered to something.
-    fn hears(&mut self, asks: &Asks) {
-        let Some(said) = self.said.remove(&asks.nonce) else {
+    /// Handles an acknowledgement or rejection by the proxy.
+    fn record_reply(&mut self, request: &DeltaDiscoveryRequest) {
+        let Some(sent) = self.sent.remove(&request.nonce) else {
             return;
         };
-        if let Some(refusal) = &asks.refusal {
-            self.refused = Some(format!("{}: {}", asks.type_url, refusal.message));
+        if let Some(refusal) = &request.refusal {
+            self.refused = Some(format!("{}: {}", request.type_url, refusal.message));
             return;
         }
-        match said {
-            Said::Change => self.changed.held += 1,
-            Said::First(count) => self.held += count,
+        match sent {
+            Sent::Change => self.changed.held += 1,
+            Sent::First(count) => self.held += count,
         }
         if self.held >= self.of && self.took.is_none() {
             self.took = self.began.map(|began| began.elapsed());
@@ -298,18 +298,18 @@ struct DiscoveryService {
     changing: watch::Receiver<bool>,
 }
 
-type Stayed = Pin<Box<dyn Stream<Item = Result<Says, Status>> + Send>>;
+type Stayed = Pin<Box<dyn Stream<Item = Result<DeltaDiscoveryResponse, Status>> + Send>>;
 
-impl StreamingService<Asks> for DiscoveryService {
-    type Response = Says;
+impl StreamingService<DeltaDiscoveryRequest> for DiscoveryService {
+    type Response = DeltaDiscoveryResponse;
     type ResponseStream = Stayed;
     type Future = Ready<Result<Response<Stayed>, Status>>;
 
-    fn call(&mut self, request: Request<Streaming<Asks>>) -> Self::Future {
-        // Nobody waits for a reader that is slow: what is not taken keeps the next from being said.
-        let (says, said) = mpsc::channel(4);
-        tokio::spawn(self.clone().converse(request.into_inner(), says));
-        let stream: Stayed = Box::pin(ReceiverStream::new(said).map(Ok));
+    fn call(&mut self, request: Request<Streaming<DeltaDiscoveryRequest>>) -> Self::Future {
+        // A slow reader delays only its own next response.
+        let (responses, receiver) = mpsc::channel(4);
+        tokio::spawn(self.clone().serve_stream(request.into_inner(), responses));
+        let stream: Stayed = Box::pin(ReceiverStream::new(receiver).map(Ok));
         ready(Ok(Response::new(stream)))
     }
 }
@@ -325,14 +325,18 @@ impl OneMethod for DiscoveryService {
 }
 
 impl DiscoveryService {
-    /// One stream, until either side ends it.
-    async fn converse(mut self, mut asked: Streaming<Asks>, says: mpsc::Sender<Says>) {
+    /// One stream, until either side closes it.
+    async fn serve_stream(
+        mut self,
+        mut requests: Streaming<DeltaDiscoveryRequest>,
+        responses: mpsc::Sender<DeltaDiscoveryResponse>,
+    ) {
         let mut changes = Changes::new(&self.all);
         loop {
             let changing = *self.changing.borrow_and_update();
             let next = tokio::select! {
-                asks = asked.message() => match asks {
-                    Ok(Some(asks)) => self.answer(&asks),
+                request = requests.message() => match request {
+                    Ok(Some(request)) => self.respond(&request),
                     Ok(None) | Err(_) => return,
                 },
                 switched = self.changing.changed() => {
@@ -345,42 +349,42 @@ impl DiscoveryService {
                 () = changes.due(), if changing => self.change(&mut changes),
             };
             if let Some(next) = next
-                && says.send(next).await.is_err()
+                && responses.send(next).await.is_err()
             {
                 return;
             }
         }
     }
 
-    /// An answer if something is asked for; what is only acknowledged needs none.
-    fn answer(&self, asks: &Asks) -> Option<Says> {
+    /// Returns a response if the request subscribes to resources; a plain acknowledgement needs none.
+    fn respond(&self, request: &DeltaDiscoveryRequest) -> Option<DeltaDiscoveryResponse> {
         let mut progress = lock(&self.progress);
-        progress.hears(asks);
-        let speaks_of_others = !asks.nonce.is_empty() || !asks.unsubscribe.is_empty();
-        if speaks_of_others && asks.subscribe.is_empty() {
+        progress.record_reply(request);
+        let is_about_others = !request.nonce.is_empty() || !request.unsubscribe.is_empty();
+        if is_about_others && request.subscribe.is_empty() {
             return None;
         }
-        let resources = self.all.asked(&asks.type_url, &asks.subscribe);
-        Some(Says {
+        let resources = self.all.matching(&request.type_url, &request.subscribe);
+        Some(DeltaDiscoveryResponse {
             version: FIRST_VERSION.to_owned(),
-            nonce: progress.says(Said::First(resources.len())),
-            type_url: asks.type_url.clone(),
+            nonce: progress.record_sent(Sent::First(resources.len())),
+            type_url: request.type_url.clone(),
             resources,
         })
     }
 
-    fn change(&self, changes: &mut Changes) -> Option<Says> {
+    fn change(&self, changes: &mut Changes) -> Option<DeltaDiscoveryResponse> {
         let resource = changes.replace_one()?;
-        Some(Says {
+        Some(DeltaDiscoveryResponse {
             version: resource.version.clone(),
-            nonce: lock(&self.progress).says(Said::Change),
+            nonce: lock(&self.progress).record_sent(Sent::Change),
             type_url: ASSIGNMENT.type_url(),
             resources: vec![resource],
         })
     }
 }
 
-/// Endpoints that go and others that come, service by service.
+/// Replaces endpoints, service by service.
 struct Changes {
     assignments: Vec<Value>,
     ticks: Option<Interval>,
@@ -398,7 +402,7 @@ impl Changes {
         }
     }
 
-    /// The gaps are counted from now on.
+    /// Resets the timer of the changes.
     fn restart(&mut self) {
         if let Some(ticks) = &mut self.ticks {
             ticks.reset();
@@ -414,7 +418,7 @@ impl Changes {
         }
     }
 
-    /// The next service's endpoints, one of them replaced.
+    /// Replaces one of the next service's endpoints.
     fn replace_one(&mut self) -> Option<Resource> {
         let services = self.assignments.len();
         if services == 0 {
@@ -436,7 +440,7 @@ impl Changes {
     }
 }
 
-/// An address that no other endpoint has: far from all that a cluster of a million begins with.
+/// An address that no other endpoint uses: above the range of the initial endpoints.
 fn another(address: Ipv4Addr) -> Ipv4Addr {
     Ipv4Addr::from(u32::from(address) ^ (1 << 20))
 }
@@ -471,8 +475,8 @@ mod tests {
         }
     }
 
-    fn asks(message: &Message, names: &[&str], nonce: &str) -> Asks {
-        Asks {
+    fn request(message: &Message, names: &[&str], nonce: &str) -> DeltaDiscoveryRequest {
+        DeltaDiscoveryRequest {
             type_url: message.type_url(),
             subscribe: names.iter().map(|name| (*name).to_owned()).collect(),
             unsubscribe: Vec::new(),
@@ -482,33 +486,39 @@ mod tests {
     }
 
     #[test]
-    fn all_is_held_when_the_last_of_it_is_acknowledged() {
+    fn configuration_is_complete_once_all_responses_are_acknowledged() {
         let service = service();
-        let clusters = service.answer(&asks(&CLUSTER, &[], "")).unwrap();
+        let clusters = service.respond(&request(&CLUSTER, &[], "")).unwrap();
         assert_eq!(clusters.resources.len(), 2);
-        let endpoints = service.answer(&asks(&ASSIGNMENT, &["a", "b"], "")).unwrap();
-        let routes = service.answer(&asks(&ROUTES, &["80"], "")).unwrap();
-        for (said, message) in [(&clusters, &CLUSTER), (&routes, &ROUTES)] {
-            assert!(service.answer(&asks(message, &[], &said.nonce)).is_none());
+        let endpoints = service
+            .respond(&request(&ASSIGNMENT, &["a", "b"], ""))
+            .unwrap();
+        let routes = service.respond(&request(&ROUTES, &["80"], "")).unwrap();
+        for (sent, message) in [(&clusters, &CLUSTER), (&routes, &ROUTES)] {
+            assert!(
+                service
+                    .respond(&request(message, &[], &sent.nonce))
+                    .is_none()
+            );
         }
         let pushed = || lock(&service.progress).pushed();
         assert_eq!(pushed(), Pushed::Underway { held: 3, of: 5 });
-        service.answer(&asks(&ASSIGNMENT, &[], &endpoints.nonce));
+        service.respond(&request(&ASSIGNMENT, &[], &endpoints.nonce));
         assert!(matches!(pushed(), Pushed::Held(_)));
     }
 
     #[test]
-    fn what_a_proxy_refuses_is_told_in_its_words() {
+    fn rejection_reports_the_proxys_message() {
         let service = service();
-        let said = service.answer(&asks(&CLUSTER, &["*"], "")).unwrap();
-        let refusal = Asks {
+        let sent = service.respond(&request(&CLUSTER, &["*"], "")).unwrap();
+        let refusal = DeltaDiscoveryRequest {
             refusal: Some(Refusal {
                 code: 13,
                 message: "no such socket".into(),
             }),
-            ..asks(&CLUSTER, &[], &said.nonce)
+            ..request(&CLUSTER, &[], &sent.nonce)
         };
-        assert!(service.answer(&refusal).is_none());
+        assert!(service.respond(&refusal).is_none());
         let Pushed::Refused(why) = lock(&service.progress).pushed() else {
             panic!("it was refused");
         };

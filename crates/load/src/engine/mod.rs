@@ -1,8 +1,9 @@
-//! One thread's loop: due sends, a look at the sockets, answers, and again.
+//! The event loop of one thread: send what is due, poll the sockets, process responses, repeat.
 
 mod batch;
 mod opening;
 mod receiving;
+mod ring_io;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -11,7 +12,7 @@ use rustix::buffer::spare_capacity;
 use rustix::event::epoll::{self, EventFlags};
 use rustix::io::Errno;
 
-use crate::audit::{Audit, Turn};
+use crate::audit::{Audit, Stall, Turn};
 use crate::clock::{now_ns, timespec};
 use crate::connection::{InFlight, OpenError, Phase};
 use crate::dial::Dial;
@@ -28,7 +29,7 @@ use batch::Batch;
 /// virtual machine.
 const SPIN_NS: u64 = 50_000;
 
-/// Events taken in one look: answers read between two chances to send.
+/// Events per poll: responses that are read between two chances to send.
 const EVENTS_PER_LOOK: usize = 64;
 
 /// Sends between two looks at the sockets, so that catching up does not starve reading.
@@ -40,15 +41,15 @@ const TICK_NS: u64 = 100_000_000;
 /// How often totals are shown to whoever displays them.
 const SHOW_NS: u64 = 200_000_000;
 
-/// How long answers are awaited at most after an abort: a person is waiting.
+/// How long responses are awaited at most after an abort: the user is waiting.
 const ABORT_DRAIN_NS: u64 = 500_000_000;
 
-/// One read's size. Answers are skipped, not stored, so that all connections share it.
+/// The size of a read. Responses are skipped, not stored, so that all connections share the buffer.
 const READ_BYTES: usize = 64 * 1024;
 
-/// What a thread has when its part of the load is over.
+/// The result of one thread of a load.
 #[derive(Debug)]
-pub(crate) struct Part {
+pub(crate) struct ThreadResult {
     /// What was not handed over before.
     pub(crate) tally: Tally,
     pub(crate) window_ns: u64,
@@ -91,7 +92,7 @@ fn readable(flags: EventFlags) -> bool {
     hung_up(flags) || flags.contains(EventFlags::IN)
 }
 
-/// One thread's part of a load.
+/// One thread of a load.
 pub(crate) struct Engine<'a> {
     spec: &'a LoadSpec,
     abort: &'a AtomicBool,
@@ -101,7 +102,7 @@ pub(crate) struct Engine<'a> {
     recorder: Recorder<'a>,
     audit: Audit,
     buffer: Vec<u8>,
-    /// What TLS made of the buffer.
+    /// The decrypted content of the buffer.
     plain: Vec<u8>,
     news: Vec<Event>,
     not_opened: Vec<(u32, OpenError)>,
@@ -122,7 +123,7 @@ pub(crate) struct Engine<'a> {
     /// The earliest instant at which the events in hand could have been there unseen.
     unseen_since_ns: u64,
     /// The generator's last stall that began with a connection free.
-    stall: (u64, u64),
+    stall: Stall,
     /// Where io_uring carries the connections once they are open.
     batch: Option<Box<Batch>>,
 }
@@ -165,7 +166,7 @@ impl<'a> Engine<'a> {
             next_show_ns: 0,
             next_scan_ns: u64::MAX,
             unseen_since_ns: 0,
-            stall: (0, 0),
+            stall: Stall::default(),
             batch: Batch::of(spec),
         })
     }
@@ -183,7 +184,7 @@ impl<'a> Engine<'a> {
     }
 
     /// Offers the load from that instant on, to its end.
-    pub(crate) fn run(mut self, begin_ns: u64) -> Result<Part, LoadError> {
+    pub(crate) fn run(mut self, begin_ns: u64) -> Result<ThreadResult, LoadError> {
         self.begin(begin_ns);
         let mut events = Vec::with_capacity(EVENTS_PER_LOOK);
         let mut looked_ns = now_ns();
@@ -199,18 +200,18 @@ impl<'a> Engine<'a> {
             self.hand_over()?;
             let wait_ns = now_ns();
             let deadline_ns = self.wait_until_ns(wait_ns);
-            let brought = self.look(&mut events, wait_ns, deadline_ns)?;
+            let received = self.look(&mut events, wait_ns, deadline_ns)?;
             let turn = Turn {
                 looked_ns,
                 wait_ns,
                 woke_ns: now_ns(),
                 deadline_ns,
                 worked,
-                found: brought || !events.is_empty(),
+                found: received || !events.is_empty(),
             };
             self.audit.turn(&turn);
             if let Some(stall) = turn.stall().filter(|_| had_free) {
-                self.stall = stall;
+                self.stall = self.stall.then(stall, self.next_intended_ns());
             }
             had_free = self.pool.has_free();
             self.unseen_since_ns = turn.unseen_since_ns();
@@ -242,7 +243,7 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// What is not load: an abort, intervals, totals, answers that are overdue.
+    /// What is not load: an abort, intervals, totals, responses that are overdue.
     fn tend(&mut self, now_ns: u64) {
         if now_ns < self.end_ns && self.aborted() {
             self.end_ns = now_ns;
@@ -283,7 +284,7 @@ impl<'a> Engine<'a> {
         matches!(&self.pace, Pace::Shared(schedule) if schedule.peek_ns().is_none())
     }
 
-    /// With nothing left to send, the window ends with the last answer.
+    /// With nothing left to send, the window ends with the last response.
     fn end_early(&mut self) {
         if self.left == Some(0) || self.is_replayed() {
             self.end_ns = self.end_ns.min(self.last_done_ns.max(self.start_ns) + 1);
@@ -389,9 +390,7 @@ impl<'a> Engine<'a> {
             in_window: self.recorder.in_window(belongs_at_ns),
             request: self.choice.pick(index),
         };
-        let (stall_begin_ns, stall_end_ns) = self.stall;
-        let own_fault = stall_begin_ns < intended_ns && intended_ns <= stall_end_ns;
-        let available_since_ns = if own_fault {
+        let available_since_ns = if self.stall.delayed(intended_ns) {
             intended_ns
         } else {
             self.pool.connections[index as usize].available_since_ns
@@ -475,7 +474,7 @@ impl<'a> Engine<'a> {
                 if !self.handshake_event(index, looked_ns) {
                     let after = self.pool.connections[index as usize].phase;
                     if before == Phase::Connecting && after == Phase::Securing && readable(flags) {
-                        // What a peer said before it was asked is told only this once.
+                        // Data that a peer sent before any request is reported only once.
                         self.handle(event, looked_ns);
                     }
                     return;
@@ -513,7 +512,7 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// Gives up the requests that have waited for their answer too long.
+    /// Gives up the requests that have waited for their response too long.
     fn give_up_overdue(&mut self, now_ns: u64) {
         let Some(timeout_ns) = self.spec.timeout_ns else {
             return;
@@ -537,7 +536,7 @@ impl<'a> Engine<'a> {
         }
     }
 
-    fn finish(mut self) -> Part {
+    fn finish(mut self) -> ThreadResult {
         if let Some(batch) = &mut self.batch {
             batch.end();
         }
@@ -569,7 +568,7 @@ impl<'a> Engine<'a> {
             .find_map(crate::connection::Connection::congestion_control)
             .unwrap_or_default();
         self.recorder.show(self.pool.open_count());
-        Part {
+        ThreadResult {
             window_ns,
             audit: self.audit.finish(window_ns),
             connections_opened: self.pool.opened,

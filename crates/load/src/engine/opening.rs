@@ -66,6 +66,7 @@ impl Engine<'_> {
         let destination = self.pool.connections[failed as usize].destination;
         LoadError::Connect {
             target: self.pool.dial.destinations[destination].target,
+            problem: error.problem(),
             cause: error.to_string(),
             opened: self.pool.open_count(),
             connections: self.spec.connections,
@@ -95,7 +96,7 @@ impl Engine<'_> {
                     }
                     Handshake::Connected(took_ns) => {
                         self.recorder.connected(took_ns, now);
-                        // What a peer said before it was asked is told only this once.
+                        // Data that a peer sent before any request is reported only once.
                         return match readable(flags) {
                             true => self.opening_event(event, now),
                             false => Ok(()),

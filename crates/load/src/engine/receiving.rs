@@ -68,20 +68,20 @@ impl Engine<'_> {
         self.connection_failed(index, Failure::Reset, at_ns);
     }
 
-    /// Takes note of what a connection brought.
+    /// Handles what a connection received.
     fn hear(&mut self, index: u32, at_ns: u64) {
         let unseen_since_ns = self.unseen_since_ns;
         for at in 0..self.news.len() {
             let connection = &mut self.pool.connections[index as usize];
             match self.news[at] {
                 Event::FirstByte { slot } => connection.first_byte(slot, at_ns),
-                Event::Answer { slot, answer } => {
+                Event::Response { slot, status } => {
                     if let Some(request) = connection.take(slot) {
                         connection.proven = true;
                         connection.backoff_ns = 0;
                         connection.free_since_ns = at_ns;
                         connection.available_since_ns = unseen_since_ns;
-                        self.recorder.answered(&request, answer, at_ns);
+                        self.recorder.responded(&request, status, at_ns);
                         self.ended(index, at_ns);
                     }
                 }

@@ -1,6 +1,6 @@
 //! HTTP/1.1 on a connection: one request at a time.
 
-use super::{Answer, Event, WireError};
+use super::event::{Event, ResponseStatus, WireError};
 use crate::http1::{Progress, ResponseParser, encode_request};
 use crate::spec::Request;
 
@@ -8,7 +8,7 @@ use crate::spec::Request;
 #[derive(Debug)]
 pub(crate) struct Http1Request {
     bytes: Vec<u8>,
-    /// With the announcement that the connection ends after it.
+    /// The same with `connection: close`.
     closing: Vec<u8>,
     is_head: bool,
 }
@@ -23,12 +23,12 @@ impl Http1Request {
     }
 }
 
-/// A connection's state.
+/// The state of a connection.
 #[derive(Debug)]
 pub(crate) struct Http1 {
     parser: ResponseParser,
     busy: bool,
-    /// Whether the answer in hand has begun.
+    /// Whether the current response has begun.
     begun: bool,
     pub(crate) goes_on: bool,
 }
@@ -58,34 +58,31 @@ impl Http1 {
 
     pub(crate) fn feed(&mut self, input: &[u8], events: &mut Vec<Event>) -> Result<(), WireError> {
         if !self.busy {
-            return Err(WireError::Unasked);
+            return Err(WireError::Unsolicited);
         }
         if !self.begun {
             self.begun = true;
             events.push(Event::FirstByte { slot: 0 });
         }
-        if let Progress::Complete { answer, consumed } = self.parser.feed(input)? {
-            // Bytes after the answer leave the connection in a state that nobody can tell.
-            self.goes_on = answer.keep_alive && consumed == input.len();
-            self.answered(answer.status, events);
+        if let Progress::Complete { response, consumed } = self.parser.feed(input)? {
+            // Bytes behind the response leave the connection in an unknown state.
+            self.goes_on = response.keep_alive && consumed == input.len();
+            self.complete(response.status, events);
         }
         Ok(())
     }
 
     pub(crate) fn end(&mut self, events: &mut Vec<Event>) {
         self.goes_on = false;
-        if let Some(answer) = self.parser.end().filter(|_| self.busy) {
-            self.answered(answer.status, events);
+        if let Some(response) = self.parser.end().filter(|_| self.busy) {
+            self.complete(response.status, events);
         }
     }
 
-    fn answered(&mut self, status: u16, events: &mut Vec<Event>) {
+    fn complete(&mut self, http: u16, events: &mut Vec<Event>) {
         self.busy = false;
-        let answer = Answer {
-            status,
-            grpc_status: None,
-        };
-        events.push(Event::Answer { slot: 0, answer });
+        let status = ResponseStatus { http, grpc: None };
+        events.push(Event::Response { slot: 0, status });
     }
 }
 
@@ -103,21 +100,24 @@ mod tests {
     }
 
     #[test]
-    fn two_answers_for_one_request_end_the_connection() {
+    fn two_responses_to_one_request_end_the_connection() {
         let one = "HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n";
         let (http1, result, events) = fed(&one.repeat(2));
         assert_eq!((result, events.len(), http1.goes_on), (Ok(()), 2, false));
     }
 
     #[test]
-    fn an_answer_nobody_asked_for_is_an_error() {
+    fn an_unsolicited_response_is_an_error() {
         let (mut http1, ..) = fed("HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n");
         assert!(http1.goes_on);
-        assert_eq!(http1.feed(b"H", &mut Vec::new()), Err(WireError::Unasked));
+        assert_eq!(
+            http1.feed(b"H", &mut Vec::new()),
+            Err(WireError::Unsolicited)
+        );
     }
 
     #[test]
-    fn the_last_request_says_so() {
+    fn the_last_request_announces_the_close() {
         let request = Http1Request::new(&Request::get("a".into()));
         let mut out = Vec::new();
         Http1::default().start(&request, true, &mut out);

@@ -4,11 +4,11 @@ use meshtax_http2::frame::{self, FrameHeader, code, flag, kind, setting};
 use meshtax_http2::hpack::{Decoder, encode_literal};
 use meshtax_http2::reader::{FrameReader, Piece};
 
-use super::{Answer, Event, Failure, WireError};
+use super::event::{Event, Failure, ResponseStatus, WireError};
 use crate::spec::{LoadSpec, Protocol, Request};
 
 /// What we let the peer send before it hears from us again, per stream and in all: a generator
-/// must never be the one that holds an answer back.
+/// must never be the one that holds a response back.
 const WINDOW_BYTES: u32 = 1 << 30;
 
 /// What a connection begins with, both ways (RFC 9113, section 6.9.2).
@@ -24,7 +24,7 @@ const MAX_FRAME_BYTES: u32 = 16_384;
 /// The table that we let the peer's header compression use (the protocol's default).
 const HEADER_TABLE_BYTES: usize = 4096;
 
-/// What we owe a peer at most that asks for answers (PING, SETTINGS) and does not read them.
+/// What we owe a peer at most that asks for responses (PING, SETTINGS) and does not read them.
 const MAX_OWED_BYTES: usize = 256 * 1024;
 
 /// The last number of a stream: then a connection is used up.
@@ -122,7 +122,7 @@ pub(crate) struct Http2 {
     leaving: bool,
     /// Streams whose body waits for room.
     blocked: u32,
-    /// Answers of the protocol itself since all that was written was taken by the socket.
+    /// Responses of the protocol itself since all that was written was taken by the socket.
     owed_bytes: usize,
 }
 
@@ -362,7 +362,7 @@ impl Http2 {
         Ok(())
     }
 
-    /// An answer is complete; it may come before our body is sent.
+    /// A response is complete; it may come before our body is sent.
     fn ended(&mut self, id: u32, events: &mut Vec<Event>, out: &mut Vec<u8>) {
         let Some(slot) = self.slot_of(id) else {
             return;
@@ -374,7 +374,7 @@ impl Http2 {
         }
         let slot = slot as u32;
         let lacks_grpc_status = stream.is_grpc && stream.grpc_status.is_none();
-        // Without an answer's head, or as an interim answer alone, that was no answer.
+        // Without a response's head, or as an interim response alone, that was no response.
         if stream.status < 200 || (lacks_grpc_status && stream.status == 200) {
             events.push(Event::Failed {
                 slot,
@@ -382,12 +382,12 @@ impl Http2 {
             });
             return;
         }
-        events.push(Event::Answer {
+        events.push(Event::Response {
             slot,
-            answer: Answer {
-                status: stream.status,
-                // Over plain HTTP/2 it is a trailer as any other.
-                grpc_status: stream.grpc_status.filter(|_| stream.is_grpc),
+            status: ResponseStatus {
+                http: stream.status,
+                // Over plain HTTP/2 it is a trailer like any other.
+                grpc: stream.grpc_status.filter(|_| stream.is_grpc),
             },
         });
     }
@@ -431,7 +431,7 @@ impl Http2 {
         self.owe(frame::HEADER_BYTES)
     }
 
-    /// One more answer that the peer asked for.
+    /// One more response that the peer asked for.
     fn owe(&mut self, bytes: usize) -> Result<(), WireError> {
         self.owed_bytes += bytes;
         if self.owed_bytes > MAX_OWED_BYTES {

@@ -1,70 +1,19 @@
-//! What is spoken on a connection: requests into bytes, bytes into answers. No sockets here.
+//! The protocols of connections: requests to bytes, bytes to responses. No sockets here.
 
+mod event;
 mod http1;
 mod http2;
 mod tcp;
 
-use meshtax_http2::frame::FrameError;
-use meshtax_http2::hpack::HpackError;
-
-use crate::http1::ProtocolError;
 use crate::spec::{LoadSpec, Protocol};
+
+pub(crate) use self::event::{Event, Failure, ResponseStatus, WireError};
 
 use self::http1::{Http1, Http1Request};
 use self::http2::{Http2, Http2Request};
 use self::tcp::Tcp;
 
-/// How a request ended without an answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Failure {
-    /// No connection for it could be made.
-    Connect,
-    /// The peer closed or reset.
-    Reset,
-    /// No answer came in time.
-    Timeout,
-    /// The TLS handshake, or a record after it, was bad.
-    Tls,
-    /// What came was no answer.
-    Protocol,
-}
-
-/// An answer's end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Answer {
-    /// HTTP's status; 200 for a TCP echo.
-    pub(crate) status: u16,
-    /// gRPC's.
-    pub(crate) grpc_status: Option<u16>,
-}
-
-/// What happened to the request in a slot of the connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Event {
-    /// Its answer began.
-    FirstByte { slot: u32 },
-    /// Its answer is complete.
-    Answer { slot: u32, answer: Answer },
-    /// It failed; the connection may go on.
-    Failed { slot: u32, failure: Failure },
-}
-
-/// What came is no answer in the protocol spoken; the connection is of no use any more.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum WireError {
-    #[error("{0}")]
-    Http1(#[from] ProtocolError),
-    #[error("{0}")]
-    Frame(#[from] FrameError),
-    #[error("{0}")]
-    Hpack(#[from] HpackError),
-    #[error("{0}")]
-    Http2(&'static str),
-    #[error("bytes came that nobody had asked for")]
-    Unasked,
-}
-
-/// The requests of a load, made ready to be sent.
+/// The encoded requests of a load.
 #[derive(Debug)]
 pub(crate) enum Encoded {
     Http1(Vec<Http1Request>),
@@ -86,7 +35,7 @@ impl Encoded {
         }
     }
 
-    /// The state of a connection that is about to be opened.
+    /// The initial state of a connection.
     pub(crate) fn wire(&self, streams: u32) -> Wire {
         match self {
             Self::Http1(_) => Wire::Http1(Http1::default()),
@@ -96,7 +45,7 @@ impl Encoded {
     }
 }
 
-/// One connection's state.
+/// The protocol state of one connection.
 #[derive(Debug)]
 pub(crate) enum Wire {
     Http1(Http1),
@@ -105,7 +54,7 @@ pub(crate) enum Wire {
 }
 
 impl Wire {
-    /// A new connection: forgets the old one, and writes what begins it.
+    /// Resets the state for a new connection, and writes its preface.
     pub(crate) fn open(&mut self, out: &mut Vec<u8>) {
         match self {
             Self::Http1(http1) => *http1 = Http1::default(),
@@ -114,7 +63,7 @@ impl Wire {
         }
     }
 
-    /// Requests that the peer lets the connection carry at the same time.
+    /// Concurrent requests that the peer allows on the connection.
     pub(crate) fn capacity(&self) -> u32 {
         match self {
             Self::Http1(_) | Self::Tcp(_) => 1,
@@ -122,7 +71,7 @@ impl Wire {
         }
     }
 
-    /// Whether the peer lets it carry further requests at all.
+    /// Whether the peer accepts further requests on the connection.
     pub(crate) fn goes_on(&self) -> bool {
         match self {
             Self::Http1(http1) => http1.goes_on,
@@ -152,7 +101,7 @@ impl Wire {
         }
     }
 
-    /// Takes bytes of the peer; writes what the protocol itself answers to them.
+    /// Takes input; writes the replies of the protocol itself (such as acknowledgements).
     pub(crate) fn feed(
         &mut self,
         encoded: &Encoded,
@@ -168,22 +117,22 @@ impl Wire {
         }
     }
 
-    /// The peer answered while the request was still being sent: over HTTP/1.1 nobody can tell
-    /// what state that leaves the connection in.
-    pub(crate) fn answered_early(&mut self, events: &[Event]) {
-        if let (Self::Http1(http1), Some(Event::Answer { .. })) = (self, events.last()) {
+    /// A response arrived while the request was still being sent: an HTTP/1.1 connection is in an
+    /// unknown state then.
+    pub(crate) fn response_was_early(&mut self, events: &[Event]) {
+        if let (Self::Http1(http1), Some(Event::Response { .. })) = (self, events.last()) {
             http1.goes_on = false;
         }
     }
 
-    /// The peer closed: an answer that this completes.
+    /// The peer closed the connection, which may complete a response.
     pub(crate) fn end(&mut self, events: &mut Vec<Event>) {
         if let Self::Http1(http1) = self {
             http1.end(events);
         }
     }
 
-    /// The request in this slot is given up. `true`: the connection can go on without it.
+    /// Abandons the request in this slot. `true`: the connection is still usable.
     pub(crate) fn give_up(&mut self, slot: u32, out: &mut Vec<u8>) -> bool {
         match self {
             Self::Http1(_) | Self::Tcp(_) => false,

@@ -1,11 +1,11 @@
-//! A plain echo: what was sent comes back.
+//! A TCP echo.
 
-use super::{Answer, Event, WireError};
+use super::event::{Event, ResponseStatus, WireError};
 
-/// A connection's state.
+/// The state of a connection.
 #[derive(Debug, Default)]
 pub(crate) struct Tcp {
-    /// Bytes that are still to come back.
+    /// Bytes of the echo still missing.
     awaited: usize,
     begun: bool,
 }
@@ -19,7 +19,7 @@ impl Tcp {
 
     pub(crate) fn feed(&mut self, input: &[u8], events: &mut Vec<Event>) -> Result<(), WireError> {
         if input.len() > self.awaited {
-            return Err(WireError::Unasked);
+            return Err(WireError::Unsolicited);
         }
         if !self.begun {
             self.begun = true;
@@ -27,11 +27,11 @@ impl Tcp {
         }
         self.awaited -= input.len();
         if self.awaited == 0 {
-            let answer = Answer {
-                status: 200,
-                grpc_status: None,
+            let status = ResponseStatus {
+                http: 200,
+                grpc: None,
             };
-            events.push(Event::Answer { slot: 0, answer });
+            events.push(Event::Response { slot: 0, status });
         }
         Ok(())
     }

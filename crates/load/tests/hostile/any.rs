@@ -30,7 +30,7 @@ fn all_fail(what: &str, target: SocketAddr, kinds: &[&str]) {
 }
 
 #[test]
-fn garbage_as_an_answer() {
+fn garbage_instead_of_a_response_is_an_error() {
     let target = server(|_, mut stream| {
         while read_some(&mut stream) {
             let _ = stream.write_all(&[0xfe; 5000]);
@@ -42,7 +42,7 @@ fn garbage_as_an_answer() {
 }
 
 #[test]
-fn garbage_without_a_question() {
+fn unsolicited_garbage_is_an_error() {
     let target = server(|_, mut stream| {
         let _ = stream.write_all(b"220 mail ready\r\n");
         read_all(&mut stream);
@@ -52,19 +52,19 @@ fn garbage_without_a_question() {
 }
 
 #[test]
-fn a_close_right_after_the_accept() {
+fn a_close_right_after_the_accept_is_counted() {
     let target = server(|_, stream| drop(stream));
     all_fail("close", target, &["reset", "connect"]);
 }
 
 #[test]
-fn a_reset_right_after_the_accept() {
+fn a_reset_right_after_the_accept_is_counted() {
     let target = server(|_, stream| reset_on_close(&stream));
     all_fail("reset", target, &["reset", "connect"]);
 }
 
 #[test]
-fn a_close_instead_of_an_answer() {
+fn a_close_instead_of_a_response_is_counted() {
     let target = server(|_, mut stream| {
         read_some(&mut stream);
     });
@@ -72,7 +72,7 @@ fn a_close_instead_of_an_answer() {
 }
 
 #[test]
-fn a_reset_instead_of_an_answer() {
+fn a_reset_instead_of_a_response_is_counted() {
     let target = server(|_, mut stream| {
         read_some(&mut stream);
         reset_on_close(&stream);
@@ -81,7 +81,7 @@ fn a_reset_instead_of_an_answer() {
 }
 
 #[test]
-fn half_a_close_instead_of_an_answer() {
+fn a_half_close_instead_of_a_response_is_counted() {
     let target = server(|_, mut stream| {
         read_some(&mut stream);
         let _ = stream.shutdown(Shutdown::Write);
@@ -91,13 +91,13 @@ fn half_a_close_instead_of_an_answer() {
 }
 
 #[test]
-fn never_an_answer() {
+fn a_server_that_never_responds_blocks_nothing() {
     let target = server(|_, mut stream| read_all(&mut stream));
     all_fail("silence", target, &["timeout"]);
 }
 
 #[test]
-fn never_a_read() {
+fn a_server_that_never_reads_blocks_nothing() {
     let target = server(|_, stream| {
         std::thread::sleep(Duration::from_secs(60));
         drop(stream);
@@ -120,7 +120,7 @@ fn never_a_read() {
 }
 
 #[test]
-fn never_an_accept() {
+fn a_server_that_never_accepts_blocks_nothing() {
     while_the_machine_is_ours("never an accept", || {
         let listener = {
             let any: SocketAddr = "127.0.0.1:0".parse().unwrap();
@@ -155,7 +155,7 @@ fn never_an_accept() {
 }
 
 #[test]
-fn a_flood_of_anything() {
+fn a_flood_of_input_blocks_nothing() {
     let floods: [&'static [u8]; 6] = [
         b"\0",
         b"A",
@@ -184,7 +184,7 @@ fn a_flood_of_anything() {
 }
 
 #[test]
-fn an_answer_in_another_protocol() {
+fn a_response_in_another_protocol_is_an_error() {
     let target = server(|_, mut stream| {
         while read_some(&mut stream) {
             let _ = stream.write_all(b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\n\r\n");
@@ -200,7 +200,7 @@ fn an_answer_in_another_protocol() {
 }
 
 #[test]
-fn the_request_itself_as_its_answer() {
+fn an_echoed_request_is_not_a_response() {
     let target = server(|_, mut stream| {
         let mut other = stream.try_clone().unwrap();
         let _ = std::io::copy(&mut stream, &mut other);
@@ -246,7 +246,7 @@ fn a_server_that_recovers_is_used_again() {
 }
 
 #[test]
-fn one_byte_too_many_and_one_too_few() {
+fn echoes_of_the_wrong_length_are_errors() {
     for extra in [-1_i32, 1] {
         let target = server(move |_, mut stream| {
             while read_some(&mut stream) {
@@ -271,7 +271,7 @@ fn one_byte_too_many_and_one_too_few() {
 }
 
 #[test]
-fn connections_that_never_stay_are_told() {
+fn connections_that_never_stay_open_are_reported() {
     // The patience is longer than the longest pause between two attempts: each of them gets a
     // connection, and none of them progress.
     let closing = server(|_, stream| drop(stream));

@@ -96,7 +96,7 @@ pub(crate) const PROTOCOLS: [Protocol; 4] = [
     Protocol::Tcp,
 ];
 
-/// A short load. It ends soon if the server ends its connections or answers, however slow the
+/// A short load. It ends soon if the server ends its connections or responses, however slow the
 /// machine is; see [`hurried`] for servers that do neither.
 pub(crate) fn spec(target: SocketAddr, protocol: Protocol, model: LoadModel) -> LoadSpec {
     let mut spec = LoadSpec::new(target);
@@ -160,7 +160,7 @@ pub(crate) fn loads(target: SocketAddr, protocol: Protocol) -> Vec<LoadSpec> {
     all
 }
 
-/// As [`loads`], for servers that never answer: what queues is given up soon.
+/// As [`loads`], for servers that never response: what queues is given up soon.
 pub(crate) fn loads_for(target: SocketAddr, protocol: Protocol, kinds: &[&str]) -> Vec<LoadSpec> {
     let mut all = loads(target, protocol);
     for spec in &mut all {
@@ -218,7 +218,7 @@ pub(crate) fn each<T: Sync>(cases: &[T], look: impl Fn(&T) + Sync) {
     });
 }
 
-/// Answers to requests of the window.
+/// Responses to requests of the window.
 pub(crate) fn answered(result: &LoadResult) -> u64 {
     result.status.values().sum()
 }
@@ -254,7 +254,7 @@ pub(crate) fn books(spec: &LoadSpec, result: &LoadResult) {
 pub(crate) fn only(result: &LoadResult, name: &str, kinds: &[&str]) {
     for (kind, count) in result.errors.by_kind() {
         assert!(
-            count == 0 || kinds.contains(&kind),
+            count == 0 || kinds.contains(&kind.to_string().as_str()),
             "{name}: {count} x {kind}: {result:?}"
         );
     }

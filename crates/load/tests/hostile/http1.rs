@@ -12,7 +12,7 @@ use crate::harness::*;
 
 const GOOD: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
 
-/// Answers every request with the same bytes, in pieces of that length, and keeps the connection.
+/// Responses every request with the same bytes, in pieces of that length, and keeps the connection.
 fn answering(answer: impl Into<Vec<u8>>, piece: usize) -> SocketAddr {
     let answer = answer.into();
     server(move |_, mut stream| {
@@ -26,7 +26,7 @@ fn answering(answer: impl Into<Vec<u8>>, piece: usize) -> SocketAddr {
     })
 }
 
-/// Every model over every kind of connection: all is answered.
+/// Every model over every kind of connection: all gets a response.
 fn all_answered(what: &str, target: SocketAddr) {
     for (name, _, result) in offer_all(&loads(target, Protocol::Http1)) {
         let result = result.unwrap();
@@ -37,7 +37,7 @@ fn all_answered(what: &str, target: SocketAddr) {
     }
 }
 
-/// Every model over every kind of connection: nothing is answered, for these reasons.
+/// Every model over every kind of connection: nothing gets a response, for these reasons.
 fn all_fail(what: &str, target: SocketAddr, kinds: &[&str]) {
     for (name, _, result) in offer_all(&few(loads_for(target, Protocol::Http1, kinds))) {
         let result = result.unwrap();
@@ -72,15 +72,15 @@ fn in_turn(target: SocketAddr, requests: u64) -> Vec<LoadSpec> {
         .collect()
 }
 
-/// Every second request is answered, the others get this answer cut after one byte more each
-/// time. `complete`: from which length on the answer is one.
+/// Every second request gets a response, the others get this response cut after one byte more each
+/// time. `complete`: from which length on the response is one.
 fn cut_everywhere(answer: &[u8], complete: usize, closes: bool) {
     let positions = answer.len() as u64 + 1;
     for spec in in_turn("127.0.0.1:1".parse().unwrap(), 2 * positions) {
         let answer = answer.to_vec();
         let next = AtomicUsize::new(0);
         let target = server(move |_, mut stream| {
-            // Its connection has carried an answer: it is opened again without a pause.
+            // Its connection has carried a response: it is opened again without a pause.
             while read_head(&mut stream) && stream.write_all(GOOD).is_ok() && read_head(&mut stream)
             {
                 let cut = next.fetch_add(1, Ordering::Relaxed);
@@ -103,7 +103,7 @@ fn cut_everywhere(answer: &[u8], complete: usize, closes: bool) {
 }
 
 #[test]
-fn a_close_at_every_byte_of_an_answer() {
+fn a_close_at_every_byte_of_a_response_is_counted() {
     let head = "HTTP/1.1 200 OK\r\nserver: x\r\n";
     let of_length = format!("{head}content-length: 9\r\n\r\nsome body");
     let chunked = format!(
@@ -124,7 +124,7 @@ fn a_close_at_every_byte_of_an_answer() {
 
 #[test]
 fn a_number_of_requests_is_never_exceeded() {
-    // Answers are late, so that arrivals queue.
+    // Responses are late, so that arrivals queue.
     let target = server(|_, mut stream| {
         while read_head(&mut stream) {
             std::thread::sleep(Duration::from_millis(2));
@@ -140,14 +140,14 @@ fn a_number_of_requests_is_never_exceeded() {
             let result = offer(&spec).unwrap();
             let name = named(&spec);
             assert_eq!((result.offered, answered(&result)), (20, 20), "{name}");
-            // It ends with the last answer, not with the drain.
+            // It ends with the last response, not with the drain.
             assert!(result.window_ns < 2000 * MS, "{name}: {result:?}");
         }
     }
 }
 
 #[test]
-fn a_head_without_end() {
+fn an_endless_head_is_an_error() {
     let line = server(|_, mut stream| {
         read_head(&mut stream);
         let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nx: ");
@@ -169,7 +169,7 @@ fn a_head_without_end() {
 }
 
 #[test]
-fn a_head_without_end_byte_by_byte() {
+fn an_endless_head_byte_by_byte_is_an_error() {
     let target = server(|_, mut stream| {
         read_head(&mut stream);
         let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nx: ");
@@ -194,9 +194,9 @@ fn a_head_without_end_byte_by_byte() {
 }
 
 #[test]
-fn two_answers_for_one_request() {
+fn two_responses_to_one_request_are_an_error() {
     let at_once = answering(GOOD.repeat(2), usize::MAX);
-    // One request at a time, and far apart: the second answer comes when nobody waits.
+    // One request at a time, and far apart: the second response comes when nobody waits.
     let later = server(|_, mut stream| {
         while read_head(&mut stream) {
             let _ = stream.write_all(GOOD);
@@ -218,7 +218,7 @@ fn two_answers_for_one_request() {
 }
 
 #[test]
-fn chunks_with_all_that_they_may_have() {
+fn chunks_with_extensions_and_trailers_are_accepted() {
     let head = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
     let bodies = [
         "0\r\n\r\n".to_owned(),
@@ -242,7 +242,7 @@ fn chunks_with_all_that_they_may_have() {
 }
 
 #[test]
-fn chunks_that_are_none() {
+fn malformed_chunks_are_errors() {
     let head = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
     let bodies = [
         "\r\n",
@@ -271,7 +271,7 @@ fn chunks_that_are_none() {
 }
 
 #[test]
-fn lengths_that_are_none() {
+fn malformed_lengths_are_errors() {
     let lengths = [
         "x",
         "-1",
@@ -293,7 +293,7 @@ fn lengths_that_are_none() {
 }
 
 #[test]
-fn answers_without_a_body() {
+fn responses_without_a_body_are_complete() {
     for answer in [
         "HTTP/1.1 204 No Content\r\n\r\n",
         "HTTP/1.1 304 Not Modified\r\ncontent-length: 500\r\n\r\n",
@@ -304,14 +304,14 @@ fn answers_without_a_body() {
     ] {
         all_answered(answer, answering(answer, usize::MAX));
     }
-    // What a body would be after an answer that has none is another answer, which nobody
+    // What a body would be after a response that has none is another response, which nobody
     // asked for.
     let answer = "HTTP/1.1 204 No Content\r\ncontent-length: 5\r\n\r\nhello";
     all_answered(answer, answering(answer, usize::MAX));
 }
 
 #[test]
-fn closes_that_are_announced() {
+fn announced_closes_are_not_errors() {
     for answer in [
         "HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 2\r\n\r\nok",
         "HTTP/1.1 200 OK\r\nConnection: foo, CLOSE\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n",
@@ -331,7 +331,7 @@ fn closes_that_are_announced() {
 }
 
 #[test]
-fn interim_answers() {
+fn interim_responses_are_skipped() {
     let some = "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nlink: a\r\n\r\n";
     let many = format!(
         "{}{}",
@@ -350,7 +350,7 @@ fn interim_answers() {
 }
 
 #[test]
-fn an_answer_before_the_request_was_read() {
+fn a_response_before_the_request_was_read_ends_the_connection() {
     // Reads the rest later.
     let patient = server(|_, mut stream| {
         while read_head(&mut stream) {
@@ -367,7 +367,7 @@ fn an_answer_before_the_request_was_read() {
             }
         }
     });
-    // Closes with the rest unread, which resets the connection: the answer may be lost.
+    // Closes with the rest unread, which resets the connection: the response may be lost.
     let hasty = server(|_, mut stream| {
         if read_head(&mut stream) {
             let _ = stream.write_all(GOOD);
@@ -390,7 +390,7 @@ fn an_answer_before_the_request_was_read() {
 }
 
 #[test]
-fn a_reset_within_a_body() {
+fn a_reset_within_a_body_is_counted() {
     let target = server(|_, mut stream| {
         read_head(&mut stream);
         let _ = stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 900000\r\n\r\n");
@@ -401,7 +401,7 @@ fn a_reset_within_a_body() {
 }
 
 #[test]
-fn an_answer_to_head_has_no_body() {
+fn a_response_to_head_has_no_body() {
     let target = answering("HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\n", usize::MAX);
     for spec in &mut loads(target, Protocol::Http1) {
         spec.requests[0].method = "HEAD".into();
@@ -420,7 +420,7 @@ pub(crate) fn peak_bytes() -> u64 {
     kilobytes.parse::<u64>().unwrap() * 1024
 }
 
-/// One request, whose answer `serve` writes; what was read of it, in bytes.
+/// One request, whose response `serve` writes; what was read of it, in bytes.
 pub(crate) fn one_large(
     protocol: Protocol,
     serve: impl Fn(TcpStream) + Send + Sync + 'static,

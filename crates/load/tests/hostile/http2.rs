@@ -20,7 +20,7 @@ const BOTH: [Protocol; 2] = [
     Protocol::Grpc { streams: 3 },
 ];
 
-/// What is answered on a stream.
+/// What gets a response on a stream.
 type Reply = fn(u32) -> Vec<u8>;
 
 /// HTTP's and gRPC's.
@@ -194,7 +194,7 @@ fn replying_after(
     })
 }
 
-/// Answers with what `bytes` makes of the stream's number.
+/// Responses with what `bytes` makes of the stream's number.
 fn with(bytes: impl Fn(u32) -> Vec<u8> + Send + Sync + 'static) -> SocketAddr {
     replying(move |peer, stream| peer.send(&bytes(stream)))
 }
@@ -229,7 +229,7 @@ fn all_fail(what: &str, target: SocketAddr, kinds: &[&str]) {
 }
 
 #[test]
-fn answers_as_they_should_be() {
+fn valid_http2_responses_are_accepted() {
     all_answered("right", with(answer));
     // By single bytes.
     let target = replying(|peer, stream| {
@@ -240,7 +240,7 @@ fn answers_as_they_should_be() {
 }
 
 #[test]
-fn a_close_at_every_byte_of_an_answer() {
+fn a_close_at_every_byte_of_a_response_is_counted() {
     for protocol in [
         Protocol::Http2 { streams: 1 },
         Protocol::Grpc { streams: 1 },
@@ -267,7 +267,7 @@ fn a_close_at_every_byte_of_an_answer() {
 }
 
 #[test]
-fn frames_that_cannot_be() {
+fn invalid_frames_are_errors() {
     while_the_machine_is_ours("frames that cannot be", || {
         let wrong: [(&str, Reply); 22] = [
             ("no frame", |_| b"HTTP/1.1 400 Bad Request\r\n\r\n".to_vec()),
@@ -342,7 +342,7 @@ fn frames_that_cannot_be() {
 }
 
 #[test]
-fn answers_that_are_none() {
+fn invalid_http2_responses_are_errors() {
     let ended: [(&str, Reply); 5] = [
         ("a body alone", |s| {
             frame_of(kind::DATA, flag::END_STREAM, s, b"x")
@@ -372,7 +372,7 @@ fn answers_that_are_none() {
 }
 
 #[test]
-fn answers_with_all_that_they_may_have() {
+fn http2_responses_with_every_feature_are_accepted() {
     let padding = |length: u8, content: &[u8]| {
         [&[length], content, &vec![0; usize::from(length)][..]].concat()
     };
@@ -459,7 +459,7 @@ fn every_stream_is_reset() {
 }
 
 #[test]
-fn a_goaway_in_mid_load() {
+fn a_goaway_during_the_load_reopens_the_connection() {
     for protocol in BOTH {
         // After three requests the others have failed.
         let hard = replying(|peer, stream| {
@@ -479,7 +479,7 @@ fn a_goaway_in_mid_load() {
                 assert!(result.connections_opened > 3, "{name}: {result:?}");
             }
         }
-        // All that was sent before is answered.
+        // All that was sent before gets a response.
         let graceful = replying(|peer, stream| {
             if peer.requests == 3 {
                 peer.send(&goaway(u32::MAX >> 1, code::NO_ERROR));
@@ -498,7 +498,7 @@ fn a_goaway_in_mid_load() {
 }
 
 #[test]
-fn a_goaway_at_once() {
+fn an_immediate_goaway_is_handled() {
     let target = server(|_, stream| {
         if let Some(mut peer) = Peer::accept(stream, &[]) {
             peer.send(&goaway(0, code::ENHANCE_YOUR_CALM));
@@ -520,7 +520,7 @@ fn a_goaway_at_once() {
 }
 
 #[test]
-fn one_stream_at_a_time() {
+fn a_limit_of_one_stream_is_respected() {
     let at_once = Arc::new(AtomicU64::new(0));
     let most = Arc::clone(&at_once);
     let target = server(move |_, stream| {
@@ -555,10 +555,10 @@ fn one_stream_at_a_time() {
 }
 
 #[test]
-fn no_stream_at_all() {
+fn a_limit_of_no_streams_is_respected() {
     while_the_machine_is_ours("no stream at all", || {
         const NONE: &[(u16, u32)] = &[(setting::MAX_CONCURRENT_STREAMS, 0)];
-        // What was sent before the settings came is answered.
+        // What was sent before the settings came gets a response.
         let never = replying_after(NONE, |peer, stream| peer.send(&answer(stream)));
         for protocol in BOTH {
             let all: Vec<_> = loads(never, protocol).into_iter().map(hurried).collect();
@@ -598,7 +598,7 @@ fn with_body(target: SocketAddr, protocol: Protocol, bytes: usize) -> Vec<LoadSp
 }
 
 #[test]
-fn windows_that_are_shut() {
+fn closed_windows_are_respected() {
     const SHUT: &[(u16, u32)] = &[(setting::INITIAL_WINDOW_SIZE, 0)];
     for protocol in BOTH {
         // Never opened: what was sent before the settings came may be answered.
@@ -644,7 +644,7 @@ fn windows_that_are_shut() {
 }
 
 #[test]
-fn windows_beyond_all_bounds() {
+fn window_overflows_are_errors() {
     let target = replying_after(
         &[
             (setting::INITIAL_WINDOW_SIZE, u32::MAX),
@@ -670,8 +670,8 @@ fn windows_beyond_all_bounds() {
 }
 
 #[test]
-fn an_answer_before_the_request_was_sent() {
-    // The window holds 65,535 of the body's bytes: the answer comes before the rest could.
+fn a_response_before_the_request_was_sent_completes_it() {
+    // The window holds 65,535 of the body's bytes: the response comes before the rest could.
     for protocol in BOTH {
         let target = server(|_, stream| {
             let Some(mut peer) = Peer::accept(stream, &[]) else {
@@ -739,7 +739,7 @@ fn floods() {
 }
 
 #[test]
-fn header_blocks_without_end() {
+fn endless_header_blocks_are_errors() {
     let target = replying(|peer, stream| {
         peer.send(&frame_of(kind::HEADERS, 0, stream, &block(&[STATUS])));
         flood(
@@ -766,7 +766,7 @@ fn header_blocks_without_end() {
 }
 
 #[test]
-fn grpc_without_its_trailers() {
+fn grpc_without_trailers_is_an_error() {
     let grpc = Protocol::Grpc { streams: 2 };
     let cases: [(&str, Reply, Option<Statuses>); 5] = [
         (
@@ -831,7 +831,7 @@ fn grpc_without_its_trailers() {
             assert_eq!(result.errors.total(), 0, "{name}");
         }
     }
-    // A proxy's error page has none either, and is an answer.
+    // A proxy's error page has none either, and is a response.
     let page = |s| {
         let mut out = Vec::new();
         frame::headers(&mut out, s, &block(&[(":status", "503")]), true);

@@ -83,7 +83,7 @@ fn none_opens(what: &str, target: SocketAddr, roots: Option<&str>, kinds: &[&str
 }
 
 #[test]
-fn garbage_instead_of_a_handshake() {
+fn garbage_instead_of_a_handshake_is_reported() {
     let target = server(|_, mut stream| {
         read_some(&mut stream);
         let _ = stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n");
@@ -103,7 +103,7 @@ fn garbage_instead_of_a_handshake() {
 }
 
 #[test]
-fn a_close_within_the_handshake() {
+fn a_close_within_the_handshake_is_reported() {
     let before = server(|_, stream| drop(stream));
     none_opens("before", before, None, &["tls", "connect"]);
     let within = server(|_, mut stream| {
@@ -118,13 +118,13 @@ fn a_close_within_the_handshake() {
 }
 
 #[test]
-fn a_handshake_without_end() {
+fn an_endless_handshake_is_reported() {
     let silent = server(|_, mut stream| read_all(&mut stream));
     none_opens("silent", silent, None, &["timeout"]);
 }
 
 #[test]
-fn a_certificate_that_is_not_trusted() {
+fn an_untrusted_certificate_is_rejected() {
     let (config, _) = certificate(&["localhost"], &["h2", "http/1.1"]);
     let (_, other) = certificate(&["localhost"], &[]);
     let target = secured(&config, |stream| while read_request(stream) {});
@@ -135,7 +135,7 @@ fn a_certificate_that_is_not_trusted() {
 }
 
 #[test]
-fn a_certificate_that_is_not_trusted_is_told_at_once() {
+fn an_untrusted_certificate_is_reported_at_once() {
     let (config, _) = certificate(&["localhost"], &[]);
     let target = secured(&config, |stream| while read_request(stream) {});
     let (_, other) = certificate(&["localhost"], &[]);
@@ -150,7 +150,7 @@ fn a_certificate_that_is_not_trusted_is_told_at_once() {
 }
 
 #[test]
-fn a_server_without_http2() {
+fn a_server_without_http2_is_reported() {
     let (config, root) = certificate(&["localhost"], &["http/1.1"]);
     let target = secured(&config, |stream| while read_request(stream) {});
     for protocol in [
@@ -189,7 +189,7 @@ fn offer_secured(what: &str, all: &[LoadSpec]) -> Vec<(String, LoadResult)> {
 }
 
 #[test]
-fn garbage_after_the_handshake() {
+fn garbage_after_the_handshake_is_an_error() {
     let (config, root) = certificate(&["localhost"], &["h2", "http/1.1"]);
     let garbage = secured(&config, |stream| {
         read_request(stream);
@@ -234,7 +234,7 @@ fn garbage_after_the_handshake() {
 }
 
 #[test]
-fn a_body_until_the_close_needs_a_goodbye() {
+fn a_body_until_the_close_needs_a_close_notify() {
     let (config, root) = certificate(&["localhost"], &["http/1.1"]);
     for says_so in [true, false] {
         let target = secured(&config, move |stream| {
@@ -256,7 +256,7 @@ fn a_body_until_the_close_needs_a_goodbye() {
 }
 
 #[test]
-fn records_that_come_byte_by_byte() {
+fn tls_records_byte_by_byte_are_accepted() {
     struct Slowly(TcpStream);
 
     impl Read for Slowly {

@@ -1,11 +1,13 @@
-//! Processes of the lab: started in a pod, on given cores, with their last words kept.
+//! Processes of the lab: started in a pod, on given cores, with their last log lines kept.
 #![expect(
     unsafe_code,
     reason = "a child must enter its namespace between fork and exec"
 )]
 
-use std::collections::VecDeque;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, VecDeque};
 use std::ffi::CString;
+use std::fs;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
 use std::os::fd::{AsRawFd as _, BorrowedFd, OwnedFd};
@@ -16,6 +18,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
 use meshtax_model::experiment::LoadPoint;
+use meshtax_model::failure::{ComponentEnding, ComponentFailure};
 use meshtax_model::trial::ComponentRole;
 use nix::sched::{CloneFlags, CpuSet, sched_setaffinity, setns, unshare};
 use nix::unistd::{Pid, chdir};
@@ -24,16 +27,16 @@ use super::netns::NetNs;
 
 const KEPT_LINES: usize = 40;
 
-/// By which way a request comes to the service.
+/// The source of a trial's requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Way {
-    /// From a pod of the mesh.
+pub(crate) enum TrafficSource {
+    /// A pod of the mesh.
     Pod,
-    /// From outside, through the gateway.
+    /// Clients outside the mesh, through the gateway.
     Ingress,
 }
 
-impl Way {
+impl TrafficSource {
     /// At this load point.
     pub(crate) fn at(point: &LoadPoint) -> Self {
         match point.ingress {
@@ -48,19 +51,30 @@ impl Way {
 pub(crate) struct Component {
     pub(crate) role: ComponentRole,
     pub(crate) name: String,
-    /// The first that runs in a server's pod: each pod has one.
+    /// The first process of an entry point's pod: each pod has one.
     pub(crate) is_first_app: bool,
-    /// By which way requests come through it; `None`: by each.
-    pub(crate) way: Option<Way>,
-    /// On which of the servers' nodes it stands, counted from 0; 0 as well if on none of them.
-    pub(crate) server_node: u32,
-    child: Child,
+    /// The source of the requests that pass it; `None`: any.
+    pub(crate) source: Option<TrafficSource>,
+    /// Index of its node in the run's environment.
+    pub(crate) node: u32,
+    child: RefCell<Child>,
     log: Arc<Mutex<VecDeque<String>>>,
 }
 
 impl Component {
-    /// Starts a program in a pod. The calling thread must live as long as the lab: Envoy asks the
-    /// kernel to be killed when the thread that started it ends.
+    /// Its environment variables, as the kernel has them; empty once it has ended.
+    pub(crate) fn environment(&self) -> BTreeMap<String, String> {
+        let path = format!("/proc/{}/environ", self.child.borrow().id());
+        let text = fs::read(path).unwrap_or_default();
+        let text = String::from_utf8_lossy(&text);
+        text.split('\0')
+            .filter_map(|pair| pair.split_once('='))
+            .map(|(name, value)| (name.to_owned(), value.to_owned()))
+            .collect()
+    }
+
+    /// Starts a program in a pod. The calling thread must live as long as the lab: Envoy has
+    /// the kernel kill it when the thread that started it ends.
     pub(crate) fn start(
         name: String,
         role: ComponentRole,
@@ -81,58 +95,51 @@ impl Component {
             role,
             name,
             is_first_app: false,
-            way: None,
-            server_node: 0,
-            child,
+            source: None,
+            node: 0,
+            child: RefCell::new(child),
             log,
         })
     }
 
     pub(crate) fn pid(&self) -> u32 {
-        self.child.id()
+        self.child.borrow().id()
     }
 
-    /// Has the kernel end it, without waiting until it has: many then end at the same time.
-    pub(crate) fn kill(&mut self) {
-        let _ = self.child.kill();
+    /// Kills it without waiting for its end, so that many end at the same time.
+    pub(crate) fn kill(&self) {
+        let _ = self.child.borrow_mut().kill();
     }
 
-    /// How it ended, with its last words; `None` while it runs.
-    pub(crate) fn failure(&mut self) -> Option<String> {
-        match self.child.try_wait() {
-            Ok(None) => None,
-            Ok(Some(status)) => Some(format!(
-                "{} {}{}",
-                self.name,
-                ending(status),
-                self.last_words()
-            )),
-            Err(e) => Some(format!("{}: cannot tell whether it runs: {e}", self.name)),
-        }
+    /// How it ended, with its last output; `None` while it runs.
+    pub(crate) fn failure(&self) -> Option<ComponentFailure> {
+        let ending = match self.child.borrow_mut().try_wait() {
+            Ok(None) => return None,
+            Ok(Some(status)) => component_ending(status),
+            Err(e) => ComponentEnding::Unknown {
+                detail: e.to_string(),
+            },
+        };
+        Some(ComponentFailure {
+            component: self.name.clone(),
+            ending,
+            last_output: self.last_output(),
+        })
     }
 
-    /// The first of its last lines from which this can be taken.
-    pub(crate) fn find_logged<T>(&self, wanted: impl Fn(&str) -> Option<T>) -> Option<T> {
-        self.lines().iter().find_map(|line| wanted(line))
-    }
-
-    /// Its last lines, for an error message. A backtrace is not what tells.
-    pub(crate) fn last_words(&self) -> String {
-        let lines = self.lines();
-        let told: Vec<_> = lines
-            .iter()
+    /// Its last lines, without a backtrace.
+    pub(crate) fn last_output(&self) -> Vec<String> {
+        let lines: Vec<String> = self
+            .lines()
+            .into_iter()
             .take_while(|line| !line.to_lowercase().starts_with("stack backtrace"))
             .filter(|line| !line.trim().is_empty())
-            .cloned()
             .collect();
-        let shown = &told[told.len().saturating_sub(5)..];
-        if shown.is_empty() {
-            return String::new();
-        }
-        format!("; its last words: {}", shown.join(" | "))
+        lines[lines.len().saturating_sub(5)..].to_vec()
     }
 
-    fn lines(&self) -> VecDeque<String> {
+    /// Its last lines.
+    pub(crate) fn lines(&self) -> VecDeque<String> {
         self.log
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
@@ -142,18 +149,16 @@ impl Component {
 
 impl Drop for Component {
     fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        let mut child = self.child.borrow_mut();
+        let _ = child.kill();
+        let _ = child.wait();
     }
 }
 
 /// Starts a command in a pod's network namespace, on these cores.
 pub(crate) fn spawn_in(command: &mut Command, pod: &NetNs, cores: &[u32]) -> io::Result<Child> {
     let descriptor = pod.raw();
-    let mut set = CpuSet::new();
-    for core in cores {
-        let _ = set.set(*core as usize);
-    }
+    let set = core_set(cores);
     // SAFETY: two system calls on plain data that outlives the call; no allocation.
     unsafe {
         command.pre_exec(move || {
@@ -166,15 +171,40 @@ pub(crate) fn spawn_in(command: &mut Command, pod: &NetNs, cores: &[u32]) -> io:
     command.spawn()
 }
 
-/// What there was before the lab's own file systems: where the user's own program finds its files.
+/// Lets the calling thread, and what it starts, run on these cores only.
+pub(crate) fn stay_on(cores: &[u32]) -> nix::Result<()> {
+    sched_setaffinity(Pid::from_raw(0), &core_set(cores))
+}
+
+fn core_set(cores: &[u32]) -> CpuSet {
+    let mut set = CpuSet::new();
+    for core in cores {
+        let _ = set.set(*core as usize);
+    }
+    set
+}
+
+/// A subcommand of this binary, as a separate process.
+pub(crate) fn own_program(name: &str, arguments: &[String]) -> Command {
+    // Under this path it is found even if its own path is hidden by the lab's file systems.
+    let mut command = Command::new("/proc/self/exe");
+    command
+        .arg0("meshtax")
+        .arg("internal")
+        .arg(name)
+        .args(arguments);
+    command
+}
+
+/// The host's mounts, before the lab's own file systems: there the user's own program finds its files.
 #[derive(Debug)]
-pub(crate) struct Outside {
+pub(crate) struct HostMounts {
     mounts: OwnedFd,
     directory: CString,
 }
 
-impl Outside {
-    /// Keeps the calling thread's mounts and working directory, and goes on with a copy of the mounts.
+impl HostMounts {
+    /// Keeps the calling thread's mounts and working directory, and continues with a copy of the mounts.
     pub(crate) fn leave() -> io::Result<Self> {
         let mounts = File::open("/proc/self/ns/mnt")?.into();
         let directory = std::env::current_dir()?.into_os_string();
@@ -183,7 +213,7 @@ impl Outside {
         Ok(Self { mounts, directory })
     }
 
-    /// Has a command begin there.
+    /// Starts a command there.
     pub(crate) fn enter(&self, command: &mut Command) {
         let (mounts, directory) = (self.mounts.as_raw_fd(), self.directory.clone());
         // SAFETY: system calls on plain data that the closure owns, and on a descriptor that lives as
@@ -191,7 +221,7 @@ impl Outside {
         unsafe {
             command.pre_exec(move || {
                 setns(BorrowedFd::borrow_raw(mounts), CloneFlags::CLONE_NEWNS)?;
-                // Going there has led to the root. A directory that is gone leaves it there.
+                // `setns` changed to the root directory. It stays there if the directory no longer exists.
                 let _ = chdir(directory.as_c_str());
                 Ok(())
             });
@@ -199,12 +229,11 @@ impl Outside {
     }
 }
 
-/// In words: `was killed by signal 9`, `exited with 1`.
-pub(crate) fn ending(status: ExitStatus) -> String {
+fn component_ending(status: ExitStatus) -> ComponentEnding {
     match (status.code(), status.signal()) {
-        (Some(code), _) => format!("exited with {code}"),
-        (None, Some(signal)) => format!("was killed by signal {signal}"),
-        (None, None) => "ended".into(),
+        (Some(code), _) => ComponentEnding::Exited { code },
+        (None, Some(signal)) => ComponentEnding::Killed { signal },
+        (None, None) => ComponentEnding::Ended,
     }
 }
 

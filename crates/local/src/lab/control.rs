@@ -9,7 +9,7 @@ use meshtax_control_plane::{
     DiscoveryServer, Server, SharedAuthority, TraceCollector, WorkloadSocket, discovery, istio_ca,
     linkerd, trace_collector,
 };
-use meshtax_dataplane::{ControlService, Place};
+use meshtax_dataplane::{ControlService, ProcessScope};
 
 use super::netns::NetNs;
 
@@ -23,7 +23,7 @@ pub(crate) enum Control {
 }
 
 impl Control {
-    /// What a proxy is told of services, if this tells it.
+    /// Envoy's discovery service, if this is one.
     pub(crate) fn discovery(&self) -> Option<&DiscoveryServer> {
         match self {
             Self::Discovery(server) => Some(server),
@@ -31,7 +31,7 @@ impl Control {
         }
     }
 
-    /// What collects a proxy's spans, if this does.
+    /// The trace collector, if this is one.
     pub(crate) fn collector(&self) -> Option<&TraceCollector> {
         match self {
             Self::Collector(collector) => Some(collector),
@@ -45,20 +45,20 @@ impl Control {
 pub(crate) fn serve(
     service: &ControlService,
     (pod, node): (&NetNs, &NetNs),
-    pods: &BTreeMap<&str, &NetNs>,
+    pods: &BTreeMap<String, NetNs>,
     authority: &SharedAuthority,
 ) -> io::Result<Control> {
     // A socket belongs to the namespace in which it was made, wherever it is used.
     let listen = |at: &NetNs, port: u16| at.run(|| TcpListener::bind((Ipv4Addr::LOCALHOST, port)));
     Ok(match service {
         ControlService::IstioCa {
-            place,
+            scope,
             port,
             dns_name,
         } => {
-            let at = match place {
-                Place::Pod => pod,
-                Place::Node => node,
+            let at = match scope {
+                ProcessScope::Pod => pod,
+                ProcessScope::Node => node,
             };
             Control::Grpc {
                 _server: istio_ca(listen(at, *port)?, authority, dns_name)?,

@@ -2,32 +2,20 @@
 //! kernel removes every process, namespace, link and rule of the run.
 
 mod apps;
-mod calls;
-mod capture;
-mod carries;
-mod client_identity;
 mod component;
 mod control;
-mod ends;
-mod every_node;
-mod features;
-mod gateway;
-mod hbone;
-mod http;
+mod deployed;
+mod error;
+mod instance;
+mod load;
 mod netlink;
 mod netns;
 mod network;
 mod nft;
-mod options;
-mod packet_socket;
-mod past_the_proxy;
-mod path;
-mod probes;
 mod round;
 mod setup;
 mod trial;
-mod window;
-mod wire_probes;
+mod vantage;
 
 use std::io::{self, BufReader};
 use std::os::fd::{FromRawFd, OwnedFd};
@@ -36,10 +24,11 @@ use std::thread;
 
 use rustix::event::{PollFd, PollFlags, poll};
 
-use crate::protocol::{Reply, Request, receive, send};
-pub use apps::wait;
+use crate::protocol::{LabReply, LabRequest, Reply, Request, receive, send};
+use meshtax_agent::{AGENT_PROTOCOL, AgentReply, AgentRequest};
 use round::Round;
 use setup::Lab;
+use trial::measure_trial;
 
 /// Runs the lab's init until its parent closes the control socket on descriptor 0.
 ///
@@ -102,47 +91,56 @@ struct Server {
 
 impl Server {
     fn handle(&mut self, request: Request) -> Reply {
-        match (request, &mut self.lab) {
-            (Request::Prepare(setup), _) => match Lab::build(*setup) {
+        match request {
+            Request::Lab(request) => Reply::Lab(self.build(request)),
+            Request::Agent(request) => Reply::Agent(self.measure(&request)),
+        }
+    }
+
+    fn build(&mut self, request: LabRequest) -> LabReply {
+        match (request, &self.lab) {
+            (LabRequest::Prepare(setup), _) => match Lab::build(*setup) {
                 Ok(lab) => {
                     self.lab = Some(lab);
-                    Reply::Prepared
+                    LabReply::Prepared
                 }
-                Err(refusal) => Reply::Refused {
+                Err(refusal) => LabReply::Refused {
                     step: refusal.step,
                     not_permitted: refusal.cause.kind() == io::ErrorKind::PermissionDenied,
                     cause: refusal.cause.to_string(),
                 },
             },
-            (Request::StartRound { round, variants }, Some(lab)) => {
+            (LabRequest::StartRound { round, variants }, Some(lab)) => {
                 self.round = None;
                 let (started, reports) = Round::start(lab, round, &variants);
                 self.round = Some(started);
-                Reply::RoundStarted(reports)
+                LabReply::RoundStarted(reports)
             }
-            (Request::Trial { trial, load_point }, Some(lab)) => match &mut self.round {
-                Some(round) => round.measure(lab, &trial, &load_point),
-                None => out_of_order("a trial outside a round"),
-            },
-            (Request::EndRound { prove }, Some(lab)) => {
-                let (mut died, mut lost) = (Vec::new(), Vec::new());
-                if let Some(mut round) = self.round.take() {
-                    died = round.died();
+            (LabRequest::EndRound { prove }, Some(lab)) => {
+                let (mut ended, mut lost) = (Vec::new(), Vec::new());
+                if let Some(round) = self.round.take() {
+                    ended = round.ended();
                     if prove {
                         lost = round.lost(lab);
                     }
                 }
-                Reply::RoundEnded { died, lost }
+                LabReply::RoundEnded { ended, lost }
             }
-            (_, None) => out_of_order("a request before the lab was prepared"),
+            (_, None) => LabReply::OutOfOrder,
         }
     }
-}
 
-fn out_of_order(what: &str) -> Reply {
-    Reply::Refused {
-        step: what.into(),
-        cause: "out of order".into(),
-        not_permitted: false,
+    fn measure(&mut self, request: &AgentRequest) -> AgentReply {
+        if request.version != AGENT_PROTOCOL {
+            return AgentReply::Version {
+                spoken: AGENT_PROTOCOL,
+            };
+        }
+        match (&self.lab, &mut self.round) {
+            (Some(lab), Some(round)) => {
+                measure_trial(round, lab, &request.trial, &request.load_point)
+            }
+            _ => AgentReply::NotReady,
+        }
     }
 }

@@ -91,7 +91,7 @@ pub(crate) fn add_address(name: &str, address: Ipv4Addr, prefix: u8) -> io::Resu
     add_address_towards(name, address, address, prefix)
 }
 
-/// Gives a link an IPv4 address from which nobody but this peer is reached straight.
+/// Gives a link an IPv4 address whose only directly reachable peer is this one.
 pub(crate) fn add_address_with_peer(
     name: &str,
     address: Ipv4Addr,
@@ -168,7 +168,7 @@ pub(crate) fn add_local_table(mark: u32, mask: u32, table: u8) -> io::Result<()>
         RouteNetlinkMessage::NewRule(rule),
         RouteNetlinkMessage::NewRoute(route),
     ] {
-        match request(message, CREATE, "route answers back to the proxy") {
+        match request(message, CREATE, "route responses back to the proxy") {
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
             other => other?,
         }
@@ -195,8 +195,8 @@ fn exchange(buffer: &[u8]) -> io::Result<()> {
     let socket = Socket::new(NETLINK_ROUTE)?;
     socket.connect(&SocketAddr::new(0, 0))?;
     socket.send(buffer, 0)?;
-    let (answer, _) = socket.recv_from_full()?;
-    let parsed = NetlinkMessage::<RouteNetlinkMessage>::deserialize(&answer)
+    let (reply, _) = socket.recv_from_full()?;
+    let parsed = NetlinkMessage::<RouteNetlinkMessage>::deserialize(&reply)
         .map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e.to_string()))?;
     match parsed.payload {
         NetlinkPayload::Error(e) if e.code.is_some() => Err(e.to_io()),
@@ -205,6 +205,6 @@ fn exchange(buffer: &[u8]) -> io::Result<()> {
 }
 
 pub(crate) fn context(what: &str, error: &io::Error) -> io::Error {
-    // `Error::other` would lose the errno's kind, by which the caller tells "not permitted" apart.
+    // `Error::other` would lose the errno's kind, by which the caller detects "not permitted".
     io::Error::new(error.kind(), format!("cannot {what}: {error}"))
 }

@@ -14,7 +14,7 @@ pub(crate) struct NetNs {
 }
 
 impl NetNs {
-    /// A new, empty namespace. It is made by a thread of its own, so that no other thread moves.
+    /// A new, empty namespace. It is created by a separate thread, so that no other thread changes its namespace.
     pub(crate) fn create() -> io::Result<Self> {
         on_own_thread(|| {
             unshare(CloneFlags::CLONE_NEWNET)?;
@@ -52,7 +52,7 @@ impl AsFd for NetNs {
     }
 }
 
-/// The namespace is a property of the thread: a thread of its own keeps all others where they are.
+/// The namespace is a property of the thread: a separate thread leaves all others unaffected.
 fn on_own_thread<T: Send>(work: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
     thread::scope(|scope| {
         scope

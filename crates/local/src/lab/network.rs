@@ -13,27 +13,18 @@ use std::fs;
 use std::io;
 use std::net::Ipv4Addr;
 
-use meshtax_dataplane::{GATEWAY_PORT, GATEWAY_TLS_PORT};
+use meshtax_agent::PacketSocket;
+use meshtax_dataplane::{GATEWAY_PORT, GATEWAY_TLS_PORT, PodNode};
 use meshtax_model::experiment::PROXY_PORTS;
 
 use super::netlink;
 use super::netns::NetNs;
 use super::nft;
-use super::packet_socket::PacketSocket;
 
 /// The name of a pod's link, in the pod.
 pub(crate) const POD_LINK: &str = "eth0";
-/// The links between nodes have the addresses from here on, four for each: up to 10.77.7.255.
+/// The links between nodes have the addresses from here on, four for each: up to the first pod's.
 const LINKS: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 0);
-
-/// Which node a pod stands on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum NodeName {
-    /// The clients'.
-    A,
-    /// One of the servers', counted from 0.
-    B(u16),
-}
 
 /// Bits of the prefix of all pods of a node.
 const NODE_BITS: u8 = 20;
@@ -47,29 +38,29 @@ const MOST_PODS: u16 = BRIDGE_PODS << (BRIDGE_BITS - NODE_BITS);
 /// The first pod's address on a bridge; its node has the first of all.
 const FIRST_POD: u16 = 10;
 
-/// Of services' addresses: 10.77.8.0 to 10.77.15.255.
-const MOST_SERVICES: u16 = 2000;
+/// The addresses of services begin here, as in Kubernetes.
+const SERVICES: Ipv4Addr = Ipv4Addr::new(10, 96, 0, 0);
+/// As many as a lab has pods.
+const MOST_SERVICES: u16 = 4000;
 
-impl NodeName {
-    /// In the order of all nodes.
-    fn index(self) -> u16 {
-        match self {
-            Self::A => 0,
-            Self::B(number) => number + 1,
-        }
+/// Index of a node in the run's environment: the clients' node is the first one.
+pub(crate) fn node_index(node: PodNode) -> u32 {
+    match node {
+        PodNode::Client => 0,
+        PodNode::Server(number) => number + 1,
     }
+}
 
-    /// The node's own address on one of its bridges.
-    fn gateway(self, bridge: u16) -> Ipv4Addr {
-        self.subnet(bridge * BRIDGE_HOSTS + 1)
-    }
+/// The node's own address on one of its bridges.
+fn bridge_address(node: PodNode, bridge: u16) -> Ipv4Addr {
+    pod_address(node, bridge * BRIDGE_HOSTS + 1)
+}
 
-    /// An address of the node's pods.
-    fn subnet(self, host: u16) -> Ipv4Addr {
-        let first = u32::from(Ipv4Addr::new(10, 77, 16, 0));
-        let base = first + (u32::from(self.index()) << (32 - NODE_BITS));
-        Ipv4Addr::from(base + u32::from(host))
-    }
+/// An address from the prefix of the node's pods.
+fn pod_address(node: PodNode, host: u16) -> Ipv4Addr {
+    let first = u32::from(Ipv4Addr::new(10, 77, 16, 0));
+    let base = first + (node_index(node) << (32 - NODE_BITS));
+    Ipv4Addr::from(base + u32::from(host))
 }
 
 /// A pod's namespace and address.
@@ -82,14 +73,14 @@ pub(crate) struct PodNet {
 /// A node.
 #[derive(Debug)]
 struct NodeNet {
-    name: NodeName,
+    name: PodNode,
     namespace: NetNs,
-    /// How many pods stand on it.
+    /// The number of its pods.
     pods: u16,
 }
 
 impl NodeNet {
-    fn build(name: NodeName) -> io::Result<Self> {
+    fn build(name: PodNode) -> io::Result<Self> {
         let namespace = NetNs::create()?;
         namespace.run(|| {
             harden(true)?;
@@ -103,8 +94,8 @@ impl NodeNet {
     }
 
     /// The name of its link to another node: that node's number.
-    fn link_to(other: NodeName) -> String {
-        format!("node{}", other.index())
+    fn link_to(other: PodNode) -> String {
+        format!("node{}", node_index(other))
     }
 
     /// Joins it with another one by a link that is the `number`th of all.
@@ -121,10 +112,10 @@ impl NodeNet {
         other.namespace.run(|| {
             netlink::add_address(&back, far_end, 30)?;
             netlink::set_up(&back)?;
-            netlink::add_route(self.name.subnet(0), NODE_BITS, own_end)
+            netlink::add_route(pod_address(self.name, 0), NODE_BITS, own_end)
         })?;
         self.namespace
-            .run(|| netlink::add_route(other.name.subnet(0), NODE_BITS, far_end))
+            .run(|| netlink::add_route(pod_address(other.name, 0), NODE_BITS, far_end))
     }
 }
 
@@ -138,9 +129,9 @@ pub(crate) struct Network {
 
 impl Network {
     /// Nodes with a bridge each, and a routed link between each two of them. `server_nodes`: one at least.
-    pub(crate) fn build(server_nodes: u16) -> io::Result<Self> {
-        let servers = (0..server_nodes.max(1)).map(NodeName::B);
-        let nodes = std::iter::once(NodeName::A).chain(servers);
+    pub(crate) fn build(server_nodes: u32) -> io::Result<Self> {
+        let servers = (0..server_nodes.max(1)).map(PodNode::Server);
+        let nodes = std::iter::once(PodNode::Client).chain(servers);
         let nodes: Vec<NodeNet> = nodes.map(NodeNet::build).collect::<io::Result<_>>()?;
         let mut links = 0;
         for (number, node) in nodes.iter().enumerate() {
@@ -173,8 +164,7 @@ impl Network {
             return Err(io::Error::other(full));
         }
         self.next_service += 1;
-        let base = Ipv4Addr::new(10, 77, 8, 0);
-        Ok(Ipv4Addr::from(u32::from(base) + u32::from(host)))
+        Ok(Ipv4Addr::from(u32::from(SERVICES) + u32::from(host)))
     }
 
     /// What each node does for connections from its pods to services, as kube-proxy has it done.
@@ -184,15 +174,15 @@ impl Network {
     }
 
     /// A new pod on a node's bridge.
-    pub(crate) fn add_pod(&mut self, on: NodeName) -> io::Result<PodNet> {
+    pub(crate) fn add_pod(&mut self, on: PodNode) -> io::Result<PodNet> {
         self.add(on, |address, _| {
             netlink::add_address(POD_LINK, address, BRIDGE_BITS)
         })
     }
 
-    /// A new pod that reaches all others through its node, those of the same node as well: its node can then
-    /// balance what they send to a service, since the answers pass it, too.
-    pub(crate) fn add_routed_pod(&mut self, on: NodeName) -> io::Result<PodNet> {
+    /// A new pod that reaches all others through its node, also those of the same node: its node can then balance its
+    /// connections to a service, since the responses pass the node, too.
+    pub(crate) fn add_routed_pod(&mut self, on: PodNode) -> io::Result<PodNet> {
         self.add(on, |address, gateway| {
             netlink::add_address_with_peer(POD_LINK, address, gateway)
         })
@@ -200,10 +190,10 @@ impl Network {
 
     fn add(
         &mut self,
-        on: NodeName,
+        on: PodNode,
         give_address: impl FnOnce(Ipv4Addr, Ipv4Addr) -> io::Result<()> + Send,
     ) -> io::Result<PodNet> {
-        let node = &mut self.nodes[usize::from(on.index())];
+        let node = &mut self.nodes[node_index(on) as usize];
         let number = node.pods;
         if number >= MOST_PODS {
             let full = format!("a node has room for {MOST_PODS} pods");
@@ -211,7 +201,7 @@ impl Network {
         }
         node.pods += 1;
         let (bridge, place) = (number / BRIDGE_PODS, number % BRIDGE_PODS);
-        let address = on.subnet(bridge * BRIDGE_HOSTS + FIRST_POD + place);
+        let address = pod_address(on, bridge * BRIDGE_HOSTS + FIRST_POD + place);
         let namespace = NetNs::create()?;
         let (pod, name) = (namespace.raw(), format!("pod{number}"));
         node.namespace.run(|| {
@@ -224,9 +214,9 @@ impl Network {
         })?;
         namespace.run(|| {
             harden(false)?;
-            give_address(address, on.gateway(bridge))?;
+            give_address(address, bridge_address(on, bridge))?;
             netlink::set_up(POD_LINK)?;
-            netlink::add_route(Ipv4Addr::UNSPECIFIED, 0, on.gateway(bridge))
+            netlink::add_route(Ipv4Addr::UNSPECIFIED, 0, bridge_address(on, bridge))
         })?;
         Ok(PodNet { namespace, address })
     }
@@ -237,10 +227,10 @@ fn bridge_name(number: u16) -> String {
 }
 
 /// One more bridge of the node that this is run on.
-fn add_bridge(of: NodeName, number: u16) -> io::Result<()> {
+fn add_bridge(of: PodNode, number: u16) -> io::Result<()> {
     let name = bridge_name(number);
     netlink::add_bridge(&name)?;
-    netlink::add_address(&name, of.gateway(number), BRIDGE_BITS)?;
+    netlink::add_address(&name, bridge_address(of, number), BRIDGE_BITS)?;
     netlink::set_up(&name)
 }
 
@@ -268,7 +258,7 @@ fn harden(forward: bool) -> io::Result<()> {
     sysctl("ipv4/ip_local_reserved_ports", &taken.join(","))?;
     sysctl("ipv4/tcp_tw_reuse", "1")?;
     if forward {
-        // Pods are not to find a shorter way to each other than through their node.
+        // Traffic between pods must pass their node.
         for interface in ["all", "default"] {
             sysctl(&format!("ipv4/conf/{interface}/send_redirects"), "0")?;
         }
@@ -288,17 +278,35 @@ mod tests {
 
     /// Addresses of nodes, of links and of services must not meet, however many nodes there are.
     #[test]
-    fn every_node_has_addresses_of_its_own() {
+    fn nodes_have_distinct_addresses() {
         const NODES: u32 = 21;
-        assert_eq!(NodeName::A.gateway(0), Ipv4Addr::new(10, 77, 16, 1));
-        assert_eq!(NodeName::B(0).gateway(0), Ipv4Addr::new(10, 77, 32, 1));
-        assert_eq!(NodeName::B(0).gateway(1), Ipv4Addr::new(10, 77, 36, 1));
-        assert_eq!(NodeName::B(1).gateway(0), Ipv4Addr::new(10, 77, 48, 1));
-        assert_eq!(NodeName::B(19).gateway(0), Ipv4Addr::new(10, 78, 80, 1));
+        assert_eq!(
+            bridge_address(PodNode::Client, 0),
+            Ipv4Addr::new(10, 77, 16, 1)
+        );
+        assert_eq!(
+            bridge_address(PodNode::Server(0), 0),
+            Ipv4Addr::new(10, 77, 32, 1)
+        );
+        assert_eq!(
+            bridge_address(PodNode::Server(0), 1),
+            Ipv4Addr::new(10, 77, 36, 1)
+        );
+        assert_eq!(
+            bridge_address(PodNode::Server(1), 0),
+            Ipv4Addr::new(10, 77, 48, 1)
+        );
+        assert_eq!(
+            bridge_address(PodNode::Server(19), 0),
+            Ipv4Addr::new(10, 78, 80, 1)
+        );
         let links = NODES * (NODES - 1) / 2;
         let last = Ipv4Addr::from(u32::from(LINKS) + 4 * links);
-        assert!(last < Ipv4Addr::new(10, 77, 8, 0), "{last}");
-        let last_pod = NodeName::A.subnet((MOST_PODS / BRIDGE_PODS) * BRIDGE_HOSTS - 1);
-        assert!(last_pod < NodeName::B(0).subnet(0), "{last_pod}");
+        assert!(last < bridge_address(PodNode::Client, 0), "{last}");
+        let last_pod = pod_address(
+            PodNode::Client,
+            (MOST_PODS / BRIDGE_PODS) * BRIDGE_HOSTS - 1,
+        );
+        assert!(last_pod < pod_address(PodNode::Server(0), 0), "{last_pod}");
     }
 }

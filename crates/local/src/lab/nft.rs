@@ -7,7 +7,7 @@
 use std::io;
 use std::net::Ipv4Addr;
 
-use meshtax_dataplane::{Own, Redirect};
+use meshtax_dataplane::{Redirect, RedirectExemption};
 use netlink_sys::protocols::NETLINK_NETFILTER;
 use netlink_sys::{Socket, SocketAddr};
 
@@ -46,7 +46,7 @@ const LOOPBACK_INDEX: u32 = 1;
 
 const TABLE: &str = "meshtax";
 
-/// The mark of a connection that a proxy made under its client's address, and of the answers to it:
+/// The mark of a connection that a proxy made under its client's address, and of the responses on it:
 /// Istio's, with the bits of it that count.
 const KEPT_SOURCE_MARK: u32 = 0x111;
 const KEPT_SOURCE_MASK: u32 = 0xfff;
@@ -61,7 +61,22 @@ pub(crate) fn apply(redirect: &Redirect) -> io::Result<()> {
     put_in_force(&encode(redirect))
 }
 
-/// Has the calling thread's namespace hand every new connection to a service's address on to one of
+/// Redirects nothing in the calling thread's namespace, until [`restore`]: connections that are open keep their way.
+pub(crate) fn lift() -> io::Result<()> {
+    let mut batch = Batch::default();
+    batch.begin();
+    // Without any chain of this kind, the kernel would no longer translate connections that are open.
+    batch.chain("output", "nat", HOOK_OUTPUT, PRIORITY_DSTNAT);
+    batch.chain("prerouting", "nat", HOOK_PREROUTING, PRIORITY_DSTNAT);
+    put_in_force(&batch.ended())
+}
+
+/// Puts a pod's rules in force again.
+pub(crate) fn restore(redirect: &Redirect) -> io::Result<()> {
+    put_in_force(&encode(redirect))
+}
+
+/// Makes the calling thread's namespace forward every new connection to a service's address to one of
 /// its pods, at random: as kube-proxy's rules do.
 pub(crate) fn balance(services: &[(Ipv4Addr, Vec<Ipv4Addr>)]) -> io::Result<()> {
     encode_services(services).iter().try_for_each(put_in_force)
@@ -78,34 +93,34 @@ fn put_in_force(batch: &Batch) -> io::Result<()> {
     socket.send(&batch.bytes, 0)?;
     let mut left = batch.acknowledged;
     while left > 0 {
-        let (answer, _) = socket.recv_from_full()?;
-        left = left.saturating_sub(acknowledgements(&answer)?);
+        let (reply, _) = socket.recv_from_full()?;
+        left = left.saturating_sub(acknowledgements(&reply)?);
     }
     Ok(())
 }
 
-/// Counts the positive answers in a datagram; the first negative one is the error.
-fn acknowledgements(mut answer: &[u8]) -> io::Result<u32> {
+/// Counts the acknowledgements in a datagram; the first error is returned.
+fn acknowledgements(mut reply: &[u8]) -> io::Result<u32> {
     const NLMSG_ERROR: u16 = 2;
     let mut count = 0;
-    while answer.len() >= 20 {
-        let length = u32::from_ne_bytes([answer[0], answer[1], answer[2], answer[3]]) as usize;
-        let kind = u16::from_ne_bytes([answer[4], answer[5]]);
+    while reply.len() >= 20 {
+        let length = u32::from_ne_bytes([reply[0], reply[1], reply[2], reply[3]]) as usize;
+        let kind = u16::from_ne_bytes([reply[4], reply[5]]);
         if kind == NLMSG_ERROR {
-            let code = i32::from_ne_bytes([answer[16], answer[17], answer[18], answer[19]]);
+            let code = i32::from_ne_bytes([reply[16], reply[17], reply[18], reply[19]]);
             if code != 0 {
                 return Err(io::Error::from_raw_os_error(-code));
             }
             count += 1;
         }
-        answer = answer
+        reply = reply
             .get(length.next_multiple_of(4).max(20)..)
             .unwrap_or(&[]);
     }
     Ok(count)
 }
 
-/// A batch of netlink messages and how many of them ask for an answer.
+/// A batch of netlink messages and how many of them request an acknowledgement.
 #[derive(Debug, Default)]
 struct Batch {
     bytes: Vec<u8>,
@@ -121,9 +136,9 @@ fn encode(redirect: &Redirect) -> Batch {
     batch.begin();
     if let Some(port) = redirect.outbound_to {
         batch.chain("output", "nat", HOOK_OUTPUT, PRIORITY_DSTNAT);
-        // The proxy's own connections would come back to it. A rule by uid would not do for ordinary
-        // users, to whom one uid only is mapped.
-        if let Some(mut own) = own(redirect.own) {
+        // The proxy's own connections would be redirected to it again. A rule by uid is not possible for ordinary
+        // users, to whom only one uid is mapped.
+        if let Some(mut own) = own(redirect.exemption) {
             own.push(accept());
             batch.rule("output", &own);
         }
@@ -151,7 +166,7 @@ fn encode(redirect: &Redirect) -> Batch {
         batch.rule("prerouting", &redirect_tcp(port));
     }
     if redirect.keeps_source {
-        batch.keep_source(redirect.own);
+        batch.keep_source(redirect.exemption);
     }
     batch.ended()
 }
@@ -202,8 +217,8 @@ impl Batch {
         self
     }
 
-    /// Made, removed and made again, in one transaction: whatever rules there were are gone, and
-    /// nothing fails where there were none.
+    /// Created, deleted and created again, in one transaction: any existing rules are removed, and
+    /// the deletion does not fail if there were none.
     fn begin(&mut self) {
         self.message(BATCH_BEGIN, F_REQUEST, 0, SUBSYSTEM, &[]);
         self.nftables(NEW_TABLE, F_CREATE, &string(1, TABLE));
@@ -241,10 +256,10 @@ impl Batch {
         self.nftables(NEW_CHAIN, F_CREATE, &payload);
     }
 
-    /// The application answers to its client's address, which is elsewhere. A connection of the
-    /// proxy's is marked when it comes over loopback, and what the application sends on it carries
+    /// The application responds to its client's address, which is elsewhere. A connection of the
+    /// proxy's is marked when it arrives over loopback, and the application's response carries
     /// that mark, by which a rule routes it to loopback and so back to the proxy.
-    fn keep_source(&mut self, proxy: Own) {
+    fn keep_source(&mut self, proxy: RedirectExemption) {
         self.chain("mark", "filter", HOOK_PREROUTING, PRIORITY_MANGLE);
         if let Some(mut rule) = own(proxy) {
             rule.extend([
@@ -288,11 +303,11 @@ fn redirect_tcp(port: u16) -> [Vec<u8>; 4] {
     ]
 }
 
-/// Goes on with the rule only for the proxy's own connections.
-fn own(own: Own) -> Option<Vec<Vec<u8>>> {
-    match own {
-        Own::Nothing => None,
-        Own::Mark { value, mask } => {
+/// Matches only the proxy's own connections.
+fn own(exemption: RedirectExemption) -> Option<Vec<Vec<u8>>> {
+    match exemption {
+        RedirectExemption::None => None,
+        RedirectExemption::Mark { value, mask } => {
             let mut rule = vec![meta(META_MARK)];
             if mask != u32::MAX {
                 rule.push(and(mask));
@@ -300,11 +315,11 @@ fn own(own: Own) -> Option<Vec<Vec<u8>>> {
             rule.push(equals(&value.to_ne_bytes()));
             Some(rule)
         }
-        Own::ToPort(port) => Some(tcp_to(port)),
+        RedirectExemption::DestinationPort(port) => Some(tcp_to(port)),
     }
 }
 
-/// Goes on with the rule only for TCP to this port.
+/// Matches only TCP to this port.
 fn tcp_to(port: u16) -> Vec<Vec<u8>> {
     const TRANSPORT_HEADER: u32 = 2; // NFT_PAYLOAD_TRANSPORT_HEADER
     const DESTINATION_PORT: u32 = 2;
@@ -321,7 +336,7 @@ fn tcp_to(port: u16) -> Vec<Vec<u8>> {
     ]
 }
 
-/// Goes on with the rule only for TCP to this address.
+/// Matches only TCP to this address.
 fn to_address(address: Ipv4Addr) -> Vec<Vec<u8>> {
     const NETWORK_HEADER: u32 = 1; // NFT_PAYLOAD_NETWORK_HEADER
     const DESTINATION_ADDRESS: u32 = 16;
@@ -402,7 +417,7 @@ fn meta(key: u32) -> Vec<u8> {
     expression("meta", &data)
 }
 
-/// Goes on with the rule only if the register holds this value.
+/// Matches only if the register holds this value.
 fn equals(value: &[u8]) -> Vec<u8> {
     let mut data = attribute(1, &REGISTER.to_be_bytes());
     data.extend(attribute(2, &0_u32.to_be_bytes())); // NFT_CMP_EQ
@@ -461,7 +476,7 @@ mod tests {
         let redirect = |outbound_to, inbound_to| Redirect {
             outbound_to,
             inbound_to,
-            own: Own::mark(1337),
+            exemption: RedirectExemption::mark(1337),
             ..Redirect::default()
         };
         insta::assert_snapshot!("outbound", hex(&encode(&redirect(Some(15001), None)).bytes));
@@ -470,7 +485,7 @@ mod tests {
         insta::assert_snapshot!("in_pod", hex(&encode(&in_pod()).bytes));
         let by_port = Redirect {
             outbound_to: Some(4140),
-            own: Own::ToPort(4143),
+            exemption: RedirectExemption::DestinationPort(4143),
             ..Redirect::default()
         };
         insta::assert_snapshot!("by_port", hex(&encode(&by_port).bytes));
@@ -492,7 +507,7 @@ mod tests {
         Redirect {
             outbound_to: Some(15001),
             inbound_to: Some(15006),
-            own: Own::Mark {
+            exemption: RedirectExemption::Mark {
                 value: 0x539,
                 mask: 0xfff,
             },
@@ -521,16 +536,16 @@ mod tests {
     }
 
     #[test]
-    fn the_first_refusal_is_the_error() {
-        let mut answer = 36_u32.to_ne_bytes().to_vec();
-        answer.extend(2_u16.to_ne_bytes());
-        answer.extend([0; 10]);
-        answer.extend((-libc::EPERM).to_ne_bytes());
-        answer.extend([0; 16]);
-        let error = acknowledgements(&answer).unwrap_err();
+    fn first_rejected_message_is_the_error() {
+        let mut reply = 36_u32.to_ne_bytes().to_vec();
+        reply.extend(2_u16.to_ne_bytes());
+        reply.extend([0; 10]);
+        reply.extend((-libc::EPERM).to_ne_bytes());
+        reply.extend([0; 16]);
+        let error = acknowledgements(&reply).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::PermissionDenied);
-        answer[16..20].fill(0);
-        assert_eq!(acknowledgements(&answer).unwrap(), 1);
+        reply[16..20].fill(0);
+        assert_eq!(acknowledgements(&reply).unwrap(), 1);
         assert_eq!(acknowledgements(&[1, 2, 3]).unwrap(), 0);
     }
 }

@@ -8,125 +8,117 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use meshtax_control_plane::{Authority, SharedAuthority};
-use meshtax_dataplane::PodNode;
-use meshtax_model::experiment::{ServiceAddress, VariantId, node_of};
-use meshtax_model::graph::{GraphNode, GraphService};
+use meshtax_dataplane::{Gateway, Pod, PodNode, Site, SiteService};
+use meshtax_model::experiment::{Options, Variant, VariantId};
+use meshtax_model::topology::{NodeSide, Service, ServiceAddress};
+use meshtax_model::trial::ComponentRole;
 use nix::mount::{MsFlags, mount};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
-use super::component::Outside;
+use super::component::{HostMounts, stay_on};
 use super::netns::NetNs;
-use super::network::{Network, NodeName, PodNet, loopback_only};
-use crate::protocol::{PROTOCOL_VERSION, Setup};
+use super::network::{Network, PodNet, loopback_only, node_index};
+use crate::placement::cores_in_use;
+use crate::protocol::{LAB_PROTOCOL, LabStep, Setup};
 
-/// Where the lab keeps files: on a file system of its own, in memory.
+/// The lab's directory for files: a separate file system, in memory.
 const DIRECTORY: &str = "/tmp/meshtax-lab";
 
 /// What the machine refused.
 #[derive(Debug)]
 pub(crate) struct Refusal {
-    pub(crate) step: String,
+    pub(crate) step: LabStep,
     pub(crate) cause: io::Error,
 }
 
-fn refused(step: &'static str) -> impl FnOnce(io::Error) -> Refusal {
-    move |cause| Refusal {
-        step: step.into(),
-        cause,
-    }
+fn refused(step: LabStep) -> impl FnOnce(io::Error) -> Refusal {
+    move |cause| Refusal { step, cause }
 }
 
-/// The pods of a variant.
+/// The pods of a variant, and the namespaces of what serves their nodes.
 #[derive(Debug)]
 pub(crate) struct Pods {
-    pub(crate) client: PodNet,
-    pub(crate) server: PodNet,
-    /// The service's other replicas.
-    pub(crate) more_servers: Vec<PodNet>,
-    /// All other services, in the order of the graph.
-    pub(crate) behind: Vec<ServicePods>,
-    /// For a mesh's proxy of the whole service.
-    pub(crate) waypoint: PodNet,
-    /// Where clients outside the mesh come in, if they do.
-    pub(crate) gateway: Option<PodNet>,
-    /// Where clients call the first service.
-    pub(crate) called: Ipv4Addr,
-    /// What serves the client's node has a namespace of its own there.
-    pub(crate) client_node: NetNs,
-    /// And what serves one of the servers'.
+    /// Without the variant's options.
+    site: Site,
+    /// By the pods' names.
+    namespaces: BTreeMap<String, NetNs>,
+    client_node: NetNs,
     pub(crate) server_nodes: Vec<NetNs>,
 }
 
-/// The pods of a service besides the first that clients call.
-#[derive(Debug)]
-pub(crate) struct ServicePods {
-    pub(crate) pods: Vec<PodNet>,
-    /// What its callers call: the only pod, or an address of the service's own.
-    pub(crate) called: Ipv4Addr,
-    pub(crate) node: NodeName,
-    /// Whether clients call it, too.
-    pub(crate) clients: bool,
-}
-
-impl ServicePods {
-    fn build(network: &mut Network, service: &GraphService) -> io::Result<Self> {
-        let node = match service.node {
-            GraphNode::Client => NodeName::A,
-            GraphNode::Server => NodeName::B(0),
-        };
-        let pods: Vec<PodNet> = (0..service.replicas.max(1))
-            .map(|_| network.add_routed_pod(node))
-            .collect::<io::Result<_>>()?;
-        let called = match pods.as_slice() {
-            [only] => only.address,
-            _ => network.add_service()?,
-        };
-        Ok(Self {
-            pods,
-            called,
-            node,
-            clients: service.clients,
-        })
-    }
-
-    fn balanced(&self) -> Option<(Ipv4Addr, Vec<Ipv4Addr>)> {
-        let pods = self.pods.iter().map(|pod| pod.address).collect();
-        (self.pods.len() > 1).then_some((self.called, pods))
-    }
-}
-
 impl Pods {
-    fn build(network: &mut Network, setup: &Setup) -> io::Result<Self> {
-        let service = &setup.service;
-        let client = network.add_pod(NodeName::A)?;
-        let nodes = service.nodes;
-        let server = network.add_pod(NodeName::B(0))?;
-        let more_servers = (1..service.replicas)
-            .map(|replica| network.add_pod(NodeName::B(node_of(replica, nodes) as u16)))
-            .collect::<io::Result<_>>()?;
-        let called = match service.address {
-            ServiceAddress::Pod => server.address,
-            ServiceAddress::Virtual => network.add_service()?,
+    fn build(network: &mut Network, setup: &Setup, variant: &VariantId) -> io::Result<Self> {
+        let mut builder = PodBuilder {
+            network,
+            variant,
+            namespaces: BTreeMap::new(),
         };
-        let behind = service.graph.iter().flat_map(|graph| &graph.others);
-        Ok(Self {
-            behind: behind
-                .map(|service| ServicePods::build(network, service))
+        let topology = &setup.topology;
+        let client = builder.pod("client", "client", PodNode::Client, false)?;
+        // Where services call each other, their nodes balance these connections.
+        let routed = topology.services.len() > 1;
+        let services = topology.services.iter();
+        let site = Site {
+            client,
+            services: services
+                .map(|service| builder.service(service, setup, routed))
                 .collect::<io::Result<_>>()?,
-            waypoint: network.add_pod(NodeName::B(0))?,
+            waypoint: builder.pod("waypoint", "waypoint", PodNode::Server(0), false)?,
             gateway: match setup.has_ingress() {
-                true => Some(network.add_pod(NodeName::A)?),
+                true => Some(Gateway {
+                    pod: builder.pod(GATEWAY, GATEWAY, PodNode::Client, false)?,
+                    is_only_ingress: setup.has_ingress_only(),
+                }),
                 false => None,
             },
-            client,
-            server,
-            more_servers,
-            called,
+            workers: setup.workers,
+            cores: setup.cores,
+            options: Options::default(),
+            runtime: Default::default(),
+        };
+        Ok(Self {
+            site,
+            namespaces: builder.namespaces,
             client_node: loopback_only()?,
-            server_nodes: (0..nodes.max(1))
+            server_nodes: (0..topology.server_nodes())
                 .map(|_| loopback_only())
                 .collect::<io::Result<_>>()?,
         })
+    }
+
+    /// The site without the variant's options.
+    pub(crate) fn layout(&self) -> &Site {
+        &self.site
+    }
+
+    /// The variant's site, with an empty directory for each pod.
+    pub(crate) fn site(&self, variant: &Variant) -> io::Result<Site> {
+        for pod in self.site.pods() {
+            if Path::new(&pod.directory).exists() {
+                fs::remove_dir_all(&pod.directory)?;
+            }
+            fs::create_dir_all(&pod.directory)?;
+        }
+        Ok(Site {
+            options: variant.options,
+            runtime: variant.runtime.clone(),
+            ..self.site.clone()
+        })
+    }
+
+    /// A pod's namespace.
+    pub(crate) fn namespace(&self, pod: &Pod) -> &NetNs {
+        &self.namespaces[&pod.name]
+    }
+
+    /// The client's namespace.
+    pub(crate) fn client(&self) -> &NetNs {
+        self.namespace(&self.site.client)
+    }
+
+    /// The namespaces of all pods, by name.
+    pub(crate) fn all(&self) -> &BTreeMap<String, NetNs> {
+        &self.namespaces
     }
 
     /// The namespace of what serves a node.
@@ -137,25 +129,100 @@ impl Pods {
         }
     }
 
-    /// The pods of all services that clients call.
-    pub(crate) fn called_pods(&self) -> impl Iterator<Item = &PodNet> {
-        let further = self.behind.iter().filter(|service| service.clients);
-        self.servers()
-            .chain(further.flat_map(|service| &service.pods))
-    }
-
-    /// All replicas of the first service.
-    pub(crate) fn servers(&self) -> impl Iterator<Item = &PodNet> {
-        std::iter::once(&self.server).chain(&self.more_servers)
-    }
-
-    /// Services with an address of their own, each with the pods behind it.
+    /// Services with a virtual address, each with its pods' addresses.
     fn balanced(&self) -> Vec<(Ipv4Addr, Vec<Ipv4Addr>)> {
-        let pods = self.servers().map(|pod| pod.address).collect();
-        let first = (self.called != self.server.address).then_some((self.called, pods));
-        let others = self.behind.iter().filter_map(ServicePods::balanced);
-        first.into_iter().chain(others).collect()
+        let services = self.site.services.iter();
+        let balanced = services.filter(|service| service.has_virtual_address());
+        balanced
+            .map(|service| (service.address, service.pod_addresses()))
+            .collect()
     }
+}
+
+/// The name of the gateway's pod.
+const GATEWAY: &str = "ingress-gateway";
+
+struct PodBuilder<'a> {
+    network: &'a mut Network,
+    variant: &'a VariantId,
+    namespaces: BTreeMap<String, NetNs>,
+}
+
+impl PodBuilder<'_> {
+    fn pod(
+        &mut self,
+        name: &str,
+        service_account: &str,
+        node: PodNode,
+        routed: bool,
+    ) -> io::Result<Pod> {
+        let net = match routed {
+            true => self.network.add_routed_pod(node)?,
+            false => self.network.add_pod(node)?,
+        };
+        self.namespaces.insert(name.to_owned(), net.namespace);
+        Ok(Pod {
+            name: name.to_owned(),
+            address: net.address,
+            service_account: service_account.to_owned(),
+            directory: format!("{DIRECTORY}/{}/{name}", self.variant),
+            node,
+        })
+    }
+
+    fn service(
+        &mut self,
+        service: &Service,
+        setup: &Setup,
+        routed: bool,
+    ) -> io::Result<SiteService> {
+        let replica = |replica: u32| {
+            let node = match service.node {
+                NodeSide::Client => PodNode::Client,
+                NodeSide::Server => PodNode::Server(service.node_of(replica)),
+            };
+            self.pod(&pod_name(service, replica), &service.name, node, routed)
+        };
+        let pods: Vec<Pod> = (0..service.replicas.max(1))
+            .map(replica)
+            .collect::<io::Result<_>>()?;
+        let address = match (service.address, pods.as_slice()) {
+            (ServiceAddress::Pod, [first, ..]) => first.address,
+            _ => self.network.add_service()?,
+        };
+        let mut ports = setup.demand().ports();
+        if !service.entry_point {
+            // Other services request the usual response only.
+            ports.truncate(1);
+        }
+        Ok(SiteService {
+            name: service.name.clone(),
+            address,
+            pods,
+            ports,
+            calls: callees(service),
+            entry_point: service.entry_point,
+        })
+    }
+}
+
+/// `reviews`, `reviews-2`.
+fn pod_name(service: &Service, replica: u32) -> String {
+    match replica {
+        0 => service.name.clone(),
+        _ => format!("{}-{}", service.name, replica + 1),
+    }
+}
+
+/// The names of the services that it calls, each once.
+fn callees(service: &Service) -> Vec<String> {
+    let mut names: Vec<String> = Vec::new();
+    for call in service.calls() {
+        if !names.contains(&call.service) {
+            names.push(call.service.clone());
+        }
+    }
+    names
 }
 
 /// All that stays for the whole run.
@@ -166,46 +233,49 @@ pub(crate) struct Lab {
     pub(crate) pods: BTreeMap<VariantId, Pods>,
     pub(crate) outsider: PodNet,
     /// For the user's own program.
-    pub(crate) outside: Outside,
+    pub(crate) host_mounts: HostMounts,
     pub(crate) authority: SharedAuthority,
     pub(crate) foreign: SharedAuthority,
 }
 
 impl Lab {
     pub(crate) fn build(setup: Setup) -> Result<Self, Refusal> {
-        if setup.version != PROTOCOL_VERSION {
+        if setup.version != LAB_PROTOCOL {
             let cause = io::Error::other("the meshtax binary was replaced during the run");
             return Err(Refusal {
-                step: "speak with the run".into(),
+                step: LabStep::CheckVersion,
                 cause,
             });
         }
-        let outside = Outside::leave().map_err(refused("keep the mounts that there were"))?;
+        let host_mounts = HostMounts::leave().map_err(refused(LabStep::KeepHostMounts))?;
         private_file_systems()?;
         // The engine has looked that the hard limit is enough; processes of the lab inherit this.
         if let Ok((_, hard)) = getrlimit(Resource::RLIMIT_NOFILE) {
             let _ = setrlimit(Resource::RLIMIT_NOFILE, hard, hard);
         }
-        let mut network = Network::build(setup.service.nodes as u16)
-            .map_err(refused("build the nodes and the links between them"))?;
+        // Only these cores are read: what the lab itself uses is part of their busy time.
+        stay_on(&cores_in_use(&setup.nodes))
+            .map_err(|e| refused(LabStep::PinToCores)(io::Error::from(e)))?;
+        let mut network =
+            Network::build(setup.topology.server_nodes()).map_err(refused(LabStep::BuildNodes))?;
         let pods: BTreeMap<_, _> = setup
             .variants
             .iter()
-            .map(|variant| Ok((variant.clone(), Pods::build(&mut network, &setup)?)))
+            .map(|variant| Ok((variant.clone(), Pods::build(&mut network, &setup, variant)?)))
             .collect::<io::Result<_>>()
-            .map_err(refused("build the pods"))?;
+            .map_err(refused(LabStep::BuildPods))?;
         let services: Vec<_> = pods.values().flat_map(Pods::balanced).collect();
         network
             .balance(&services)
-            .map_err(refused("balance the connections to a service's address"))?;
+            .map_err(refused(LabStep::BalanceServices))?;
         let outsider = network
-            .add_pod(NodeName::A)
-            .map_err(refused("build the outsider's pod"))?;
+            .add_pod(PodNode::Client)
+            .map_err(refused(LabStep::BuildOutsider))?;
         let authority = |name| {
             Authority::new(name)
                 .map(|authority| Arc::new(Mutex::new(authority)))
                 .map_err(io::Error::other)
-                .map_err(refused("make a certificate authority"))
+                .map_err(refused(LabStep::CreateAuthority))
         };
         Ok(Self {
             authority: authority("meshtax")?,
@@ -214,33 +284,14 @@ impl Lab {
             network,
             pods,
             outsider,
-            outside,
+            host_mounts,
         })
     }
 
-    /// Which cores a node's processes have.
-    pub(crate) fn cores_of(&self, node: NodeName) -> &[u32] {
-        match node {
-            NodeName::A => &self.setup.layout.client_node,
-            // On one machine they share them.
-            NodeName::B(_) => &self.setup.layout.server_node,
-        }
-    }
-
-    /// Whether a service of this name is another than the first that clients call.
-    pub(crate) fn is_behind(&self, name: &str) -> bool {
-        let graph = self.setup.service.graph.as_ref();
-        graph.is_some_and(|graph| graph.other(name).is_some())
-    }
-
-    /// The directory of one end of a variant, empty.
-    pub(crate) fn pod_directory(variant: &VariantId, end: &str) -> io::Result<String> {
-        let path = format!("{DIRECTORY}/{variant}/{end}");
-        if Path::new(&path).exists() {
-            fs::remove_dir_all(&path)?;
-        }
-        fs::create_dir_all(&path)?;
-        Ok(path)
+    /// The cores of a role's processes on a node.
+    pub(crate) fn cores_of(&self, node: PodNode, role: ComponentRole) -> &[u32] {
+        let node = self.setup.nodes.get(node_index(node) as usize);
+        node.map_or(&[], |node| node.cores_of(role))
     }
 }
 
@@ -248,14 +299,9 @@ impl Lab {
 /// lab's own processes.
 fn private_file_systems() -> Result<(), Refusal> {
     let none = None::<&str>;
-    let step = |name: &'static str| {
-        move |e: nix::Error| Refusal {
-            step: name.into(),
-            cause: e.into(),
-        }
-    };
+    let refused = |step| move |e: nix::Error| refused(step)(e.into());
     mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none)
-        .map_err(step("make mounts private"))?;
+        .map_err(refused(LabStep::PrivateMounts))?;
     let safe = MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
     mount(
         Some("proc"),
@@ -264,11 +310,11 @@ fn private_file_systems() -> Result<(), Refusal> {
         safe | MsFlags::MS_NOEXEC,
         none,
     )
-    .map_err(step("mount a /proc of its own"))?;
+    .map_err(refused(LabStep::MountProc))?;
     for path in ["/tmp", "/dev/shm"] {
         if Path::new(path).is_dir() {
             mount(Some("tmpfs"), path, Some("tmpfs"), safe, Some("mode=1777"))
-                .map_err(step("mount a private tmpfs"))?;
+                .map_err(refused(LabStep::MountTmpfs))?;
         }
     }
     Ok(())

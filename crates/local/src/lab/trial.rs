@@ -1,173 +1,266 @@
-//! One trial: load from the client's pod, and what it cost, read at the window's very edges.
+//! One trial: a load, what it cost, and what contradicts the evidence.
 
-use std::io::{BufRead, BufReader, Write as _};
-use std::os::unix::process::CommandExt as _;
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::io;
+use std::time::Instant;
 
+use meshtax_agent::{
+    AgentReply, Entrance, MeasureError, Measurement, Process, Watched, measure, speed_probe_on,
+};
 use meshtax_app::AppStats;
 use meshtax_control_plane::{Changed, DiscoveryServer};
-use meshtax_load::{LoadModel, LoadSpec, Window, WorkerMessage, WorkerRequest};
-use meshtax_model::experiment::{Inject, LoadPoint, Protocol, Regime, Variant, VariantId};
+use meshtax_dataplane::{Fault, GATEWAY_PORT, GATEWAY_TLS_PORT, Redirect};
+use meshtax_evidence::{LoadPath, StatsError, app_stats, lost_connections, read_traffic};
+use meshtax_model::experiment::{Ingress, Inject, LoadPoint, Protocol, Variant, VariantId};
+use meshtax_model::failure::{ComponentEnding, ComponentFailure, LostEvidence, TrialFailure};
 use meshtax_model::plan::PlannedTrial;
 use meshtax_model::trial::{
-    Changes, ComponentRole, InjectedTime, LoadResult, ResourceSample, TrialOutcome,
+    Changes, ComponentRole, InjectedTime, LoadResult, ProxyConnections, ResourceSample,
+    TrialOutcome,
 };
-use meshtax_observe::{listening_sockets, monotonic_ns, speed_probe};
-use nix::sched::{CpuSet, sched_setaffinity};
-use nix::unistd::Pid;
+use meshtax_observe::listening_sockets;
 
-use super::apps;
-use super::component::{Component, Way, ending, spawn_in};
+use super::component::TrafficSource;
 use super::control::Control;
-use super::round::{Instance, Round};
+use super::instance::Instance;
+use super::load::{load, start_generator, warm_up};
+use super::nft;
+use super::round::Round;
 use super::setup::{Lab, Pods};
-use super::window::{self, Process, Watched, asleep};
-use crate::protocol::Reply;
+use crate::placement::{cores_in_use, probed_core};
 
-/// Beyond warm-up, window and drain: for starting a process and opening its connections.
-const GRACE: Duration = Duration::from_secs(15);
-const DRAIN_NS: u64 = 1_000_000_000;
-
-impl Round {
-    /// Measures one trial while all other instances idle.
-    pub(crate) fn measure(&mut self, lab: &Lab, trial: &PlannedTrial, point: &LoadPoint) -> Reply {
-        let result = self.try_measure(lab, trial, point);
-        // Also where the trial failed half-way: what idles is to be left alone.
-        if let Some(instance) = self.instances.get(&trial.variant) {
-            told(instance).for_each(|proxy| proxy.set_changing(false));
-        }
-        match result {
-            Ok((outcome, sample)) => Reply::Measured {
-                outcome,
-                sample: Some(Box::new(sample)),
-            },
-            Err(reason) => Reply::Measured {
-                outcome: TrialOutcome::Failed { reason },
-                sample: None,
-            },
-        }
+/// Measures one trial while all other instances idle.
+pub(crate) fn measure_trial(
+    round: &mut Round,
+    lab: &Lab,
+    trial: &PlannedTrial,
+    point: &LoadPoint,
+) -> AgentReply {
+    let restarted = match point.cold {
+        true => round.restart(lab, &trial.variant),
+        false => Ok(()),
+    };
+    if let Err(error) = restarted {
+        return failed(load_failed(error));
     }
-
-    fn try_measure(
-        &mut self,
-        lab: &Lab,
-        trial: &PlannedTrial,
-        point: &LoadPoint,
-    ) -> Result<(TrialOutcome, ResourceSample), String> {
-        let id = &trial.variant;
-        let instance = self
-            .instances
-            .get_mut(id)
-            .ok_or_else(|| format!("{id} is not up"))?;
-        if let Some(dead) = dead_components(instance).into_iter().next() {
-            return Err(dead);
-        }
-        let pods = &lab.pods[id];
-        let delay_before = cost_stats(lab, &instance.variant, pods, point)?;
-        let asked_before = asked(lab, pods, point);
-        let listening_before = listening(lab, instance);
-        let core = lab.setup.layout.server_node.clone();
-        let probe_before = speed_on(&core);
-        let changing = Changing::begin(instance);
-
-        let mut generator = Generator::start(lab, instance, trial, point)?;
-        let announced = generator.window()?;
-        let watched = self.watched(id, Way::at(point));
-        let pid = generator.child.id();
-        let edges = match requests_per_trial(lab, point) {
-            None => window::observe(&watched, &announced, pid, &mut asleep),
-            Some(_) => window::observe(&watched, &announced, pid, &mut |until_ns| {
-                generator.has_ended_before(until_ns)
-            }),
-        };
-        let load = generator.result();
-        // The load is over and its connections still stand. Not within the window: the kernel walks
-        // its whole table of connections for this, for milliseconds.
-        let proxy_connections = watched.connections();
-        let memories = watched.memories();
-        drop(generator);
-        let instance = self.instances.get_mut(id).ok_or("the variant is gone")?;
-        let changes = changing.map(|changing| changing.end(instance));
-        let probe_after = speed_on(&core);
-
-        let mut component_failures = dead_components(instance);
-        let load = load.map_err(|reason| with_failures(reason, &component_failures))?;
-        let injected = injected(
-            delay_before,
-            cost_stats(lab, &instance.variant, pods, point)
-                .ok()
-                .flatten(),
-        );
-        let replicas = since(asked_before, asked(lab, pods, point));
-        if listening(lab, instance) != listening_before {
-            let restarted = "the service's own program was restarted: it listens anew";
-            component_failures.push(restarted.to_owned());
-        }
-        let mut sample = edges?.sample(&trial.id, &memories, &load, [probe_before, probe_after]);
-        sample.changes = changes;
-        let mut lost_evidence = lost_evidence(point, &sample, &load, proxy_connections);
-        lost_evidence.extend(lost_changes(&instance.variant, changes));
-        let outcome = TrialOutcome::Measured {
-            lost_evidence,
-            proxy_connections,
-            load: Box::new(load),
-            injected,
-            replicas,
-            component_failures,
-        };
-        Ok((outcome, sample))
+    let Some(instance) = round.instances.get(&trial.variant) else {
+        return failed(TrialFailure::VariantNotRunning);
+    };
+    let result = try_measure(round, lab, instance, trial, point);
+    // Also after a failure: endpoints of an idle variant do not change.
+    discovery_servers(instance).for_each(|proxy| proxy.set_changing(false));
+    if point.cold {
+        // A generator that ends here takes nothing from this trial; the next ones are merely less warm, which is counted.
+        let _ = warm_up(lab, instance);
     }
-
-    /// Every process that is up, with its part in a trial of this variant whose requests come by this way: what stands
-    /// on the other way idles.
-    fn watched(&self, active: &VariantId, way: Way) -> Watched {
-        let mut processes = Vec::new();
-        for (id, instance) in &self.instances {
-            for component in &instance.components {
-                let is_other = id != active;
-                let passed = component.way.is_none_or(|only| only == way);
-                let is_proxy = component.role != ComponentRole::App;
-                processes.push(Process {
-                    pid: component.pid(),
-                    name: component.name.clone(),
-                    role: if is_other || !passed {
-                        ComponentRole::Idle
-                    } else {
-                        component.role
-                    },
-                    server_node: component.server_node,
-                    idles_for: (is_other && is_proxy).then(|| id.clone()),
-                });
-            }
-        }
-        processes.push(Process {
-            pid: std::process::id(),
-            name: "harness".into(),
-            role: ComponentRole::Harness,
-            server_node: 0,
-            idles_for: None,
-        });
-        let instance = self.instances.get(active);
-        // Any process in a server's pod sees its sockets and links. The proxy need not be in the pod.
-        let apps = instance.into_iter().flat_map(|i| &i.components);
-        let apps = apps.filter(|c| c.is_first_app).map(Component::pid);
-        Watched {
-            processes,
-            servers: apps.collect(),
-            proxy_port: instance.and_then(|i| i.blueprint.proxy_port),
-        }
+    match result {
+        Ok((outcome, sample)) => AgentReply::Measured {
+            outcome,
+            sample: Some(Box::new(sample)),
+        },
+        Err(failure) => failed(failure),
     }
 }
 
-/// The sockets on which the user's own program listens: what stands before it may have started it
-/// again. meshtax's application cannot come back unseen.
+fn failed(failure: TrialFailure) -> AgentReply {
+    AgentReply::Measured {
+        outcome: TrialOutcome::Failed { failure },
+        sample: None,
+    }
+}
+
+fn try_measure(
+    round: &Round,
+    lab: &Lab,
+    instance: &Instance,
+    trial: &PlannedTrial,
+    point: &LoadPoint,
+) -> Result<(TrialOutcome, ResourceSample), TrialFailure> {
+    let components = instance.ended();
+    if !components.is_empty() {
+        return Err(TrialFailure::ComponentsEnded { components });
+    }
+    let counters = Counters {
+        lab,
+        pods: &lab.pods[&trial.variant],
+        point,
+    };
+    let injected_before = counters.injected(&instance.variant).map_err(load_failed)?;
+    let replicas_before = counters.replicas();
+    let listening_before = listening(lab, instance);
+    let core = probed_core(&lab.setup.nodes);
+    let probe_before = speed_probe_on(core);
+    let timing = lab.setup.timing(point);
+    let spec = load(lab, instance, point, timing, trial.arrival_seed).map_err(load_failed)?;
+    let open = spec.connections;
+    let deployed = instance.deployed(lab);
+    let subject = instance.subject(&deployed, &lab.setup.topology);
+    let path = counters.path();
+    let traffic_before = read_traffic(&subject, path);
+    let changing = Changing::begin(instance);
+    let watched = watched(lab, round, &trial.variant, point);
+    let bypass = Bypass::begin(lab, instance).map_err(load_failed)?;
+    let measured = start_generator(lab, &trial.variant, point)
+        .map_err(MeasureError::from)
+        .and_then(|started| measure(spec, started, &watched, &mut |_| {}));
+    drop(bypass);
+    let changes = changing.map(|changing| changing.end(instance));
+    let probe_after = speed_probe_on(core);
+
+    let mut component_failures = instance.ended();
+    let measured = measured.map_err(|e| match component_failures.is_empty() {
+        true => load_failed(e),
+        false => TrialFailure::ComponentsEnded {
+            components: component_failures.clone(),
+        },
+    })?;
+    let injected_after = counters.injected(&instance.variant).ok().flatten();
+    let replicas = since(replicas_before, counters.replicas());
+    if listening(lab, instance) != listening_before {
+        component_failures.push(ComponentFailure {
+            component: format!("{}/own-program", trial.variant),
+            ending: ComponentEnding::Restarted,
+            last_output: Vec::new(),
+        });
+    }
+    let mut sample = measured.sample(&trial.id, [probe_before, probe_after]);
+    sample.changes = changes;
+    let Measurement {
+        load,
+        proxy_connections,
+        entered_connections,
+        ..
+    } = measured;
+    let mut lost_evidence = lost_evidence(point, &sample, &load, proxy_connections);
+    // Connections that end need not be open just now.
+    let has_first_proxy =
+        point.ingress.is_some() || instance.blueprint.contract.caller_port.is_some();
+    if has_first_proxy && point.requests_per_connection.is_none() {
+        lost_evidence.extend(lost_connections(entered_connections, open));
+    }
+    let traffic = traffic_before.and_then(|before| {
+        let after = read_traffic(&subject, path)?;
+        Ok(after.lost_since(&before, &load))
+    });
+    lost_evidence.extend(traffic.unwrap_or_else(|unreadable| vec![unreadable]));
+    lost_evidence.extend(lost_changes(&instance.variant, changes));
+    let outcome = TrialOutcome::Measured {
+        lost_evidence,
+        proxy_connections,
+        load: Box::new(load),
+        injected: injected(injected_before, injected_after),
+        replicas,
+        component_failures,
+    };
+    Ok((outcome, sample))
+}
+
+fn load_failed(cause: impl ToString) -> TrialFailure {
+    let detail = cause.to_string();
+    TrialFailure::LoadFailed { detail }
+}
+
+/// Every process that is up, with its role in a trial of this variant with requests from this source: processes that
+/// such requests do not pass are idle.
+fn watched(lab: &Lab, round: &Round, active: &VariantId, point: &LoadPoint) -> Watched {
+    let source = TrafficSource::at(point);
+    let mut processes = Vec::new();
+    for (id, instance) in &round.instances {
+        for component in &instance.components {
+            let is_other = id != active;
+            let passed = component.source.is_none_or(|only| only == source);
+            let is_proxy = component.role != ComponentRole::App;
+            processes.push(Process {
+                pid: component.pid(),
+                name: component.name.clone(),
+                role: match is_other || !passed {
+                    true => ComponentRole::Idle,
+                    false => component.role,
+                },
+                node: component.node,
+                idles_for: (is_other && is_proxy).then(|| id.clone()),
+            });
+        }
+    }
+    processes.push(Process {
+        pid: std::process::id(),
+        name: "harness".into(),
+        role: ComponentRole::Harness,
+        node: 0,
+        idles_for: None,
+    });
+    let instance = round.instances.get(active);
+    // Any process in a server's pod sees its sockets and links. The proxy need not be in the pod.
+    let apps = instance.into_iter().flat_map(|i| &i.components);
+    let apps = apps.filter(|c| c.is_first_app);
+    Watched {
+        cores: cores_in_use(&lab.setup.nodes),
+        processes,
+        servers: apps.map(super::component::Component::pid).collect(),
+        proxy_port: instance.and_then(|i| i.blueprint.contract.proxy_port),
+        entrance: instance.and_then(|instance| entrance(instance, point)),
+    }
+}
+
+/// What accepts the connections of a load: the proxy in the client's pod, or the gateway.
+fn entrance(instance: &Instance, point: &LoadPoint) -> Option<Entrance> {
+    let Some(ingress) = point.ingress else {
+        let port = instance.blueprint.contract.caller_port?;
+        return Some(Entrance { pid: None, port });
+    };
+    let components = &instance.components;
+    let gateway = components
+        .iter()
+        .find(|c| c.role == ComponentRole::Gateway)?;
+    Some(Entrance {
+        pid: Some(gateway.pid()),
+        port: match ingress {
+            Ingress::Plaintext => GATEWAY_PORT,
+            Ingress::Tls => GATEWAY_TLS_PORT,
+        },
+    })
+}
+
+/// Nothing is redirected while this lives: a fault of the variant, for tests.
+struct Bypass<'a> {
+    lab: &'a Lab,
+    instance: &'a Instance,
+}
+
+impl<'a> Bypass<'a> {
+    /// `None`: the variant has no such fault.
+    fn begin(lab: &'a Lab, instance: &'a Instance) -> io::Result<Option<Self>> {
+        match instance.blueprint.emulation.fault {
+            None | Some(Fault::NoCapture) => return Ok(None),
+            Some(Fault::LoadBypassesProxies | Fault::LoadBypassesBusyProxies) => {}
+        }
+        let this = Self { lab, instance };
+        this.in_each_pod(|_| nft::lift())?;
+        Ok(Some(this))
+    }
+
+    fn in_each_pod(&self, change: impl Fn(&Redirect) -> io::Result<()> + Sync) -> io::Result<()> {
+        let pods = &self.lab.pods[&self.instance.variant.id];
+        let mut blueprints = self.instance.blueprint.emulation.pods.iter();
+        blueprints.try_for_each(|blueprint| match pods.all().get(&blueprint.pod) {
+            Some(namespace) => namespace.run(|| change(&blueprint.redirect)),
+            None => Ok(()),
+        })
+    }
+}
+
+impl Drop for Bypass<'_> {
+    fn drop(&mut self) {
+        // If it fails, the probes at the round's end do.
+        let _ = self.in_each_pod(nft::restore);
+    }
+}
+
+/// The sockets on which the user's own program listens: its supervisor may have restarted it. meshtax's application
+/// cannot be restarted unseen.
 fn listening(lab: &Lab, instance: &Instance) -> Vec<Vec<u64>> {
-    /// Asking costs milliseconds for each pod.
+    /// Reading them takes milliseconds for each pod.
     const PODS: usize = 8;
-    let Some(program) = &lab.setup.service.program else {
+    let Some(program) = lab.setup.topology.program() else {
         return Vec::new();
     };
     let apps = instance.components.iter().filter(|c| c.is_first_app);
@@ -176,22 +269,22 @@ fn listening(lab: &Lab, instance: &Instance) -> Vec<Vec<u64>> {
         .collect()
 }
 
-/// What a trial itself shows of its path, besides the probes at the round's begin: that the proxies
-/// were at work, and had connections to each other.
+/// Contradictions between a trial's own readings and the evidence: the proxies did not work, or were not
+/// connected to each other.
 fn lost_evidence(
     point: &LoadPoint,
     sample: &ResourceSample,
     load: &LoadResult,
-    proxy_connections: Option<u32>,
-) -> Vec<String> {
-    /// No proxy passes a request on in less CPU.
+    proxy_connections: Option<ProxyConnections>,
+) -> Vec<LostEvidence> {
+    /// No proxy forwards a request in less CPU.
     const AT_WORK_NS: u64 = 300;
     let mut lost = Vec::new();
-    for (role, name) in [
-        (ComponentRole::ClientProxy, "client's proxy"),
-        (ComponentRole::ServerProxy, "server's proxy"),
-        (ComponentRole::Waypoint, "waypoint"),
-        (ComponentRole::Gateway, "gateway"),
+    for role in [
+        ComponentRole::ClientProxy,
+        ComponentRole::ServerProxy,
+        ComponentRole::Waypoint,
+        ComponentRole::Gateway,
     ] {
         let of_role: Vec<u64> = sample
             .components
@@ -201,13 +294,13 @@ fn lost_evidence(
             .collect();
         let used_ns: u64 = of_role.iter().sum();
         if !of_role.is_empty() && used_ns < load.completed.saturating_mul(AT_WORK_NS) {
-            lost.push(format!("the {name} did nothing for these requests"));
+            lost.push(LostEvidence::IdleProxy { role });
         }
     }
-    // With connections that end, none need be there just now.
-    if point.requests_per_connection.is_none() && load.completed > 0 && proxy_connections == Some(0)
-    {
-        lost.push("there is no connection between the proxies".to_owned());
+    // Connections that end need not be open just now.
+    let has_none = proxy_connections.is_some_and(|connections| connections.after == 0);
+    if point.requests_per_connection.is_none() && load.completed > 0 && has_none {
+        lost.push(LostEvidence::NoProxyConnection);
     }
     lost
 }
@@ -221,9 +314,11 @@ struct Changing {
 impl Changing {
     /// `None`: the variant's endpoints do not change.
     fn begin(instance: &Instance) -> Option<Self> {
-        instance.variant.options.knows?.changes_per_s?;
-        let before = told(instance).map(DiscoveryServer::changed).collect();
-        told(instance).for_each(|proxy| proxy.set_changing(true));
+        instance.variant.options.extra_endpoints?.changes_per_s?;
+        let before = discovery_servers(instance)
+            .map(DiscoveryServer::changed)
+            .collect();
+        discovery_servers(instance).for_each(|proxy| proxy.set_changing(true));
         Some(Self {
             began: Instant::now(),
             before,
@@ -231,261 +326,103 @@ impl Changing {
     }
 
     fn end(self, instance: &Instance) -> Changes {
-        told(instance).for_each(|proxy| proxy.set_changing(false));
+        discovery_servers(instance).for_each(|proxy| proxy.set_changing(false));
         let during_ns = u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX);
-        let passed: Vec<Changed> = told(instance)
+        let passed: Vec<Changed> = discovery_servers(instance)
             .map(DiscoveryServer::changed)
             .zip(self.before)
             .map(|(now, then)| Changed {
-                said: now.said.saturating_sub(then.said),
+                sent: now.sent.saturating_sub(then.sent),
                 held: now.held.saturating_sub(then.held),
             })
             .collect();
         let fewest = |of: fn(&Changed) -> u64| passed.iter().map(of).min().unwrap_or_default();
         Changes {
             during_ns,
-            said: fewest(|changed| changed.said),
+            sent: fewest(|changed| changed.sent),
             held: fewest(|changed| changed.held),
         }
     }
 }
 
-fn told(instance: &Instance) -> impl Iterator<Item = &DiscoveryServer> {
+fn discovery_servers(instance: &Instance) -> impl Iterator<Item = &DiscoveryServer> {
     instance.control.iter().filter_map(Control::discovery)
 }
 
-/// Whether there were fewer changes than the variant is for.
-fn lost_changes(variant: &Variant, changes: Option<Changes>) -> Option<String> {
-    /// Of what was asked for; the rest may be on its way when the trial ends.
+/// Fewer endpoint changes than the variant is configured for.
+fn lost_changes(variant: &Variant, changes: Option<Changes>) -> Option<LostEvidence> {
+    /// Of the configured changes; the rest may be in flight when the trial ends.
     const SHARE: f64 = 0.9;
-    /// So many may be on their way however few there are.
+    /// As many may be in flight, however few there are.
     const UNDERWAY: f64 = 2.0;
-    let asked_per_s = variant.options.knows?.changes_per_s?;
+    let configured_per_s = variant.options.extra_endpoints?.changes_per_s?;
     let changes = changes?;
-    let asked = asked_per_s * changes.during_ns as f64 / 1e9;
-    let enough = (changes.held as f64 + UNDERWAY) >= asked * SHARE;
-    (!enough).then(|| {
-        let Changes { said, held, .. } = changes;
-        format!(
-            "of {asked:.0} changes of endpoints {said} were said to a proxy, and it held {held}"
-        )
+    let expected = configured_per_s * changes.during_ns as f64 / 1e9;
+    let enough = (changes.held as f64 + UNDERWAY) >= expected * SHARE;
+    (!enough).then_some(LostEvidence::FewEndpointChanges {
+        expected,
+        sent: changes.sent,
+        acknowledged: changes.held,
     })
 }
 
-fn with_failures(reason: String, failures: &[String]) -> String {
-    if failures.is_empty() {
-        return reason;
-    }
-    format!("{}; {reason}", failures.join("; "))
+/// Reads the applications' counters, past any proxy.
+struct Counters<'a> {
+    lab: &'a Lab,
+    pods: &'a Pods,
+    point: &'a LoadPoint,
 }
 
-fn dead_components(instance: &mut Instance) -> Vec<String> {
-    instance
-        .components
-        .iter_mut()
-        .filter_map(Component::failure)
-        .collect()
-}
-
-/// The speed of the core on which the system under test runs.
-fn speed_on(cores: &[u32]) -> u64 {
-    let pinned = || {
-        let mut set = CpuSet::new();
-        if let Some(core) = cores.first() {
-            let _ = set.set(*core as usize);
-            let _ = sched_setaffinity(Pid::from_raw(0), &set);
-        }
-        speed_probe()
-    };
-    thread::scope(|scope| scope.spawn(pinned).join().unwrap_or(0))
-}
-
-/// The generator's process.
-struct Generator {
-    child: Child,
-    messages: Receiver<Result<WorkerMessage, String>>,
-    /// What came while it was not asked yet.
-    early: Option<Result<WorkerMessage, String>>,
-    patience: Duration,
-    /// While this is open, the generator keeps its connections.
-    _hold: ChildStdin,
-}
-
-impl Generator {
-    fn start(
-        lab: &Lab,
-        instance: &Instance,
-        trial: &PlannedTrial,
-        point: &LoadPoint,
-    ) -> Result<Self, String> {
-        let spec = load_spec(lab, instance, trial, point)?;
-        let pod = match point.ingress {
-            None => &lab.pods[&trial.variant].client,
-            Some(_) => &lab.outsider,
-        };
-        let patience =
-            GRACE + Duration::from_nanos(spec.warmup_ns + spec.window_ns + spec.drain_ns);
-        let mut command = Command::new("/proc/self/exe");
-        command
-            .arg0("meshtax")
-            .args(["internal", "load"])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::inherit());
-        let failed = |e: std::io::Error| format!("cannot start the load generator: {e}");
-        let mut child =
-            spawn_in(&mut command, &pod.namespace, &lab.setup.layout.generator).map_err(failed)?;
-        let (Some(mut input), Some(output)) = (child.stdin.take(), child.stdout.take()) else {
-            return Err("the load generator has no pipes".into());
-        };
-        let request =
-            serde_json::to_vec(&WorkerRequest::holding(spec)).map_err(|e| e.to_string())?;
-        input.write_all(&request).map_err(failed)?;
-        Ok(Self {
-            child,
-            messages: read_messages(output),
-            early: None,
-            patience,
-            _hold: input,
-        })
+impl Counters<'_> {
+    fn port(&self) -> u16 {
+        self.lab.setup.demand().target(self.point).0
     }
 
-    fn window(&mut self) -> Result<Window, String> {
-        match self.next()? {
-            WorkerMessage::Window(window) => Ok(window),
-            WorkerMessage::Error(reason) => Err(format!("load: {reason}")),
-            _ => Err("the load generator announced no window".into()),
+    /// Where the load enters, and what counts it.
+    fn path(&self) -> LoadPath<'_> {
+        LoadPath {
+            point: self.point,
+            port: self.port(),
+            apps_count: self.point.protocol != Protocol::Tcp
+                && self.lab.setup.topology.program().is_none(),
         }
     }
 
-    fn result(&mut self) -> Result<LoadResult, String> {
-        match self.next()? {
-            WorkerMessage::Result(result) => Ok(*result),
-            WorkerMessage::Error(reason) => Err(format!("load: {reason}")),
-            _ => Err("the load generator told something else than its result".into()),
+    /// The requests that each replica has received; `None` with one replica, and where the program does not count.
+    fn replicas(&self) -> Option<Vec<u64>> {
+        let pods = &self.pods.layout().entry_point().pods;
+        let counts = self.point.protocol != Protocol::Tcp;
+        if pods.len() < 2 || !counts || self.lab.setup.topology.program().is_some() {
+            return None;
         }
+        let stats = |pod| app_stats(self.pods.namespace(pod), self.port()).ok();
+        pods.iter().map(|pod| Some(stats(pod)?.requests)).collect()
     }
 
-    /// Waits until an instant of `CLOCK_MONOTONIC`; `true`: the load is over, and nothing is waited for any more.
-    fn has_ended_before(&mut self, instant_ns: u64) -> bool {
-        if self.early.is_some() {
-            return true;
+    /// The time that an injected cost has taken, over all pods that clients call; `None`: no time is injected.
+    fn injected(&self, variant: &Variant) -> Result<Option<AppStats>, StatsError> {
+        let takes_time = variant.inject.is_some_and(|inject| match inject {
+            Inject::DelayNs(_)
+            | Inject::DelayShareOfP50(_)
+            | Inject::DelaySome { .. }
+            | Inject::BurnSteps(_) => true,
+            Inject::HoldBytes(_) | Inject::CapPerS(_) | Inject::LeakBytes(_) => false,
+        });
+        if !takes_time || self.point.protocol == Protocol::Tcp {
+            return Ok(None);
         }
-        let left_ns = instant_ns.saturating_sub(monotonic_ns());
-        match self.messages.recv_timeout(Duration::from_nanos(left_ns)) {
-            Ok(message) => self.early = Some(message),
-            Err(RecvTimeoutError::Timeout) => return false,
-            // How it ended shows when its result is asked for.
-            Err(RecvTimeoutError::Disconnected) => {}
+        let mut sum = AppStats::default();
+        let entry_points = self.pods.layout().entry_points();
+        for pod in entry_points.flat_map(|service| &service.pods) {
+            let stats = app_stats(self.pods.namespace(pod), self.port())?;
+            sum.configured_delay_ns = stats.configured_delay_ns;
+            sum.delayed += stats.delayed;
+            sum.delay_sum_ns += stats.delay_sum_ns;
+            sum.burned += stats.burned;
+            sum.burned_ns += stats.burned_ns;
         }
-        true
+        Ok(Some(sum))
     }
-
-    fn next(&mut self) -> Result<WorkerMessage, String> {
-        if let Some(message) = self.early.take() {
-            return message;
-        }
-        match self.messages.recv_timeout(self.patience) {
-            Ok(message) => message,
-            Err(RecvTimeoutError::Timeout) => {
-                Err("the load generator did not answer in time".into())
-            }
-            Err(RecvTimeoutError::Disconnected) => {
-                let how = self.child.wait().map_or_else(|e| e.to_string(), ending);
-                Err(format!("the load generator {how}"))
-            }
-        }
-    }
-}
-
-impl Drop for Generator {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-fn read_messages(output: ChildStdout) -> Receiver<Result<WorkerMessage, String>> {
-    let (sender, receiver) = channel();
-    thread::spawn(move || {
-        for line in BufReader::new(output).lines().map_while(Result::ok) {
-            let message = serde_json::from_str(&line)
-                .map_err(|e| format!("the load generator's answer is unreadable: {e}"));
-            if sender.send(message).is_err() {
-                return;
-            }
-        }
-    });
-    receiver
-}
-
-fn load_spec(
-    lab: &Lab,
-    instance: &Instance,
-    trial: &PlannedTrial,
-    point: &LoadPoint,
-) -> Result<LoadSpec, String> {
-    let asked = match (point.ingress, instance.blueprint.entered_at) {
-        (None, _) => apps::load(&lab.setup, &instance.site, point),
-        (Some(ingress), Some(entered_at)) => {
-            apps::load_from_outside(&instance.site, entered_at, ingress)
-        }
-        (Some(_), None) => {
-            return Err(format!(
-                "{} has no gateway for clients outside",
-                trial.variant
-            ));
-        }
-    };
-    let connections = point.connections.unwrap_or(lab.setup.workload.connections);
-    Ok(LoadSpec {
-        connections,
-        requests_per_connection: point.requests_per_connection,
-        model: match point.load {
-            Regime::Steady {
-                rate_per_s,
-                arrivals,
-            } if point.by_users => LoadModel::Users {
-                rate_per_s: rate_per_s / f64::from(connections),
-                arrivals,
-            },
-            Regime::Steady {
-                rate_per_s,
-                arrivals,
-            } => LoadModel::open(rate_per_s, arrivals),
-            Regime::Saturated => LoadModel::closed(),
-        },
-        seed: trial.arrival_seed,
-        warmup_ns: lab.setup.warmup_ns,
-        window_ns: lab.setup.trial_ns,
-        drain_ns: DRAIN_NS,
-        interval_ns: lab.setup.part_ns,
-        max_requests: requests_per_trial(lab, point),
-        ..asked
-    })
-}
-
-/// `None`: a trial lasts its time, as an open loop's does in any case.
-fn requests_per_trial(lab: &Lab, point: &LoadPoint) -> Option<u64> {
-    match point.load {
-        Regime::Steady { .. } => None,
-        Regime::Saturated => lab.setup.requests_per_trial,
-    }
-}
-
-/// Requests that each replica has answered so far; `None` where there is one only, or where the
-/// program does not count.
-fn asked(lab: &Lab, pods: &Pods, point: &LoadPoint) -> Option<Vec<u64>> {
-    if pods.more_servers.is_empty() || lab.setup.service.program.is_some() {
-        return None;
-    }
-    let (port, _) = apps::target(&lab.setup, point);
-    if point.protocol == Protocol::Tcp {
-        return None;
-    }
-    pods.servers()
-        .map(|pod| Some(apps::stats(&pod.namespace, port).ok()?.requests))
-        .collect()
 }
 
 fn since(before: Option<Vec<u64>>, after: Option<Vec<u64>>) -> Vec<u64> {
@@ -498,37 +435,6 @@ fn since(before: Option<Vec<u64>>, after: Option<Vec<u64>>) -> Vec<u64> {
         .collect()
 }
 
-/// The application's own account of the time that it was told to take, over all pods that clients call, asked from
-/// inside them, past any proxy; `None` if there is none to speak of.
-fn cost_stats(
-    lab: &Lab,
-    variant: &Variant,
-    pods: &Pods,
-    point: &LoadPoint,
-) -> Result<Option<AppStats>, String> {
-    let takes_time = variant.inject.is_some_and(|inject| match inject {
-        Inject::DelayNs(_)
-        | Inject::DelayShareOfP50(_)
-        | Inject::DelaySome { .. }
-        | Inject::BurnSteps(_) => true,
-        Inject::HoldBytes(_) | Inject::CapPerS(_) | Inject::LeakBytes(_) => false,
-    });
-    if !takes_time || point.protocol == Protocol::Tcp {
-        return Ok(None);
-    }
-    let (port, _) = apps::target(&lab.setup, point);
-    let mut sum = AppStats::default();
-    for pod in pods.called_pods() {
-        let stats = apps::stats(&pod.namespace, port)?;
-        sum.delay_asked_ns = stats.delay_asked_ns;
-        sum.delayed += stats.delayed;
-        sum.delay_sum_ns += stats.delay_sum_ns;
-        sum.burned += stats.burned;
-        sum.burned_ns += stats.burned_ns;
-    }
-    Ok(Some(sum))
-}
-
 fn injected(before: Option<AppStats>, after: Option<AppStats>) -> Option<InjectedTime> {
     let (before, after) = (before?, after?);
     let time = |count: fn(&AppStats) -> u64, sum_ns: fn(&AppStats) -> u64| {
@@ -539,7 +445,7 @@ fn injected(before: Option<AppStats>, after: Option<AppStats>) -> Option<Injecte
     let spun = time(|s| s.delayed, |s| s.delay_sum_ns);
     let (count, mean_ns) = spun.or_else(|| time(|s| s.burned, |s| s.burned_ns))?;
     Some(InjectedTime {
-        asked_ns: after.delay_asked_ns,
+        asked_ns: after.configured_delay_ns,
         count,
         mean_ns,
     })

@@ -1,13 +1,11 @@
-//! What is asked, and what is known besides the run.
-
-use std::collections::BTreeMap;
+//! The request of `meshtax advise`.
 
 use serde::{Deserialize, Serialize};
 
 use crate::analysis::Metric;
 use crate::experiment::PolicyLevel;
 
-/// Something that a mesh may be wanted for.
+/// A need that a mesh can meet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Need {
@@ -17,18 +15,18 @@ pub enum Need {
     IdentityPolicy,
     /// A policy on HTTP's method and path.
     HttpPolicy,
-    /// HTTP's answers counted by status.
+    /// HTTP responses counted by status.
     HttpMetrics,
     /// Requests of one connection spread over the replicas.
     RequestBalancing,
-    /// Failed requests sent again.
+    /// Failed requests are retried.
     Retries,
-    /// Validated cryptography: nothing that a run shows.
+    /// Validated cryptography; no run measures it.
     Fips,
 }
 
 impl Need {
-    /// All, in the order in which they are told.
+    /// All, in display order.
     pub const ALL: [Self; 7] = [
         Self::Mtls,
         Self::IdentityPolicy,
@@ -39,7 +37,7 @@ impl Need {
         Self::Fips,
     ];
 
-    /// As it is typed and printed.
+    /// As typed and printed.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -53,7 +51,7 @@ impl Need {
         }
     }
 
-    /// The lowest policy level that promises it; `None`: it is not a matter of levels.
+    /// The lowest policy level that provides it; `None`: it does not depend on the level.
     #[must_use]
     pub fn level(self) -> Option<PolicyLevel> {
         match self {
@@ -65,21 +63,21 @@ impl Need {
     }
 }
 
-/// What matters most: the primary requirements of the comparison that meshtax starts from.
+/// A priority: the primary requirements of the comparison that meshtax starts from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Priority {
     /// Latency and throughput.
     Performance,
-    /// What an installation asks for.
+    /// Effort of the installation.
     EaseOfInstallation,
-    /// What upgrades ask for.
+    /// Effort of upgrades.
     EaseOfMaintenance,
     /// Encryption, validation, governance.
     Compliance,
     /// CPU and memory.
     Cost,
-    /// Whom one can ask.
+    /// Available support.
     Support,
 }
 
@@ -94,7 +92,7 @@ impl Priority {
         Self::Support,
     ];
 
-    /// As it is typed and printed.
+    /// As typed and printed.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -107,7 +105,7 @@ impl Priority {
         }
     }
 
-    /// The ids of the facts of meshes that speak to it; none: a run itself does.
+    /// The ids of the published facts about it; empty: a run measures it.
     #[must_use]
     pub fn features(self) -> &'static [&'static str] {
         match self {
@@ -125,51 +123,51 @@ impl Priority {
     }
 }
 
-/// Something that must hold at some load.
+/// An objective at some load.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Objective {
-    /// As it was typed.
+    /// As typed.
     pub text: String,
-    /// Of what: a percentile, or the throughput.
+    /// The metric: a percentile, or the throughput.
     pub metric: Metric,
-    /// In the metric's unit (ns, or requests per second): the most for latency, the least for throughput.
+    /// In the metric's unit (ns, or requests per second): upper bound for latency, lower bound for throughput.
     pub bound: f64,
     /// Offered requests per second, open loop; `None`: saturated.
     pub rate_per_s: Option<f64>,
 }
 
-/// What `meshtax advise` is asked.
+/// The request of `meshtax advise`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Asked {
-    /// What must hold.
+    /// The objectives.
     pub objectives: Vec<Objective>,
     /// Pods in the mesh.
     pub pods: Option<u32>,
-    /// Nodes, for proxies of which each node has one.
+    /// Nodes, for data planes with one proxy per node.
     pub nodes: Option<u32>,
     /// Requests of users per second, over the whole cluster.
     pub requests_per_s: Option<f64>,
-    /// How often a user's request passes the mesh from one service to another, on average.
+    /// Mean number of hops between services in the mesh per user request.
     pub hops: f64,
-    /// The call graph that the hops are of.
+    /// The call graph from which the hops were derived.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub topology: Option<String>,
-    /// Of a core for an hour, in a currency of the user's.
+    /// Price of a core-hour, in a currency of the user's choice.
     pub cpu_price: Option<f64>,
-    /// Of a GiB for an hour.
+    /// Price of a GiB-hour.
     pub memory_price: Option<f64>,
-    /// What matters most, the first before the second; none: all are told.
+    /// The priorities, most important first; empty: all are reported.
     pub priorities: Vec<Priority>,
-    /// What a mesh is wanted for.
+    /// The needs.
     pub needs: Vec<Need>,
     /// The cluster's network plug-in.
     pub cni: Option<String>,
-    /// Who runs the cluster.
+    /// The operator of the cluster.
     pub managed: Option<String>,
 }
 
 impl Default for Asked {
-    /// Nothing in particular.
+    /// A request without details.
     fn default() -> Self {
         Self {
             objectives: Vec::new(),
@@ -189,28 +187,12 @@ impl Default for Asked {
 }
 
 impl Asked {
-    /// Whether anything is needed that a run can show.
+    /// Whether there is a need that a run can measure.
     #[must_use]
     pub fn has_needs(&self) -> bool {
         self.needs.iter().any(|need| *need != Need::Fips)
     }
 }
-
-/// Something that is known of a mesh and that no run can show.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Fact {
-    /// In a word (`yes`, `partly`).
-    pub answer: String,
-    /// In a sentence.
-    pub words: String,
-    /// Where it is from.
-    pub source: String,
-}
-
-/// What is known of meshes: by the mesh's id (`istio-sidecar`), by the feature's id (`helm-charts`).
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct Facts(pub BTreeMap<String, BTreeMap<String, Fact>>);
 
 /// A preset and the steady rates that it measures.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

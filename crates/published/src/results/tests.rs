@@ -214,7 +214,7 @@ fn figures_are_those_of_their_sources() {
 }
 
 #[test]
-fn the_differences_of_the_text_are_those_of_the_pictures() {
+fn differences_match_those_of_the_source() {
     let p99 = |variant: &str, rate: &str| figure("linkerd-bench-2025", variant, &[rate], 3).1;
     let apart = |a: &str, b: &str, rate: &str| ((p99(a, rate) - p99(b, rate)) / 1e4).round() / 1e2;
     assert_eq!(apart("istio-sidecar", "linkerd", "200"), 22.83);
@@ -225,7 +225,7 @@ fn the_differences_of_the_text_are_those_of_the_pictures() {
 }
 
 #[test]
-fn what_failed_is_marked() {
+fn failed_rows_have_a_remark() {
     let failed = |name: &str| {
         let rows = &find(name).unwrap().rows;
         let remarks = rows.iter().filter_map(|r| r.remark.as_deref());
@@ -237,7 +237,7 @@ fn what_failed_is_marked() {
 }
 
 #[test]
-fn values_are_ready_to_be_drawn() {
+fn values_are_normalised() {
     let set = find("ambient-rates").unwrap();
     let row = set.rows.last().unwrap();
     let variant = set.variant(&row.variant).unwrap();
@@ -256,25 +256,40 @@ fn values_are_ready_to_be_drawn() {
     assert_eq!(teastore.values(missing).count(), 0);
 }
 
-#[test]
-fn files_with_faults_are_refused() {
+fn rejected(from: &str, to: &str) -> DataError {
     let good = FILES[0];
-    for (from, to, says) in [
-        ("title:", "tilte:", "tilte"),
-        ("2494.2895,", "2494.2895, 1,", "istio at 32"),
-        (
-            "at: [32], values: [2494",
-            "at: [32, 1], values: [2494",
-            "istio at 32, 1",
-        ),
-        ("2494.2895", "fast", "fast is no figure"),
-        ("unit: 1/s", "unit: furlongs", "furlongs"),
-        ("metric: throughput", "metric: speed", "speed"),
-        ("kind: closed-loop", "kind: closed", "closed"),
+    let bad = good.replacen(from, to, 1);
+    assert_ne!(good, bad, "{from} is in the file");
+    parse(&bad).unwrap_err()
+}
+
+#[test]
+fn invalid_files_are_rejected() {
+    for (from, to) in [
+        ("title:", "tilte:"),
+        ("unit: 1/s", "unit: furlongs"),
+        ("metric: throughput", "metric: speed"),
+        ("kind: closed-loop", "kind: closed"),
     ] {
-        let bad = good.replacen(from, to, 1);
-        assert_ne!(good, bad, "{from} is in the file");
-        let why = parse(&bad).unwrap_err();
-        assert!(why.contains(says), "{from} -> {to}: {why}");
+        let error = rejected(from, to);
+        assert!(
+            matches!(error, DataError::Yaml(_)),
+            "{from} -> {to}: {error}"
+        );
     }
+    let error = rejected("2494.2895,", "2494.2895, 1,");
+    assert!(
+        matches!(&error, DataError::RowLength { row, .. } if row == "istio at 32"),
+        "{error}"
+    );
+    let error = rejected("at: [32], values: [2494", "at: [32, 1], values: [2494");
+    assert!(
+        matches!(&error, DataError::RowLength { row, .. } if row == "istio at 32, 1"),
+        "{error}"
+    );
+    let error = rejected("2494.2895", "fast");
+    assert!(
+        matches!(&error, DataError::NotANumber { text, .. } if text == "fast"),
+        "{error}"
+    );
 }

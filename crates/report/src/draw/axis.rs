@@ -1,12 +1,12 @@
 //! From values to places, and the marks along an axis.
 
-use super::{LEFT, RIGHT, shortened};
-use crate::figure::Scale;
+use super::canvas::{LEFT, RIGHT, shortened};
 use crate::format::{grouped, trimmed};
-use crate::html::escaped;
+use crate::markup::escaped;
+use crate::view::chart::Scale;
 
 const TICKS: f64 = 6.0;
-/// Beyond this many powers of ten, a chart says nothing.
+/// Beyond this many powers of ten, a chart is not informative.
 const DECADES_MAX: f64 = 60.0;
 
 /// An axis over values, from one place to another.
@@ -158,7 +158,7 @@ fn nice_step(least: f64) -> f64 {
     nice * power
 }
 
-/// The axis below rows: a line at zero, its marks, and what it is.
+/// The axis below the rows: a line at zero, its ticks, and its title.
 pub(super) fn below(ruler: &Ruler, name: &str, y: f64) -> String {
     let mut out = String::new();
     if let Some(zero) = ruler.place(0.0) {
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn marks_are_round_numbers() {
+    fn ticks_are_round_numbers() {
         assert_eq!(
             labels(Scale::Linear, &[3.0, 98.0]),
             ["0", "20", "40", "60", "80", "100"]
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_place_gets_none() {
+    fn values_outside_the_axis_are_not_drawn() {
         let ruler = Ruler::over(Scale::Log, [1.0, 10.0].into_iter(), (0.0, 100.0));
         assert_eq!(ruler.place(0.0), None);
         assert_eq!(ruler.place(f64::NAN), None);

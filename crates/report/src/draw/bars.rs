@@ -1,8 +1,10 @@
 //! Sums by their parts, and steps that add up.
 
 use super::axis::{Ruler, below};
-use super::{AXIS_HEIGHT, Drawing, LEFT, RIGHT, ROW_HEIGHT, legend, row_head, told};
-use crate::figure::{Rise, Scale, Stack, Stacks, Waterfall};
+use super::canvas::{
+    AXIS_HEIGHT, Drawing, LEFT, RIGHT, ROW_HEIGHT, data_attributes, legend, row_head,
+};
+use crate::view::chart::{Rise, Scale, Stack, Stacks, Waterfall};
 
 const BAR_HEIGHT: f64 = 13.0;
 
@@ -10,13 +12,13 @@ pub(super) fn stacks(stacks: &Stacks) -> Drawing {
     let sums = stacks
         .stacks
         .iter()
-        .map(|stack| stack.pieces.iter().map(|p| p.value.max(0.0)).sum());
+        .map(|stack| stack.segments.iter().map(|p| p.value.max(0.0)).sum());
     let ruler = Ruler::over(Scale::Linear, sums, (LEFT, RIGHT));
     let used = |kind: usize| {
         stacks
             .stacks
             .iter()
-            .any(|s| s.pieces.iter().any(|p| p.kind == kind))
+            .any(|s| s.segments.iter().any(|p| p.kind == kind))
     };
     let entries: Vec<_> = (0..)
         .zip(&stacks.kinds)
@@ -44,19 +46,19 @@ pub(super) fn stacks(stacks: &Stacks) -> Drawing {
 fn stack_row(stack: &Stack, ruler: &Ruler, top: f64) -> String {
     let mut out = format!(
         "<g{}>{}",
-        told(Some(stack.variant), ""),
+        data_attributes(Some(stack.variant), ""),
         row_head(&stack.label, &stack.figure, top)
     );
     let mut sum = 0.0;
-    for piece in &stack.pieces {
-        let next = sum + piece.value.max(0.0);
+    for segment in &stack.segments {
+        let next = sum + segment.value.max(0.0);
         if let (Some(from), Some(to)) = (ruler.place(sum), ruler.place(next)) {
             out.push_str(&format!(
                 "<rect class=\"bar k{}\" x=\"{from:.1}\" y=\"{:.1}\" width=\"{:.1}\" height=\"{BAR_HEIGHT}\"{}/>",
-                piece.kind,
+                segment.kind,
                 top + 20.0,
                 (to - from).max(0.0),
-                told(None, &format!("{}: {}", stack.label, piece.tip))
+                data_attributes(None, &format!("{}: {}", stack.label, segment.tip))
             ));
         }
         sum = next;
@@ -86,7 +88,7 @@ pub(super) fn waterfall(waterfall: &Waterfall) -> Drawing {
     }
     if let Some(total) = &waterfall.total {
         let whole = Rise {
-            label: "together".to_owned(),
+            label: "total".to_owned(),
             figure: total.clone(),
             value: Some(sum),
             interval: None,
@@ -105,7 +107,7 @@ fn rise_row(rise: &Rise, (from, to): (f64, f64), ruler: &Ruler, top: f64) -> Str
     let tip = format!("{}: {}", rise.label, rise.figure);
     let mut out = format!(
         "<g class=\"rise\"{}>{}",
-        told(None, &tip),
+        data_attributes(None, &tip),
         row_head(&rise.label, &rise.figure, top)
     );
     if let (Some(left), Some(right), Some(_)) = (ruler.place(from), ruler.place(to), rise.value) {

@@ -1,9 +1,9 @@
 //! Effects with their intervals, and the noise floor as a band.
 
 use super::axis::{Ruler, below};
-use super::{AXIS_HEIGHT, Drawing, LEFT, RIGHT, ROW_HEIGHT, row_head, told};
-use crate::figure::{Mark, Panel, Scale};
-use crate::view::Tone;
+use super::canvas::{AXIS_HEIGHT, Drawing, LEFT, RIGHT, ROW_HEIGHT, data_attributes, row_head};
+use crate::view::chart::{Mark, Panel, Scale};
+use crate::view::table::Tone;
 
 pub(super) fn draw(panel: &Panel) -> Drawing {
     let ends = panel.marks.iter().flat_map(|mark| {
@@ -24,7 +24,7 @@ pub(super) fn draw(panel: &Panel) -> Drawing {
         body.push_str(&format!(
             "<rect class=\"band\" x=\"{from:.1}\" y=\"0\" width=\"{:.1}\" height=\"{bottom:.1}\" \
              data-tip=\"noise floor\"/>\n",
-            // A floor thinner than a hair would not be seen at all.
+            // A narrower noise floor would be invisible.
             (to - from).max(1.5)
         ));
     }
@@ -48,7 +48,7 @@ fn row(mark: &Mark, ruler: &Ruler, top: f64) -> String {
     let tip = format!("{}: {}", mark.label, mark.figure);
     let mut out = format!(
         "<g class=\"{class}\"{}>{}",
-        told(Some(mark.variant), &tip),
+        data_attributes(Some(mark.variant), &tip),
         row_head(&mark.label, &mark.figure, top)
     );
     let ends = mark

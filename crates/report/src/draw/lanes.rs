@@ -1,9 +1,9 @@
-//! What was measured and what was published: lanes and marks of their own, and no line from one to the other.
+//! Measured and published figures: separate lanes and marks, without a line between them.
 
 use super::axis::{Ruler, below};
-use super::{AXIS_HEIGHT, Drawing, LEFT, RIGHT, look_class, shortened, told};
-use crate::figure::{Lane, Lanes, Load, Origin, Pair, Scale};
-use crate::html::escaped;
+use super::canvas::{AXIS_HEIGHT, Drawing, LEFT, RIGHT, data_attributes, look_class, shortened};
+use crate::markup::escaped;
+use crate::view::chart::{Lane, Lanes, LoadGroup, Origin, Pair, Scale};
 
 /// Where labels end and lanes begin.
 const LANE_LEFT: f64 = 172.0;
@@ -47,7 +47,7 @@ pub(super) fn draw(lanes: &Lanes) -> Drawing {
     }
 }
 
-/// All that has a place, and some room around it: for figures that are nearly the same, and for what is written beside.
+/// The range of all positions with a margin: for figures that are nearly equal, and for labels next to them.
 fn reach(lanes: &Lanes) -> Vec<f64> {
     const ROOM: f64 = 1.6;
     let all = lanes.loads.iter().flat_map(|load| &load.pairs);
@@ -64,11 +64,11 @@ fn pair_height(pair: &Pair) -> f64 {
     LANE_HEIGHT * pair.lanes.len() as f64 + GAP
 }
 
-fn load_height(load: &Load) -> f64 {
+fn load_height(load: &LoadGroup) -> f64 {
     HEAD_HEIGHT + load.pairs.iter().map(pair_height).sum::<f64>()
 }
 
-fn load_text(load: &Load, ruler: &Ruler, top: f64) -> String {
+fn load_text(load: &LoadGroup, ruler: &Ruler, top: f64) -> String {
     let mut out = format!(
         "<text class=\"load\" x=\"{LEFT}\" y=\"{:.1}\">{}</text>\n",
         top + 16.0,
@@ -78,7 +78,7 @@ fn load_text(load: &Load, ruler: &Ruler, top: f64) -> String {
     for pair in &load.pairs {
         let look = pair.variant.map(look_class);
         let look = look.map_or(String::new(), |look| format!(" class=\"{look}\""));
-        out.push_str(&format!("<g{look}{}>", told(pair.variant, "")));
+        out.push_str(&format!("<g{look}{}>", data_attributes(pair.variant, "")));
         for (lane, at) in pair.lanes.iter().zip(0_u32..) {
             let y = top + LANE_HEIGHT * f64::from(at) + LANE_HEIGHT / 2.0;
             out.push_str(&lane_text(lane, ruler, y));
@@ -96,10 +96,10 @@ fn lane_text(lane: &Lane, ruler: &Ruler, y: f64) -> String {
     };
     let base = y + 4.0;
     let name = lane.name();
-    let tip = format!("{name}: {}", lane.said());
+    let tip = format!("{name}: {}", lane.text());
     let mut out = format!(
         "<g class=\"{class}\"{}><text class=\"small\" x=\"{LEFT}\" y=\"{base:.1}\">{}</text>",
-        told(None, &tip),
+        data_attributes(None, &tip),
         escaped(&shortened(&name, LABEL_CHARS))
     );
     let place = lane.value.and_then(|value| ruler.place(value));
@@ -122,7 +122,7 @@ fn lane_text(lane: &Lane, ruler: &Ruler, y: f64) -> String {
     out
 }
 
-/// Filled and round, or hollow and on its tip: told apart by shape as well.
+/// A filled circle, or a hollow diamond: the shapes differ, not only the colors.
 fn mark(origin: Origin, x: f64, y: f64) -> String {
     match origin {
         Origin::Measured => {
@@ -142,7 +142,7 @@ fn beside(lane: &Lane, place: Option<f64>, ends: Option<(f64, f64)>, base: f64) 
         (Some(x), None) => (x, x),
         (None, _) => (LANE_LEFT, LANE_LEFT),
     };
-    let whole = lane.said();
+    let whole = lane.text();
     let (text, (x, anchor)) = match room(&whole, from, to) {
         Some(room) => (whole, room),
         None => {
@@ -157,7 +157,7 @@ fn beside(lane: &Lane, place: Option<f64>, ends: Option<(f64, f64)>, base: f64) 
     )
 }
 
-/// Where a text finds room beside what reaches from here to there, and which of its ends stands there.
+/// The position of a text next to a range, and its text anchor.
 fn room(text: &str, from: f64, to: f64) -> Option<(f64, &'static str)> {
     /// Between a mark's middle and the text.
     const AWAY: f64 = 9.0;
@@ -225,14 +225,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_are_wrapped_whole() {
+    fn text_is_wrapped_at_words() {
         assert_eq!(wrapped("one two three", 7), ["one two", "three"]);
         assert_eq!(wrapped("  ", 7), Vec::<String>::new());
         assert_eq!(wrapped("aaaaaaaaa b", 4), ["aaa…", "b"]);
     }
 
     #[test]
-    fn figures_stand_where_there_is_room_and_shorter_where_there_is_little() {
+    fn figures_are_shortened_to_the_available_width() {
         let lane = Lane {
             origin: Origin::Measured,
             label: String::new(),

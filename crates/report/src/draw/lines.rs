@@ -1,16 +1,16 @@
 //! Values over something: percentile curves, latency over load, use over time.
 
 use super::axis::Ruler;
-use super::{Drawing, LEFT, RIGHT, legend, look_class, shortened, told};
-use crate::figure::{Dot, Lines, Rule, Series, Stroke};
-use crate::html::escaped;
+use super::canvas::{Drawing, LEFT, RIGHT, data_attributes, legend, look_class, shortened};
+use crate::markup::escaped;
+use crate::view::chart::{Dot, Line, LineChart, Rule, Stroke};
 
 const TOP: f64 = 24.0;
 const BOTTOM: f64 = 250.0;
 const INNER_LEFT: f64 = 58.0;
 const AXIS_HEIGHT: f64 = 40.0;
 
-pub(super) fn draw(lines: &Lines) -> Drawing {
+pub(super) fn draw(lines: &LineChart) -> Drawing {
     let dots = || lines.series.iter().flat_map(|series| &series.dots);
     let xs = dots()
         .map(|dot| dot.x)
@@ -43,7 +43,7 @@ pub(super) fn draw(lines: &Lines) -> Drawing {
     }
 }
 
-fn frame(lines: &Lines, across: &Ruler, up: &Ruler) -> String {
+fn frame(lines: &LineChart, across: &Ruler, up: &Ruler) -> String {
     let mut out = format!(
         "<text class=\"axis-name\" x=\"{LEFT}\" y=\"13\">{}</text>\n\
          <line class=\"axis\" x1=\"{INNER_LEFT}\" y1=\"{BOTTOM}\" x2=\"{RIGHT}\" y2=\"{BOTTOM}\"/>\n",
@@ -86,16 +86,16 @@ fn rule_text(rule: &Rule, across: &Ruler) -> String {
     format!(
         "<line class=\"rule {}\" x1=\"{x:.1}\" y1=\"{TOP}\" x2=\"{x:.1}\" y2=\"{BOTTOM}\"{}/>\n",
         look_class(rule.look),
-        told(Some(rule.variant), &rule.tip)
+        data_attributes(Some(rule.variant), &rule.tip)
     )
 }
 
-fn series_text(series: &Series, across: &Ruler, up: &Ruler) -> String {
+fn series_text(series: &Line, across: &Ruler, up: &Ruler) -> String {
     let placed = |dot: &Dot| Some((across.place(dot.x)?, up.place(dot.y)?));
     let mut out = format!(
         "<g class=\"{}\"{}>",
         look_class(series.look),
-        told(series.variant, "")
+        data_attributes(series.variant, "")
     );
     if series.stroke != Stroke::Marks {
         let mut path = String::new();
@@ -109,9 +109,9 @@ fn series_text(series: &Series, across: &Ruler, up: &Ruler) -> String {
     }
     for dot in &series.dots {
         let Some((x, y)) = placed(dot) else { continue };
-        let tip = told(None, &format!("{}: {}", series.label, dot.tip));
+        let tip = data_attributes(None, &format!("{}: {}", series.label, dot.tip));
         match series.stroke {
-            // What is pointed at, without a mark of its own.
+            // An invisible hover target.
             Stroke::Line => {
                 out.push_str(&format!(
                     "<circle class=\"hit\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"6\"{tip}/>"
@@ -128,7 +128,7 @@ fn series_text(series: &Series, across: &Ruler, up: &Ruler) -> String {
     out
 }
 
-/// Circle, square, triangle, diamond: told apart without their colors too.
+/// Circle, square, triangle, diamond: distinguishable without colors too.
 fn mark(look: usize, x: f64, y: f64) -> String {
     match look % 4 {
         0 => format!("M{:.1} {y:.1}a3 3 0 1 0 6 0a3 3 0 1 0 -6 0z", x - 3.0),

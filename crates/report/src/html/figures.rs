@@ -1,12 +1,13 @@
-//! Pictures on a page, with what one can choose, read and take along.
+//! Figures on a page: their drawings, the choice between them, and their data.
 
-use super::escaped;
 use crate::draw;
-use crate::figure::{Choice, Figure, Sheet};
+use crate::markup::escaped;
+use crate::view::chart::{Choice, Figure, Sheet};
+use crate::view::headings;
 
-/// More rows than this are for a spreadsheet.
+/// Longer tables are available as a file only.
 const TABLE_ROWS_MAX: usize = 60;
-/// Up to so many drawings are chosen by a row of buttons, more by a list.
+/// Up to so many drawings have a row of buttons, more have a list.
 const BUTTONS_MAX: usize = 5;
 
 pub(super) fn figure(figure: &Figure) -> String {
@@ -32,11 +33,12 @@ pub(super) fn figure(figure: &Figure) -> String {
 
 fn chooser(figure: &Figure) -> String {
     let id = figure.id;
-    let title = escaped(&figure.title);
+    let title = escaped(&headings::choice(&figure.title));
     let choices = || figure.choices.iter().enumerate();
     if figure.choices.len() > BUTTONS_MAX {
         let mut out = format!(
-            "<p class=\"chooser\"><label>Show <select data-choose=\"\" aria-label=\"What to show of: {title}\">"
+            "<p class=\"chooser\"><label>{} <select data-choose=\"\" aria-label=\"{title}\">",
+            headings::SHOW
         );
         for (at, choice) in choices() {
             out.push_str(&format!(
@@ -46,7 +48,7 @@ fn chooser(figure: &Figure) -> String {
         }
         return out + "</select></label></p>\n";
     }
-    let mut out = format!("<fieldset class=\"chooser\"><legend>What to show of: {title}</legend>");
+    let mut out = format!("<fieldset class=\"chooser\"><legend>{title}</legend>");
     for (at, choice) in choices() {
         let checked = if at == 0 { " checked" } else { "" };
         out.push_str(&format!(
@@ -57,7 +59,7 @@ fn chooser(figure: &Figure) -> String {
     out + "</fieldset>\n"
 }
 
-/// Without a script all drawings are seen, each with its label.
+/// Without JavaScript all drawings are visible, each with its label.
 fn drawing(figure: &Figure, at: usize, choice: &Choice) -> String {
     let other = if at > 0 { " class=\"other\"" } else { "" };
     let label = if figure.choices.len() > 1 {
@@ -71,31 +73,32 @@ fn drawing(figure: &Figure, at: usize, choice: &Choice) -> String {
     )
 }
 
-/// The raw figures: to take along, and to read if they are not too many.
+/// The raw data: as a file, and as a table if it is not too long.
 fn raw(figure: &Figure) -> String {
     let link = csv_link(figure.id, &figure.title, &figure.data);
     if figure.data.rows.len() > TABLE_ROWS_MAX {
         return format!("<p class=\"raw\">{link}</p>\n");
     }
     format!(
-        "<details class=\"raw\"><summary>Figures</summary>\n<p>{link}</p>\n{}</details>\n",
+        "<details class=\"raw\"><summary>{}</summary>\n<p>{link}</p>\n{}</details>\n",
+        headings::DATA,
         sheet(&figure.title, &figure.data)
     )
 }
 
-/// A file that the page carries within itself.
+/// A link to a file that is part of the page.
 pub(super) fn csv_link(name: &str, title: &str, data: &Sheet) -> String {
     format!(
-        "<a class=\"csv\" download=\"{name}.csv\" href=\"data:text/csv;charset=utf-8,{}\" aria-label=\"CSV of: {}\">CSV</a>",
+        "<a class=\"csv\" download=\"{name}.csv\" href=\"data:text/csv;charset=utf-8,{}\" aria-label=\"{}\">CSV</a>",
         percent_encoded(&data.csv()),
-        escaped(title)
+        escaped(&headings::csv_of(title))
     )
 }
 
 fn sheet(title: &str, data: &Sheet) -> String {
     let mut out = format!(
-        "<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"Figures of: {}\"><table><thead><tr>",
-        escaped(title)
+        "<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"{}\"><table><thead><tr>",
+        escaped(&headings::data_of(title))
     );
     for head in &data.head {
         out.push_str(&format!("<th scope=\"col\">{}</th>", escaped(head)));

@@ -1,16 +1,19 @@
-//! A page that needs nothing but itself.
+//! A self-contained page.
 
 mod figures;
 
 use crate::draw;
-use crate::figure::{Chapter, Sheet};
-use crate::layout::clean;
-use crate::view::{Align, Cell, Content, EvidenceLine, Proof, Table, Tone, View};
+use crate::markup::escaped;
+use crate::text::slug;
+use crate::view::chart::{Chapter, Sheet};
+use crate::view::document::{EvidenceLine, Proof, View};
+use crate::view::headings;
+use crate::view::table::{Align, Cell, Content, Table, Tone};
 
 const STYLE: &str = include_str!("page.css");
 const SCRIPT: &str = include_str!("page.js");
 
-/// Lays a view out as a page. With `refresh_s`, the browser asks for it again after so many seconds.
+/// Lays a view out as a page. With `refresh_s`, the browser reloads it after so many seconds.
 pub(crate) fn render(view: &View, refresh_s: Option<u32>) -> String {
     let refresh = refresh_s.map_or(String::new(), |seconds| {
         format!("<meta http-equiv=\"refresh\" content=\"{seconds}\">\n")
@@ -39,12 +42,12 @@ pub(crate) fn render(view: &View, refresh_s: Option<u32>) -> String {
     for chapter in Chapter::ALL {
         out.push_str(&pictures(view, chapter));
         if chapter == Chapter::Overheads {
-            out.push_str(&tables("tables", "The figures", &view.tables));
+            out.push_str(&tables("tables", headings::TABLES, &view.tables));
         }
     }
     out.push_str(&evidence(view));
-    out.push_str(&tables("checks", "What stands behind it", &view.checks));
-    out.push_str(&tables("details", "Details", &view.details));
+    out.push_str(&tables("checks", headings::CHECKS, &view.checks));
+    out.push_str(&tables("details", headings::DETAILS, &view.details));
     out.push_str(&notes(view));
     out.push_str(&format!(
         "</main>\n<script>\n{SCRIPT}</script>\n</body>\n</html>\n"
@@ -52,42 +55,44 @@ pub(crate) fn render(view: &View, refresh_s: Option<u32>) -> String {
     out
 }
 
-/// Where things are, for those who come back.
+/// Links to the sections.
 fn navigation(view: &View) -> String {
     let has_figures = |chapter: Chapter| view.figures.iter().any(|f| f.chapter == chapter);
-    let mut places: Vec<(&str, &str)> = Vec::new();
+    let mut sections: Vec<(&str, &str)> = Vec::new();
     for chapter in Chapter::ALL {
         if has_figures(chapter) {
-            places.push((chapter.id(), chapter.title()));
+            sections.push((chapter.id(), chapter.title()));
         }
         if chapter == Chapter::Overheads && !view.tables.is_empty() {
-            places.push(("tables", "The figures"));
+            sections.push(("tables", headings::TABLES));
         }
     }
     for (id, title, is_there) in [
-        ("evidence", "Evidence", !view.evidence.is_empty()),
-        ("checks", "What stands behind it", !view.checks.is_empty()),
-        ("details", "Details", !view.details.is_empty()),
-        ("notes", "How to read this", true),
+        ("evidence", headings::EVIDENCE, !view.evidence.is_empty()),
+        ("checks", headings::CHECKS, !view.checks.is_empty()),
+        ("details", headings::DETAILS, !view.details.is_empty()),
+        ("notes", headings::NOTES, true),
     ] {
         if is_there {
-            places.push((id, title));
+            sections.push((id, title));
         }
     }
-    let mut out = "<nav aria-label=\"Parts of this report\">".to_owned();
-    for (id, title) in places {
+    let mut out = format!("<nav aria-label=\"{}\">", headings::NAVIGATION);
+    for (id, title) in sections {
         out.push_str(&format!("<a href=\"#{id}\">{}</a>", escaped(title)));
     }
     out + "</nav>\n"
 }
 
-/// Only with a script, which unhides them.
+/// Shows and hides variants; visible only with JavaScript.
 fn toggles(view: &View) -> String {
     if view.figures.is_empty() || view.drawn.len() < 2 {
         return String::new();
     }
-    let mut out =
-        "<fieldset class=\"toggles\"><legend>Variants in the pictures</legend>".to_owned();
+    let mut out = format!(
+        "<fieldset class=\"toggles\"><legend>{}</legend>",
+        headings::TOGGLES
+    );
     for (place, name) in &view.drawn {
         let look = draw::look_class(*place);
         out.push_str(&format!(
@@ -146,7 +151,7 @@ fn headlines(view: &View) -> String {
 }
 
 fn table_text(table: &Table) -> String {
-    let link = figures::csv_link(&crate::slug(&table.title), &table.title, &Sheet::of(table));
+    let link = figures::csv_link(&slug(&table.title), &table.title, &Sheet::of(table));
     let mut out = format!("<h3>{} {link}</h3>\n", escaped(&table.title));
     if !table.detail.is_empty() {
         out.push_str(&format!(
@@ -200,7 +205,7 @@ fn cell_text(cell: &Cell, align: Align, is_head: bool) -> String {
         "" => String::new(),
         classes => format!(" class=\"{classes}\""),
     };
-    // A name that stands above is not said again, and a heading must not be empty.
+    // A name is not repeated in the rows below it, and a heading must not be empty.
     let (open, close) = if is_head && !content.is_empty() {
         ("th scope=\"row\"", "th")
     } else {
@@ -240,8 +245,8 @@ fn evidence_line(line: &EvidenceLine) -> String {
         let judged: Vec<bool> = line.probes.iter().filter_map(|p| p.passed).collect();
         let passed = judged.iter().filter(|passed| **passed).count();
         out.push_str(&format!(
-            "\n<details><summary>{passed} of {} probes passed</summary>\n<dl>\n",
-            judged.len()
+            "\n<details><summary>{}</summary>\n<dl>\n",
+            headings::probes_passed(passed, judged.len())
         ));
         for probe in &line.probes {
             let (sign, tone) = match probe.passed {
@@ -263,7 +268,10 @@ fn evidence_line(line: &EvidenceLine) -> String {
 }
 
 fn notes(view: &View) -> String {
-    let mut out = "<section id=\"notes\">\n<h2>How to read this</h2>\n<ul>\n".to_owned();
+    let mut out = format!(
+        "<section id=\"notes\">\n<h2>{}</h2>\n<ul>\n",
+        headings::NOTES
+    );
     for note in &view.notes {
         out.push_str(&format!("<li>{}</li>\n", escaped(note)));
     }
@@ -297,20 +305,4 @@ fn align_class(align: Align) -> &'static str {
         Align::Left => "",
         Align::Right => " class=\"number\"",
     }
-}
-
-/// Text that a browser leaves as it is, in elements and in quoted attributes.
-pub(crate) fn escaped(text: &str) -> String {
-    let mut out = String::new();
-    for c in clean(text).chars() {
-        match c {
-            '&' => out.push_str("&amp;"),
-            '<' => out.push_str("&lt;"),
-            '>' => out.push_str("&gt;"),
-            '"' => out.push_str("&quot;"),
-            '\'' => out.push_str("&#39;"),
-            c => out.push(c),
-        }
-    }
-    out
 }

@@ -1,26 +1,27 @@
-//! Where what a data plane adds comes from.
+//! The components of a data plane's overhead.
 
 use meshtax_model::analysis::{Attribution, Metric, Part};
 
-use super::{Align, Cell, Column, Keep, Source, Table, load_in_words};
 use crate::format::{self, CPU_MS_PER_1K, MICROSECONDS};
+use crate::view::source::{Source, load_in_words};
+use crate::view::table::{Align, Cell, Column, Keep, Table};
 
 fn part_name(part: Part) -> &'static str {
     match part {
         Part::Hop => "the hop itself",
         Part::Proxying => "proxying and parsing",
         Part::Encryption => "encryption",
-        Part::IdentityPolicy => "policy on the identity",
-        Part::RequestPolicy => "policy on the request",
+        Part::IdentityPolicy => "authorization by identity",
+        Part::RequestPolicy => "authorization by request",
     }
 }
 
-/// `encryption`, or several with a word that they stand together.
+/// `encryption`, or several components that are not separated.
 pub(crate) fn parts_in_words(parts: &[Part]) -> String {
     let names: Vec<&str> = parts.iter().copied().map(part_name).collect();
     match names.as_slice() {
         [one] => (*one).to_owned(),
-        [most @ .., last] => format!("{} and {last}, not separable", most.join(", ")),
+        [most @ .., last] => format!("{} and {last} (not separable)", most.join(", ")),
         [] => String::new(),
     }
 }
@@ -78,7 +79,7 @@ pub(crate) fn tables(source: Source<'_>) -> Vec<Table> {
                 })
             });
             tables.push(Table {
-                title: format!("Where it comes from: {what}, {}", load_in_words(point)),
+                title: format!("Attribution of {what}, {}", load_in_words(point)),
                 detail: "each step is a paired difference between two variants".to_owned(),
                 rows: rows.collect(),
                 columns,

@@ -1,69 +1,89 @@
 //! What changed between runs: what differs in them first, then each variant's overheads side by side.
 
+use crate::view::reasons::not_estimable;
+use crate::view::{caveats, outcome, settings, side_by_side};
 use meshtax_model::analysis::{Estimate, Metric, Verdict};
 use meshtax_model::comparison::{BetweenSource, Change, ComparedRun, Differing, RunComparison};
 use meshtax_model::experiment::LoadPointId;
 
-use super::{Align, Cell, Column, Keep, Table, Tone, View};
 use crate::format::{self, PERCENT, trimmed};
+use crate::view::document::View;
+use crate::view::table::{Align, Cell, Column, Keep, Table, Tone};
 
-impl View {
-    /// What a comparison of runs says.
-    pub(crate) fn of_comparison(comparison: &RunComparison) -> Self {
-        let mut tables = vec![differing(&comparison.differing, false)];
-        let mut points: Vec<&LoadPointId> = Vec::new();
-        for change in &comparison.changes {
-            if !points.contains(&&change.load_point) {
-                points.push(&change.load_point);
-            }
+/// The content of a comparison of runs.
+pub(crate) fn comparison(comparison: &RunComparison) -> View {
+    let mut tables = vec![differing(&comparison.differing, comparison.interleaved)];
+    let mut points: Vec<&LoadPointId> = Vec::new();
+    for change in &comparison.changes {
+        if !points.contains(&&change.load_point) {
+            points.push(&change.load_point);
         }
-        tables.extend(points.into_iter().map(|point| at_point(comparison, point)));
-        tables.retain(|table| !table.rows.is_empty());
-        let mut notes = comparison.notes.clone();
-        notes.extend(between(comparison.changes.iter()));
-        notes.push(
-            "Verdicts on primary figures are adjusted for several comparisons (Holm), those marked † are not."
+    }
+    tables.extend(points.into_iter().map(|point| at_point(comparison, point)));
+    tables.retain(|table| !table.rows.is_empty());
+    let mut notes: Vec<String> = comparison.notes.iter().map(caveats::note).collect();
+    notes.extend(between(comparison.changes.iter()));
+    notes.push(
+            "Verdicts on primary metrics are adjusted for multiple comparisons (Holm); those marked † are not."
                 .to_owned(),
         );
-        Self {
-            title: "meshtax compare: what changed between runs".to_owned(),
-            lead: lead(comparison),
-            meaning: vec![
-                "Each variant is held against the baselines of its own run, so that a machine that is slower as a \
-                 whole cancels out."
-                    .to_owned(),
-            ],
-            tables,
-            notes,
-            facts: facts(&comparison.base, &comparison.new),
-            ..Self::default()
-        }
+    let (title, meaning) = match comparison.interleaved {
+        false => (
+            "meshtax compare: changes between runs",
+            "Each variant is compared with the baselines of its own run, so that differences in overall \
+             machine speed cancel out.",
+        ),
+        true => (
+            "meshtax: two builds, measured in the same rounds",
+            "Changes are paired differences between the two builds, in the same blocks of one run.",
+        ),
+    };
+    tables.extend(comparison.pairs.iter().flat_map(side_by_side::tables));
+    View {
+        title: title.to_owned(),
+        lead: lead(comparison),
+        meaning: vec![meaning.to_owned()],
+        tables,
+        notes,
+        facts: match comparison.base.first() {
+            Some(only) if comparison.interleaved => vec![("Run", run(only))],
+            _ => facts(&comparison.base, &comparison.new),
+        },
+        ..View::default()
     }
 }
 
 fn lead(comparison: &RunComparison) -> String {
-    let told = comparison.changes.iter().filter(|c| c.primary);
-    let told: Vec<&Change> = told
+    let changed = comparison.changes.iter().filter(|c| c.primary);
+    let changed: Vec<&Change> = changed
         .filter(|change| change.verdict == Verdict::Different)
         .collect();
-    if told.is_empty() {
-        return "No primary figure is shown to have changed".to_owned();
+    if changed.is_empty() && comparison.interleaved {
+        let mut primary = comparison.changes.iter().filter(|c| c.primary);
+        return match primary.all(|change| change.verdict == Verdict::Equivalent) {
+            true => "No relevant difference in any primary metric".to_owned(),
+            false => "No difference of a primary metric is shown".to_owned(),
+        };
     }
-    let said: Vec<String> = told.iter().map(|change| in_words(change)).collect();
-    format!("Changed: {}", said.join("; "))
+    if changed.is_empty() {
+        return "No significant change of a primary metric".to_owned();
+    }
+    let clauses: Vec<String> = changed.iter().map(|change| in_words(change)).collect();
+    format!("Changed: {}", clauses.join("; "))
 }
 
 /// `envoy-sidecar-l7 p99 at steady +12 % [8, 16]`.
 pub(crate) fn in_words(change: &Change) -> String {
     let figure = change.relative.map_or_else(String::new, |relative| {
         let (value, interval) = format::estimate(relative, PERCENT);
+        let value = outcome::at_least(value, change.lower_bound);
         format!(" {value} % {}", interval.unwrap_or_default())
     });
-    format!("{}{}", place(change), figure.trim_end())
+    format!("{}{}", subject(change), figure.trim_end())
 }
 
 /// `envoy-sidecar-l7 p99 at steady`.
-pub(crate) fn place(change: &Change) -> String {
+pub(crate) fn subject(change: &Change) -> String {
     format!(
         "{} {} at {}",
         change.variant,
@@ -78,15 +98,19 @@ pub(crate) fn differing(all: &[Differing], one_run: bool) -> Table {
         .iter()
         .map(|d| {
             vec![
-                Cell::text(d.what.clone()),
-                Cell::text(d.base.clone()),
-                Cell::text(d.new.clone()),
+                Cell::text(settings::name(&d.setting)),
+                Cell::text(settings::values(&d.base)),
+                Cell::text(settings::values(&d.new)),
             ]
         })
         .collect();
     let same = rows.is_empty() && !one_run;
     Table {
-        title: "What differs between the runs".to_owned(),
+        title: match one_run {
+            true => "Builds",
+            false => "Differences between the runs",
+        }
+        .to_owned(),
         detail: String::new(),
         columns: vec![
             Column::new("", Align::Left, Keep::Always),
@@ -94,7 +118,7 @@ pub(crate) fn differing(all: &[Differing], one_run: bool) -> Table {
             Column::new("NEW", Align::Left, Keep::Always),
         ],
         rows: if same {
-            let nothing = "nothing in plans, machine and programs";
+            let nothing = "none in plan, machine and programs";
             vec![vec![Cell::text(nothing), Cell::empty(), Cell::empty()]]
         } else {
             rows
@@ -112,7 +136,7 @@ fn at_point(comparison: &RunComparison, point: &LoadPointId) -> Table {
     let rows: Vec<Vec<Cell>> = rows.collect();
     Table {
         title: format!("At {point}"),
-        detail: format!("overhead against each run's own baselines; [{confidence} % interval]"),
+        detail: format!("overhead against the run's own baselines; [{confidence} % interval]"),
         columns: vec![
             Column::new("variant", Align::Left, Keep::Always),
             Column::new("", Align::Left, Keep::Always),
@@ -130,27 +154,38 @@ fn at_point(comparison: &RunComparison, point: &LoadPointId) -> Table {
     }
 }
 
-/// Digits that stand for a footnote.
+/// Digits used as footnote marks.
 fn mark(index: usize) -> String {
     format!("({})", index + 1)
 }
 
 fn row(change: &Change, reasons: &mut Vec<String>) -> Vec<Cell> {
+    let mut footnote = |reason: String| {
+        let known = reasons.iter().position(|r| *r == reason);
+        let index = known.unwrap_or_else(|| {
+            reasons.push(reason);
+            reasons.len() - 1
+        });
+        mark(index)
+    };
     let mut verdict = match &change.verdict {
         Verdict::Different => Cell::text("changed").toned(Tone::Strong),
-        Verdict::NotDistinguishable | Verdict::Equivalent => {
-            Cell::text("not distinguishable").toned(Tone::Muted)
-        }
+        Verdict::Equivalent => Cell::text("no relevant difference"),
+        Verdict::Inconclusive => Cell::text("inconclusive").toned(Tone::Muted),
         Verdict::NotEstimable { reason } => {
-            let known = reasons.iter().position(|r| r == reason);
-            let index = known.unwrap_or_else(|| {
-                reasons.push(reason.clone());
-                reasons.len() - 1
-            });
-            Cell::text(format!("not estimable {}", mark(index))).toned(Tone::Muted)
+            let reason = not_estimable(reason, Some(&change.new_variant));
+            Cell::text(format!("not estimable {}", footnote(reason))).toned(Tone::Muted)
+        }
+        Verdict::Overloaded(overload) => {
+            let mark = footnote(outcome::overload(overload));
+            Cell::text(format!("overloaded {mark}")).toned(Tone::Bad)
         }
     };
-    if !change.primary && !matches!(change.verdict, Verdict::NotEstimable { .. }) {
+    let is_tested = !matches!(
+        change.verdict,
+        Verdict::NotEstimable { .. } | Verdict::Overloaded(_)
+    );
+    if !change.primary && is_tested {
         verdict = verdict.marked("†");
     }
     vec![
@@ -158,7 +193,7 @@ fn row(change: &Change, reasons: &mut Vec<String>) -> Vec<Cell> {
         Cell::text(change.metric.name()),
         overhead(change.base),
         overhead(change.new),
-        percent(change.relative),
+        changed(change),
         verdict,
     ]
 }
@@ -170,12 +205,16 @@ fn overhead(estimate: Option<Estimate>) -> Cell {
     }
 }
 
-/// A relative change with its interval.
-pub(crate) fn percent(estimate: Option<Estimate>) -> Cell {
-    match estimate.filter(|e| e.value.is_finite()) {
+/// The relative change with its interval.
+pub(crate) fn changed(change: &Change) -> Cell {
+    if matches!(change.verdict, Verdict::Overloaded(_)) {
+        return Cell::text("overloaded").toned(Tone::Bad);
+    }
+    match change.relative.filter(|e| e.value.is_finite()) {
         None => Cell::missing(),
         Some(estimate) => {
             let (value, interval) = format::estimate(estimate, PERCENT);
+            let value = outcome::at_least(value, change.lower_bound);
             Cell::figure(value, interval.unwrap_or_default())
         }
     }
@@ -183,7 +222,7 @@ pub(crate) fn percent(estimate: Option<Estimate>) -> Cell {
 
 /// The between-run component of each metric, in one sentence for each source.
 pub(crate) fn between<'a>(changes: impl Iterator<Item = &'a Change> + Clone) -> Vec<String> {
-    let mut said = Vec::new();
+    let mut clauses = Vec::new();
     for source in [
         BetweenSource::Default,
         BetweenSource::Given,
@@ -211,17 +250,17 @@ pub(crate) fn between<'a>(changes: impl Iterator<Item = &'a Change> + Clone) -> 
             .collect();
         let from = match source {
             BetweenSource::Default => {
-                "the default; --between sets it, several runs a side estimate it"
+                "default; set it with --between, or estimate it from several runs per side"
             }
-            BetweenSource::Given => "as given by --between",
-            BetweenSource::Runs => "from the runs and the default together",
+            BetweenSource::Given => "from --between",
+            BetweenSource::Runs => "from the runs and the default combined",
         };
-        said.push(format!(
+        clauses.push(format!(
             "Between-run component: {} ({from}).",
             figures.join(", ")
         ));
     }
-    said
+    clauses
 }
 
 fn range(low: f64, high: f64) -> String {

@@ -1,13 +1,15 @@
-//! What stands behind the figures: which trials count, the noise floor, what each variant gives.
+//! Supporting data: which trials are valid, the noise floor, the features of each variant.
 
+use crate::view::reasons::invalid;
 use meshtax_model::analysis::{Metric, NoiseFloor, VariantAnalysis};
 use meshtax_model::evidence::{Balances, Features};
 use meshtax_model::experiment::{LoadPoint, Variant};
 
-use super::figures::name_cell;
-use super::known_costs::unit;
-use super::{Align, Cell, Column, Keep, Source, Table, Tone, load_in_words, point_of};
 use crate::format::{PERCENT, decimals_by_size, grouped};
+use crate::view::labels::{margin, name_cell, unit};
+use crate::view::outcome;
+use crate::view::source::{Source, load_in_words, point_of};
+use crate::view::table::{Align, Cell, Column, Keep, Table, Tone};
 
 /// All of them.
 pub(crate) fn tables(source: Source<'_>) -> Vec<Table> {
@@ -24,22 +26,22 @@ fn right(head: &str) -> Column {
     Column::new(head, Align::Right, Keep::Always)
 }
 
-/// Levels with one name still differ: what is had for the cost.
+/// Variants of the same level differ in features: they are listed with the cost.
 fn features(source: Source<'_>) -> Table {
     let known = |(asked, found): (&Variant, &VariantAnalysis)| {
         let features = found.evidence.as_ref()?.features.as_ref()?;
         Some(features_row(asked, features))
     };
     Table {
-        title: "What each variant gives".to_owned(),
-        detail: "found out by probes, not taken from its name".to_owned(),
+        title: "Features of each variant".to_owned(),
+        detail: "observed by probes".to_owned(),
         columns: vec![
             left("variant"),
             left("level"),
             left("HTTP"),
-            left("client's address"),
+            left("client address"),
             left("HTTP metrics"),
-            left("tries again after 503"),
+            left("retries after 503"),
             left("balances"),
         ],
         rows: source.measured().filter_map(known).collect(),
@@ -59,14 +61,14 @@ fn features_row(asked: &Variant, features: &Features) -> Vec<Cell> {
             .level
             .map_or_else(Cell::empty, |level| Cell::text(level.to_string())),
         Cell::text(if features.added_headers.is_empty() {
-            "carried as it is"
+            "passed through"
         } else {
             "parsed"
         }),
         Cell::text(if features.keeps_client_address {
             "kept"
         } else {
-            "a proxy's"
+            "proxy's address"
         }),
         yes_or_no(features.counts_requests),
         yes_or_no(features.tries_again),
@@ -90,9 +92,10 @@ fn trials(source: Source<'_>) -> Table {
         }
     }
     Table {
-        title: "Trials that count".to_owned(),
+        title: "Valid trials".to_owned(),
         detail:
-            "invalid ones are kept and left out, by rules that never look at how fast a trial was"
+            "invalid trials are stored but excluded, by rules that do not depend on the measured latency or \
+             throughput"
                 .to_owned(),
         columns: vec![
             left("variant"),
@@ -100,6 +103,7 @@ fn trials(source: Source<'_>) -> Table {
             right("valid"),
             right("invalid"),
             left("why"),
+            left("load"),
         ],
         rows,
         footnotes: Vec::new(),
@@ -108,23 +112,24 @@ fn trials(source: Source<'_>) -> Table {
 
 fn trials_row(name: Cell, found: &VariantAnalysis, point: &LoadPoint) -> Option<Vec<Cell>> {
     let here = point_of(found, &point.id)?;
-    let invalid: u64 = here.invalid.values().map(|n| u64::from(*n)).sum();
+    let count: u64 = here.invalid.values().map(|n| u64::from(*n)).sum();
     let why: Vec<String> = here
         .invalid
         .iter()
-        .map(|(reason, count)| format!("{reason} ({count})"))
+        .map(|(reason, count)| format!("{} ({count})", invalid(*reason)))
         .collect();
-    let count = Cell::text(grouped(invalid as f64, 0));
+    let cell = Cell::text(grouped(count as f64, 0));
     Some(vec![
         name,
         Cell::text(load_in_words(point)),
         Cell::text(grouped(f64::from(here.valid), 0)),
-        if invalid > 0 {
-            count.toned(Tone::Bad)
+        if count > 0 {
+            cell.toned(Tone::Bad)
         } else {
-            count
+            cell
         },
         Cell::text(why.join("; ")),
+        outcome::cell(here),
     ])
 }
 
@@ -132,10 +137,16 @@ fn noise_floor(source: Source<'_>) -> Table {
     let floors = source.analysis.noise_floor.iter();
     Table {
         title: "Noise floor".to_owned(),
-        detail: "the largest end of the interval of the baseline's difference from itself: no smaller difference is \
-                 called one"
+        detail: "largest absolute end of the interval of the baseline's difference from itself: smaller differences are \
+         not reported as such"
             .to_owned(),
-        columns: vec![left("of"), left("at"), right("relative %"), left("absolute")],
+        columns: vec![
+            left("of"),
+            left("at"),
+            right("relative %"),
+            left("absolute"),
+            right("margin"),
+        ],
         rows: floors.map(|floor| noise_row(source, floor)).collect(),
         footnotes: Vec::new(),
     }
@@ -160,5 +171,6 @@ fn noise_row(source: Source<'_>, floor: &NoiseFloor) -> Vec<Cell> {
             let unit = unit.name.trim_end_matches("/1k");
             Cell::text(format!("{text} {unit}"))
         }),
+        Cell::text(margin(&source.analysis.experiment.margins, floor.metric)),
     ]
 }

@@ -1,15 +1,14 @@
-//! What only a page has room for: who is ahead of whom, the whole CPU account, memory.
+//! Details for pages only: comparisons between variants, the whole CPU account, memory.
 
-use meshtax_model::analysis::{
-    Comparison, ComponentMemory, Metric, Node, VariantAnalysis, Verdict,
-};
-use meshtax_model::environment::CpuSplit;
+use crate::view::reasons::not_estimable;
+use meshtax_model::analysis::{Comparison, ComponentMemory, NodeMemory, VariantAnalysis, Verdict};
+use meshtax_model::environment::{CpuSplit, NodeRole};
 use meshtax_model::experiment::{LoadPoint, Variant};
-use meshtax_model::trial::ComponentRole;
 
-use super::figures::name_cell;
-use super::{Align, Cell, Column, Keep, Source, Table, Tone, load_in_words, point_of};
 use crate::format::{self, CPU_MS_PER_1K, MIB, PERCENT, grouped};
+use crate::view::labels::{ROLES, name_cell, role_name};
+use crate::view::source::{Source, load_in_words, point_of};
+use crate::view::table::{Align, Cell, Column, Keep, Table, Tone};
 
 /// All of them.
 pub(crate) fn tables(source: Source<'_>) -> Vec<Table> {
@@ -30,15 +29,19 @@ fn comparisons(source: Source<'_>) -> Table {
         });
         let verdict = match &c.verdict {
             Verdict::Different => Cell::text("different").toned(Tone::Strong),
-            Verdict::Equivalent => Cell::text("no relevant difference"),
-            Verdict::NotDistinguishable => Cell::text(match c.longer_to_tell {
+            Verdict::Overloaded(_) => Cell::text("overloaded").toned(Tone::Bad),
+            Verdict::Equivalent => Cell::text("equivalent"),
+            Verdict::Inconclusive => Cell::text(match c.longer_to_tell {
                 Some(factor) => format!(
-                    "not distinguishable; a run {} times as long would tell",
+                    "inconclusive; a run {} times as long would decide",
                     grouped(factor.ceil().max(2.0), 0)
                 ),
-                None => "not distinguishable".to_owned(),
+                None => "inconclusive".to_owned(),
             }),
-            Verdict::NotEstimable { reason } => Cell::text(format!("not estimable: {reason}")),
+            Verdict::NotEstimable { reason } => Cell::text(format!(
+                "not estimable: {}",
+                not_estimable(reason, Some(&c.second))
+            )),
         };
         vec![
             Cell::text(c.second.0.clone()),
@@ -53,9 +56,8 @@ fn comparisons(source: Source<'_>) -> Table {
         ]
     };
     Table {
-        title: "Variants against each other".to_owned(),
-        detail: "by the interval of their own paired difference; verdicts adjusted over all of these (Holm)"
-            .to_owned(),
+        title: "Comparisons between variants".to_owned(),
+        detail: "paired differences; verdicts adjusted for multiple comparisons (Holm)".to_owned(),
         columns: vec![
             Column::new("variant", Align::Left, Keep::Always),
             Column::new("against", Align::Left, Keep::Always),
@@ -68,28 +70,10 @@ fn comparisons(source: Source<'_>) -> Table {
     }
 }
 
-const ROLES: [(ComponentRole, &str); 8] = [
-    (ComponentRole::App, "app"),
-    (ComponentRole::ClientProxy, "client proxy"),
-    (ComponentRole::ServerProxy, "server proxy"),
-    (ComponentRole::Waypoint, "waypoint"),
-    (ComponentRole::Gateway, "gateway"),
-    (ComponentRole::Generator, "generator"),
-    (ComponentRole::Idle, "idle variants"),
-    (ComponentRole::Harness, "meshtax itself"),
-];
-
-/// What a component is called.
-pub(crate) fn role_name(role: ComponentRole) -> &'static str {
-    let mut names = ROLES.iter();
-    names
-        .find(|(of, _)| *of == role)
-        .map_or("", |(_, name)| name)
-}
-
-/// Where the machine's time went: a row per component, then what belongs to none.
+/// The CPU account of the machine: a row per component, then the unattributed time.
 fn account(source: Source<'_>, point: &LoadPoint) -> Table {
-    let sampled = match source.analysis.environment.host.cpu_split {
+    let machines = &source.analysis.environment.machines;
+    let sampled = match machines.first().map_or(CpuSplit::Unknown, |m| m.cpu_split) {
         CpuSplit::Exact => "",
         CpuSplit::Sampled | CpuSplit::Unknown => " (sampled)",
     };
@@ -101,20 +85,15 @@ fn account(source: Source<'_>, point: &LoadPoint) -> Table {
         Column::new("variant", Align::Left, Keep::Always),
         Column::new("", Align::Left, Keep::Always),
         Column::new(CPU_MS_PER_1K.name, Align::Right, Keep::Always),
-        Column::new(
-            format!("kernel's part{sampled}"),
-            Align::Right,
-            Keep::Always,
-        ),
-        Column::new("of busy time", Align::Right, Keep::Always),
+        Column::new(format!("kernel{sampled}"), Align::Right, Keep::Always),
+        Column::new("share of busy time", Align::Right, Keep::Always),
         Column::new("context switches/request", Align::Right, Keep::Always),
         Column::new("bytes in/request", Align::Right, Keep::Always),
         Column::new("bytes out/request", Align::Right, Keep::Always),
     ];
     Table {
-        title: format!("The whole machine's CPU, {}", load_in_words(point)),
-        detail: "bytes: on the links of that side's pods; below the components, what belongs to none of them"
-            .to_owned(),
+        title: format!("CPU of the whole machine, {}", load_in_words(point)),
+        detail: "bytes: on the links of the pods; the last rows belong to no component".to_owned(),
         columns,
         rows,
         footnotes: Vec::new(),
@@ -147,12 +126,12 @@ fn account_rows(asked: &Variant, found: &VariantAnalysis, point: &LoadPoint) -> 
     }
     let rest: [(&str, Option<u64>); 4] = [
         ("unattributed", cpu.unattributed_ns),
-        ("of it the kernel's own threads", cpu.kernel_threads_ns),
+        ("of which kernel threads", cpu.kernel_threads_ns),
         (
             "interrupts (sampled)",
             Some(cpu.interrupts_ns).filter(|ns| *ns > 0),
         ),
-        ("eBPF programs, in others' accounts", cpu.bpf_ns),
+        ("eBPF programs (also included above)", cpu.bpf_ns),
     ];
     for (name, ns) in rest {
         if let Some(ns) = ns {
@@ -193,7 +172,7 @@ fn memory(source: Source<'_>) -> Table {
     let heads = [
         "anonymous MiB",
         "settled",
-        "peak, with files",
+        "peak incl. file pages",
         "file",
         "PSS",
     ];
@@ -202,11 +181,10 @@ fn memory(source: Source<'_>) -> Table {
         Column::new("", Align::Left, Keep::Always),
     ];
     columns.extend(heads.map(|head| Column::new(head, Align::Right, Keep::Always)));
-    columns.push(Column::new("grows KiB/s", Align::Right, Keep::Always));
+    columns.push(Column::new("growth KiB/s", Align::Right, Keep::Always));
     Table {
         title: "Memory".to_owned(),
-        detail: "medians over the trials; settled: over the later half of each round; growth: within the \
-                 windows"
+        detail: "medians over the trials; settled: over the second half of each round; growth: within the windows"
             .to_owned(),
         columns,
         rows,
@@ -215,8 +193,7 @@ fn memory(source: Source<'_>) -> Table {
 }
 
 fn memory_row(name: Cell, memory: &ComponentMemory) -> Vec<Cell> {
-    let role = ROLES.iter().find(|(role, _)| *role == memory.role);
-    let mut cells = vec![name, Cell::text(role.map_or("", |(_, name)| name))];
+    let mut cells = vec![name, Cell::text(role_name(memory.role))];
     let figures = [
         memory.anonymous_bytes,
         memory.settled_bytes,
@@ -233,10 +210,19 @@ fn memory_row(name: Cell, memory: &ComponentMemory) -> Vec<Cell> {
     cells
 }
 
+fn node_name(source: Source<'_>, held: &NodeMemory) -> String {
+    let environment = &source.analysis.environment;
+    let name = environment.nodes.get(held.node as usize);
+    let name = name.map_or("?", |node| node.name.as_str());
+    match held.role {
+        NodeRole::Client => format!("{name}: clients' proxies"),
+        NodeRole::Server => format!("{name}: application and proxies"),
+    }
+}
+
 /// The added memory of a node is what a mesh costs there, whatever shares pages on this one machine.
 fn nodes(source: Source<'_>) -> Table {
     let mut rows = Vec::new();
-    let several = source.analysis.experiment.service.nodes > 1;
     for (asked, found) in source.measured() {
         for (at, node) in found.nodes.iter().enumerate() {
             rows.push(vec![
@@ -245,16 +231,7 @@ fn nodes(source: Source<'_>) -> Table {
                 } else {
                     Cell::empty()
                 },
-                Cell::text(match node.node {
-                    Node::Client => "client's: its proxy".to_owned(),
-                    Node::Server if several => format!(
-                        "server's {}: its replicas and what stands before them",
-                        node.number.saturating_add(1)
-                    ),
-                    Node::Server => {
-                        "server's: the application and what stands before it".to_owned()
-                    }
-                }),
+                Cell::text(node_name(source, node)),
                 Cell::text(mib(node.anonymous_bytes)),
                 Cell::text(mib(node.file_bytes)),
                 Cell::text(mib(node.anonymous_bytes.saturating_add(node.file_bytes))),
@@ -263,7 +240,7 @@ fn nodes(source: Source<'_>) -> Table {
     }
     Table {
         title: "Memory of each node".to_owned(),
-        detail: "anonymous pages of all, and one copy of each program".to_owned(),
+        detail: "anonymous pages of all processes, and one copy of each program".to_owned(),
         columns: vec![
             Column::new("variant", Align::Left, Keep::Always),
             Column::new("node", Align::Left, Keep::Always),
@@ -274,11 +251,4 @@ fn nodes(source: Source<'_>) -> Table {
         rows,
         footnotes: Vec::new(),
     }
-}
-
-/// The margin within which a difference is none: the noise floor of this metric here.
-pub(crate) fn margin(source: Source<'_>, point: &LoadPoint, metric: Metric) -> Option<f64> {
-    let floors = source.analysis.noise_floor.iter();
-    let mut here = floors.filter(|f| f.load_point == point.id && f.metric == metric);
-    here.find_map(|floor| floor.relative)
 }

@@ -1,26 +1,28 @@
-//! Whether each variant did what its name says.
+//! The evidence of each variant.
 
-use meshtax_model::analysis::{Analysis, VariantAnalysis};
-use meshtax_model::evidence::{Balances, Evidence, Features, Handshake, probe};
+use crate::view::document::{EvidenceLine, Probe, Proof};
+use crate::view::reasons::{exclusion, probe};
+use crate::view::source::Source;
+use meshtax_model::analysis::{Analysis, ExclusionReason, VariantAnalysis};
+use meshtax_model::evidence::{Balances, Evidence, Features, Handshake, ProbeId};
 use meshtax_model::experiment::{PolicyLevel, Variant};
-
-use super::{EvidenceLine, Probe, Proof, Source};
+use meshtax_model::failure::VariantFailureReason;
 
 /// What a line of evidence lists.
-const WHAT: &str = "on the wire, identities, policy probes, connections between proxies";
+const WHAT: &str = "wire capture, identities, policy probes, connections between proxies";
 
 /// Probes that show a policy holding.
-const POLICY_PROBES: [&str; 5] = [
-    probe::FORBIDDEN_IDENTITY,
-    probe::FOREIGN_CA,
-    probe::FORBIDDEN_METHOD,
-    probe::FORBIDDEN_PATH,
-    probe::PLAINTEXT_OUTSIDER,
+const POLICY_PROBES: [ProbeId; 5] = [
+    ProbeId::ForbiddenIdentity,
+    ProbeId::ForeignCa,
+    ProbeId::ForbiddenMethod,
+    ProbeId::ForbiddenPath,
+    ProbeId::PlaintextOutsider,
 ];
 
-/// Says in how many rounds, when that is the same for all that were measured.
+/// Adds the number of rounds, if it is the same for all measured variants.
 pub(crate) fn title(analysis: &Analysis) -> String {
-    let mut measured = analysis.variants.iter().filter(|v| v.left_out.is_none());
+    let mut measured = analysis.variants.iter().filter(|v| v.excluded.is_none());
     let in_all = measured.all(|v| v.rounds_proven == v.rounds_tried && v.rounds_tried > 0);
     if in_all && !analysis.variants.is_empty() {
         format!("Evidence in every round ({WHAT})")
@@ -29,7 +31,7 @@ pub(crate) fn title(analysis: &Analysis) -> String {
     }
 }
 
-/// One line per variant; variants of which the same is to be said share one.
+/// One line per variant; variants with the same result share one.
 pub(crate) fn lines(source: Source<'_>) -> Vec<EvidenceLine> {
     let mut lines: Vec<EvidenceLine> = Vec::new();
     for (asked, found) in source.variants() {
@@ -47,15 +49,15 @@ pub(crate) fn lines(source: Source<'_>) -> Vec<EvidenceLine> {
 
 fn line(asked: &Variant, found: &VariantAnalysis) -> EvidenceLine {
     let evidence = found.evidence.as_ref();
-    let (proof, text) = match (&found.left_out, evidence) {
-        (Some(reason), _) => (Proof::Failed, left_out(reason, evidence)),
+    let (proof, text) = match (&found.excluded, evidence) {
+        (Some(reason), _) => (Proof::Failed, excluded(reason, evidence)),
         (None, None) => (Proof::Unknown, "no evidence recorded".to_owned()),
         (None, Some(e)) => match e.failure() {
             Some(failed) => (
                 Proof::Failed,
-                format!("{} failed: {}", failed.probe, failed.seen),
+                format!("{} failed: {}", probe(failed.probe), failed.seen),
             ),
-            None if e.probes.is_empty() => (Proof::Unknown, "no probe ran".to_owned()),
+            None if e.probes.is_empty() => (Proof::Unknown, "no probes ran".to_owned()),
             None => (Proof::Proven, proven(asked, found, e)),
         },
     };
@@ -75,7 +77,7 @@ fn probes(evidence: &Evidence) -> Vec<Probe> {
     let probes = evidence.probes.iter();
     probes
         .map(|p| Probe {
-            name: p.probe.clone(),
+            name: probe(p.probe),
             passed: Some(p.passed),
             seen: p.seen.clone(),
         })
@@ -83,57 +85,67 @@ fn probes(evidence: &Evidence) -> Vec<Probe> {
         .collect()
 }
 
-/// What is had besides, among the probes: it is told, and cannot fail.
+/// The detected features, listed among the probes: informational, they cannot fail.
 fn features(features: &Features) -> Vec<Probe> {
-    let told = |name: &str, seen: String| Probe {
+    let feature = |name: &str, seen: String| Probe {
         name: name.to_owned(),
         passed: None,
         seen,
     };
     let http = match features.added_headers.as_slice() {
-        [] => "left as it was: the application received no header that nobody had sent".to_owned(),
+        [] => "passed through: the application received no added headers".to_owned(),
         added => format!("parsed: the application also received {}", added.join(", ")),
     };
     let address = if features.keeps_client_address {
-        "kept: the application sees its client's own"
+        "preserved: the application sees the client address"
     } else {
-        "not kept: the application sees a proxy's"
+        "not preserved: the application sees the address of a proxy"
     };
     let mut all = vec![
-        told("feature: HTTP", http),
-        told("feature: client's address", address.to_owned()),
+        feature("feature: HTTP", http),
+        feature("feature: client address", address.to_owned()),
     ];
     all.extend(features.counts_requests.map(|counts| {
         let seen = match counts {
-            true => "counted by status, in the metrics of the server's side",
-            false => "not counted: there are metrics of connections only",
+            true => "counted by status in the metrics of the server side",
+            false => "not counted: metrics of connections only",
         };
-        told("feature: HTTP metrics", seen.to_owned())
+        feature("feature: HTTP metrics", seen.to_owned())
     }));
     all.extend(features.tries_again.map(|again| {
         let seen = match again {
-            true => "an answer of 503 is tried again by a proxy",
-            false => "none of an answer of 503: it goes back to the client",
+            true => "a proxy retries a response of 503",
+            false => "no retry of a response of 503: it is returned to the client",
         };
-        told("feature: retries", seen.to_owned())
+        feature("feature: retries", seen.to_owned())
     }));
     all.extend(features.balances.map(|balances| {
         let seen = match balances {
-            Balances::Connections => "connections: all requests of one went to one replica",
-            Balances::Requests => "requests: those of one connection went to several replicas",
+            Balances::Connections => {
+                "per connection: all requests of a connection went to one replica"
+            }
+            Balances::Requests => {
+                "per request: requests of one connection went to several replicas"
+            }
         };
-        told("feature: balances", seen.to_owned())
+        feature("feature: balances", seen.to_owned())
     }));
     all
 }
 
-/// The reason, and the failing probe unless the reason quotes it already.
-fn left_out(reason: &str, evidence: Option<&Evidence>) -> String {
+/// The reason, and the failing probe unless the reason is about probes.
+fn excluded(reason: &ExclusionReason, evidence: Option<&Evidence>) -> String {
+    let why = exclusion(reason);
+    let has_probes = matches!(
+        reason,
+        ExclusionReason::Failed { failure: VariantFailureReason::NotProven { probes, .. }, .. }
+            if !probes.is_empty()
+    );
     match evidence.and_then(Evidence::failure) {
-        Some(failed) if !reason.contains(&failed.seen) => {
-            format!("left out: {reason}; {}: {}", failed.probe, failed.seen)
+        Some(failed) if !has_probes => {
+            format!("excluded: {why}; {}: {}", probe(failed.probe), failed.seen)
         }
-        _ => format!("left out: {reason}"),
+        _ => format!("excluded: {why}"),
     }
 }
 
@@ -155,7 +167,7 @@ fn on_the_wire(asked: &Variant, evidence: &Evidence) -> String {
     let readable = wire.canary_to_server || wire.canary_to_client;
     if matches!(asked.level, None | Some(PolicyLevel::Plaintext)) {
         return if readable {
-            "plaintext, read on the wire".to_owned()
+            "plaintext on the wire".to_owned()
         } else {
             "plaintext".to_owned()
         };
@@ -172,7 +184,7 @@ fn on_the_wire(asked: &Variant, evidence: &Evidence) -> String {
 fn handshake(handshake: &Handshake) -> String {
     let cipher = handshake.cipher.as_str();
     let cipher = cipher.strip_prefix("TLS_").unwrap_or(cipher);
-    // In TLS 1.3 the hash says nothing about what the traffic costs.
+    // In TLS 1.3 the cipher suite's hash does not affect the cost of the traffic.
     let cipher = ["_SHA256", "_SHA384"]
         .iter()
         .find_map(|hash| cipher.strip_suffix(hash))
@@ -185,8 +197,8 @@ fn handshake(handshake: &Handshake) -> String {
 }
 
 fn identities(evidence: &Evidence) -> Option<String> {
-    let has = |name: &str| evidence.probes.iter().any(|p| p.probe == name && p.passed);
-    match (has(probe::SERVER_IDENTITY), has(probe::CLIENT_IDENTITY)) {
+    let has = |probe| evidence.probes.iter().any(|p| p.probe == probe && p.passed);
+    match (has(ProbeId::ServerIdentity), has(ProbeId::ClientIdentity)) {
         (true, true) => Some("identities ✓".to_owned()),
         (true, false) => Some("server identity ✓".to_owned()),
         (false, true) => Some("client identity ✓".to_owned()),
@@ -198,7 +210,7 @@ fn policy(evidence: &Evidence) -> Option<String> {
     let ran: Vec<bool> = evidence
         .probes
         .iter()
-        .filter(|p| POLICY_PROBES.contains(&p.probe.as_str()))
+        .filter(|p| POLICY_PROBES.contains(&p.probe))
         .map(|p| p.passed)
         .collect();
     let passed = ran.iter().filter(|p| **p).count();

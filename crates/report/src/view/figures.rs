@@ -1,22 +1,22 @@
 //! The tables of a load point, and the same figures for the chart.
 
+use crate::view::reasons::{no_level, not_estimable};
 use std::collections::BTreeSet;
 
-use meshtax_model::analysis::{CpuAccount, Effect, Estimate, Level, Metric, Point, Verdict};
+use meshtax_model::analysis::{Effect, Estimate, Level, Metric, Point, Verdict};
+use meshtax_model::catalogue;
 use meshtax_model::experiment::{Arrivals, LoadPoint, Regime, Role, Variant};
 use meshtax_model::trial::ComponentRole;
 
-use super::details::margin;
-use super::{
-    Align, Cell, Column, Keep, Source, Table, Tone, confidence_in_words, load_in_words,
-    manner_in_words, point_of,
-};
 use crate::format::{
     self, CPU_MS_PER_1K, MICROSECONDS, MILLISECONDS, PERCENT, Unit, decimals_of_column, grouped,
 };
 
-/// Marks differences outside the adjusted family.
-pub(crate) const UNADJUSTED: &str = "†";
+use crate::view::labels::{UNADJUSTED, margin, name_cell, role_cpu};
+use crate::view::meaning;
+use crate::view::outcome;
+use crate::view::source::{Source, confidence_in_words, load_in_words, manner_in_words, point_of};
+use crate::view::table::{Align, Cell, Column, Keep, Table, Tone};
 
 /// From here on, a column of latencies is in milliseconds.
 const MILLISECONDS_FROM_NS: f64 = 10e6;
@@ -91,7 +91,7 @@ pub(crate) fn table(source: Source<'_>, point: &LoadPoint) -> Table {
     builder.finish()
 }
 
-/// Columns are built one after the other, each over all rows.
+/// Columns are built one by one, each over all rows.
 struct Builder<'a> {
     source: Source<'a>,
     point: &'a LoadPoint,
@@ -159,15 +159,10 @@ impl<'a> Builder<'a> {
         self.push(head, Align::Right, Keep::IfItFits(1), app);
         let proxies = self.cells(|_, row| proxies_cell(row));
         let head = format!("proxies {}", CPU_MS_PER_1K.name);
-        // Each proxy has a table of its own, too.
+        // Each proxy is also listed in a separate table.
         self.push(head, Align::Left, Keep::IfItFits(4), proxies);
         let head = format!("added CPU {}", CPU_MS_PER_1K.name);
         self.effects(Metric::CpuPerRequest, head, CPU_MS_PER_1K, |e| e.difference);
-        if !self.point.is_steady() {
-            let rest = self.cells(|_, row| unattributed_cell(row));
-            let head = "unattrib. CPU".to_owned();
-            self.push(head, Align::Right, Keep::Until(2), rest);
-        }
     }
 
     fn cells(&self, cell: impl Fn(&Self, &Row<'a>) -> Cell) -> Vec<Cell> {
@@ -176,6 +171,7 @@ impl<'a> Builder<'a> {
 
     fn levels(&mut self, metric: Metric, head: String, unit: Unit, keep: Keep) {
         let scaled = |row: &Row<'_>| level_value(row, metric).map(|v| v * unit.factor);
+        let is_lower_bound = |row: &Row<'_>| level(row, metric).is_some_and(|l| l.lower_bound);
         let decimals = match metric {
             Metric::Throughput => 0,
             _ => decimals_of_column(self.rows.iter().filter_map(scaled)),
@@ -183,7 +179,10 @@ impl<'a> Builder<'a> {
         let mut cells = Vec::new();
         for row in &self.rows {
             cells.push(match scaled(row) {
-                Some(value) => Cell::text(grouped(value, decimals)),
+                Some(value) => {
+                    let text = grouped(value, decimals);
+                    Cell::text(outcome::at_least(text, is_lower_bound(row)))
+                }
                 None => match unresolved(row, metric) {
                     Some(reason) => Cell::missing().marked(&self.notes.mark(&reason)),
                     None => Cell::missing(),
@@ -220,14 +219,35 @@ impl<'a> Builder<'a> {
         }
         let mut cells = Vec::new();
         for (role, effect) in found {
-            let margin = margin(self.source, self.point, metric);
-            let mut cell = effect_cell(role, effect, unit, pick, margin, &mut self.notes);
+            let margin = margin(&self.source.analysis.experiment.margins, metric);
+            let mut cell = effect_cell(role, effect, unit, pick, &margin, &mut self.notes);
+            if metric == Metric::CpuPerRequest {
+                cell = self.with_elsewhere(cell, effect);
+            }
             if mixed && role == Role::Candidate && effect.is_some_and(|e| !e.primary) {
                 cell = cell.marked(UNADJUSTED);
             }
             cells.push(cell);
         }
         self.push(head, Align::Left, Keep::Always, cells);
+    }
+
+    /// The other end of the range, where work may have moved out of the path.
+    fn with_elsewhere(&mut self, cell: Cell, effect: Option<&Effect>) -> Cell {
+        let found = effect.and_then(|effect| {
+            let (variant, point) = (&effect.variant, &effect.load_point);
+            self.source.analysis.added_cpu(variant, point)
+        });
+        let Some(end) = found.and_then(|added| added.with_elsewhere.as_ref()) else {
+            return cell;
+        };
+        let (value, interval) = format::estimate(end.added, CPU_MS_PER_1K);
+        let mark = self.notes.mark(&format!(
+            "components only, to components plus {}",
+            meaning::parts(&end.parts)
+        ));
+        let other_end = format!("to {value} {}", interval.unwrap_or_default());
+        cell.followed_by(other_end.trim_end()).marked(&mark)
     }
 
     fn ratio(&self, variant: &Variant, metric: Metric) -> Cell {
@@ -255,7 +275,7 @@ impl<'a> Builder<'a> {
                 let confidence = confidence_in_words(self.source.analysis);
                 format!("; [{confidence} interval]")
             } else {
-                "; no intervals: fewer than six blocks".to_owned()
+                "; no intervals with fewer than six blocks".to_owned()
             });
         }
         let mut rows: Vec<Vec<Cell>> = self.rows.iter().map(|_| Vec::new()).collect();
@@ -296,18 +316,9 @@ fn heading(source: Source<'_>, point: &LoadPoint) -> (String, String) {
             };
             (
                 format!("Saturated{usual}{}", manner_in_words(point)),
-                "closed loop: latency would be connections / throughput".to_owned(),
+                "closed loop: latency is connections / throughput".to_owned(),
             )
         }
-    }
-}
-
-/// A variant's name in the first column.
-pub(crate) fn name_cell(variant: &Variant) -> Cell {
-    match variant.role {
-        Role::Control => Cell::text(format!("{} (A/A)", variant.id)).toned(Tone::Muted),
-        Role::Baseline => Cell::text(variant.id.0.clone()),
-        Role::Candidate => Cell::text(variant.id.0.clone()).toned(Tone::Strong),
     }
 }
 
@@ -323,22 +334,13 @@ fn unresolved(row: &Row<'_>, metric: Metric) -> Option<String> {
     match row.found {
         None => Some("no trials".to_owned()),
         Some(point) if point.valid == 0 => Some("no valid trials".to_owned()),
-        Some(_) => level(row, metric)?.reason.clone(),
+        Some(_) => level(row, metric)?.reason.map(no_level),
     }
 }
 
-/// CPU of all components with a role, in ms per 1,000 requests.
-pub(crate) fn role_cpu(cpu: &CpuAccount, role: ComponentRole) -> Option<String> {
-    let mut of_role = cpu.components.iter().filter(|c| c.role == role).peekable();
-    of_role.peek()?;
-    let per_request_ns: f64 = of_role.map(|c| c.cpu_per_request_ns).sum();
-    let value = per_request_ns * CPU_MS_PER_1K.factor;
-    let decimals = usize::from(value.abs() < 10.0);
-    Some(grouped(value, decimals))
-}
-
 fn proxies_cell(row: &Row<'_>) -> Cell {
-    let carries_nothing = row.asked.role != Role::Candidate || row.asked.data_plane == "none";
+    let carries_nothing =
+        row.asked.role != Role::Candidate || catalogue::is_baseline(&row.asked.data_plane);
     let Some(cpu) = row.found.and_then(|p| p.cpu.as_ref()) else {
         return if carries_nothing {
             Cell::empty()
@@ -364,28 +366,12 @@ fn proxies_cell(row: &Row<'_>) -> Cell {
     }
 }
 
-fn unattributed_cell(row: &Row<'_>) -> Cell {
-    let Some(cpu) = row.found.and_then(|p| p.cpu.as_ref()) else {
-        return Cell::missing();
-    };
-    if cpu.busy_ns <= 0 {
-        return Cell::missing();
-    }
-    let percent = |ns: u64| ns as f64 / cpu.busy_ns as f64 * 100.0;
-    match cpu.unattributed_ns {
-        Some(ns) => Cell::text(format!("{} %", grouped(percent(ns), 1))),
-        None => {
-            Cell::text(format!("< {} %", grouped(percent(cpu.resolution_ns), 1))).toned(Tone::Muted)
-        }
-    }
-}
-
 fn effect_cell(
     role: Role,
     effect: Option<&Effect>,
     unit: Unit,
     pick: fn(&Effect) -> Option<Estimate>,
-    margin: Option<f64>,
+    margin: &str,
     notes: &mut Footnotes,
 ) -> Cell {
     if role == Role::Baseline {
@@ -396,39 +382,31 @@ fn effect_cell(
     };
     let figure = pick(effect).filter(|e| e.value.is_finite()).map(|e| {
         let (value, interval) = format::estimate(e, unit);
+        let value = outcome::at_least(value, effect.lower_bound);
         let certain = e.interval.is_some();
         (Cell::figure(value, interval.unwrap_or_default()), certain)
     });
     match (&effect.verdict, figure) {
-        (Verdict::NotEstimable { reason }, Some((cell, false))) => {
-            cell.marked(&notes.mark(reason)).toned(Tone::Muted)
+        (Verdict::NotEstimable { reason }, found) => {
+            let mark = notes.mark(&not_estimable(reason, Some(&effect.variant)));
+            let cell = match found {
+                Some((cell, false)) => cell,
+                _ => Cell::text("not estimable"),
+            };
+            cell.toned(Tone::Muted).marked(&mark)
         }
-        (Verdict::NotEstimable { reason }, _) => Cell::text("not estimable")
-            .toned(Tone::Muted)
-            .marked(&notes.mark(reason)),
+        (Verdict::Overloaded(overload), _) => Cell::text("overloaded")
+            .toned(Tone::Bad)
+            .marked(&notes.mark(&outcome::overload(overload))),
         (_, None) => Cell::missing(),
         (Verdict::Different, Some((cell, _))) if role == Role::Control => cell
             .toned(Tone::Bad)
-            .marked(&notes.mark("the two baselines differ: something other than the mesh moved")),
+            .marked(&notes.mark("the two baselines differ: something other than the mesh changed")),
         (Verdict::Different, Some((cell, _))) => cell.toned(Tone::Strong),
-        // The control's row is the noise itself, so its figure is what a reader wants.
+        // The control's row is the noise itself, so its figure is always shown.
         (_, Some((cell, _))) if role == Role::Control => cell.toned(Tone::Muted),
         (_, Some((cell, false))) => cell,
-        (Verdict::NotDistinguishable, _) => Cell::text("not distinguishable").toned(Tone::Muted),
-        (Verdict::Equivalent, _) => Cell::text(equivalent(margin)).toned(Tone::Muted),
-    }
-}
-
-/// As wide as the margin is, so much may still be there.
-fn equivalent(margin: Option<f64>) -> String {
-    match margin.filter(|margin| margin.is_finite()) {
-        Some(margin) => {
-            let percent = margin.abs() * 100.0;
-            format!(
-                "none beyond ±{} %",
-                grouped(percent, usize::from(percent < 10.0))
-            )
-        }
-        None => "no relevant difference".to_owned(),
+        (Verdict::Inconclusive, _) => Cell::text("inconclusive").toned(Tone::Muted),
+        (Verdict::Equivalent, _) => Cell::text(format!("none beyond {margin}")).toned(Tone::Muted),
     }
 }

@@ -1,21 +1,29 @@
-//! The answer in one sentence per variant.
+//! The result in one sentence per variant.
 
-use meshtax_model::analysis::{Effect, Estimate, Metric, Verdict};
+use crate::view::reasons;
+use meshtax_model::analysis::{Effect, Estimate, LoadOutcome, Metric, Verdict};
 use meshtax_model::experiment::{LoadPoint, Role, Variant};
 
-use super::{Headline, Source, Tone, load_in_words};
-use crate::format;
+use crate::format::{self, MIB};
+use crate::view::document::Headline;
+use crate::view::labels::UNADJUSTED;
+use crate::view::meaning;
+use crate::view::outcome;
+use crate::view::source::{Source, load_in_words, point_of};
+use crate::view::table::Tone;
+
+const NO_INTERVAL: &str = "(no interval)";
 
 /// What all headlines compare with, and where.
 pub(crate) fn lead(source: Source<'_>) -> String {
     if source.analysis.variants.is_empty() {
         return "Nothing was measured".to_owned();
     }
-    let mut text = format!("Cost against {}", source.baseline_name());
+    let mut text = format!("Overhead against {}", source.baseline_name());
     if let Some(point) = source.first_steady() {
         text.push_str(&format!(", at {}", load_in_words(point)));
         if source.first_saturated().is_some() {
-            text.push_str(" (throughput: saturated)");
+            text.push_str(" and saturated");
         }
     } else if source.first_saturated().is_some() {
         text.push_str(", saturated");
@@ -28,10 +36,10 @@ pub(crate) fn headlines(source: Source<'_>) -> Vec<Headline> {
     source
         .variants()
         .filter(|(asked, _)| asked.role == Role::Candidate)
-        .map(|(asked, found)| match &found.left_out {
+        .map(|(asked, found)| match &found.excluded {
             Some(_) => Headline {
                 variant: asked.id.0.clone(),
-                clauses: vec!["left out, not measured: see the evidence".to_owned()],
+                clauses: vec!["excluded, not measured: see the evidence".to_owned()],
                 tone: Tone::Bad,
             },
             None => measured(source, asked),
@@ -43,24 +51,30 @@ fn measured(source: Source<'_>, variant: &Variant) -> Headline {
     let at = |point: Option<&LoadPoint>, metric| {
         point.and_then(|p| source.effect(&variant.id, &p.id, metric))
     };
-    let steady = source.first_steady();
-    let saturated = source.first_saturated();
+    let (steady, saturated) = (source.first_steady(), source.first_saturated());
+    if let Some(headline) = [steady, saturated]
+        .into_iter()
+        .flatten()
+        .find_map(|point| overloaded(source, variant, point))
+    {
+        return headline;
+    }
+    let cpu = [steady, saturated].map(|point| at(point, Metric::CpuPerRequest));
     let p50 = at(steady, Metric::ResponseP50);
-    let throughput = at(saturated, Metric::Throughput);
-    let cpu = at(steady.or(saturated), Metric::CpuPerRequest);
+    let memory = at(steady.or(saturated), Metric::AnonymousMemory);
     let clauses: Vec<String> = [
+        cpu_clause(source, cpu),
         p50.and_then(latency_clause),
-        throughput.and_then(throughput_clause),
-        cpu.and_then(cpu_clause),
+        memory.and_then(memory_clause),
+        meaning::cores(source, cpu),
+        cpu[1].and_then(|effect| meaning::losses(source, effect)),
     ]
     .into_iter()
     .flatten()
     .collect();
     if clauses.is_empty() {
-        let reason = [p50, throughput, cpu]
-            .into_iter()
-            .flatten()
-            .find_map(not_estimable);
+        let mut effects = cpu.into_iter().chain([p50, memory]).flatten();
+        let reason = effects.find_map(not_estimable);
         return Headline {
             variant: variant.id.0.clone(),
             clauses: vec![match reason {
@@ -77,14 +91,34 @@ fn measured(source: Source<'_>, variant: &Variant) -> Headline {
     }
 }
 
-fn not_estimable(effect: &Effect) -> Option<String> {
-    match &effect.verdict {
-        Verdict::NotEstimable { reason } => Some(reason.clone()),
+/// A load that was not carried comes before any figure of it.
+fn overloaded(source: Source<'_>, variant: &Variant, point: &LoadPoint) -> Option<Headline> {
+    let (_, found) = source
+        .variants()
+        .find(|(asked, _)| asked.id == variant.id)?;
+    match &point_of(found, &point.id)?.outcome {
+        LoadOutcome::Overloaded(overload) => Some(Headline {
+            variant: variant.id.0.clone(),
+            clauses: vec![
+                format!("overloaded at {}", load_in_words(point)),
+                outcome::overload(overload),
+            ],
+            tone: Tone::Bad,
+        }),
         _ => None,
     }
 }
 
-/// What a sentence may say of an effect.
+fn not_estimable(effect: &Effect) -> Option<String> {
+    match &effect.verdict {
+        Verdict::NotEstimable { reason } => {
+            Some(reasons::not_estimable(reason, Some(&effect.variant)))
+        }
+        _ => None,
+    }
+}
+
+/// The wording for an effect, by its verdict.
 enum Sayable {
     Figure(Estimate),
     Words(&'static str),
@@ -93,57 +127,79 @@ enum Sayable {
 fn sayable(effect: &Effect, estimate: Option<Estimate>) -> Option<Sayable> {
     let estimate = estimate.filter(|e| e.value.is_finite());
     match effect.verdict {
+        Verdict::Overloaded(_) => None,
         Verdict::NotEstimable { .. } => estimate
             .filter(|e| e.interval.is_none())
             .map(Sayable::Figure),
         Verdict::Different => estimate.map(Sayable::Figure),
-        Verdict::NotDistinguishable => Some(match estimate {
+        Verdict::Inconclusive => Some(match estimate {
             Some(e) if e.interval.is_none() => Sayable::Figure(e),
-            _ => Sayable::Words("not distinguishable"),
+            _ => Sayable::Words("inconclusive"),
         }),
         Verdict::Equivalent => Some(Sayable::Words("no relevant difference")),
     }
 }
 
 fn latency_clause(effect: &Effect) -> Option<String> {
-    let estimate = match sayable(effect, effect.difference)? {
-        Sayable::Words(words) => return Some(format!("p50 {words}")),
-        Sayable::Figure(estimate) => estimate,
-    };
-    let saves = estimate.value < 0.0;
-    let (value, interval) = format::time_in_words(estimate, saves);
-    let interval = interval.unwrap_or_else(|| "(no interval)".to_owned());
-    Some(if saves {
-        format!("takes {value} off p50 {interval}")
-    } else {
-        format!("adds {value} to p50 {interval}")
+    Some(match sayable(effect, effect.difference)? {
+        Sayable::Words(words) => format!("p50: {words}"),
+        Sayable::Figure(estimate) => format!("p50 {}", added_time(estimate)),
     })
 }
 
-fn throughput_clause(effect: &Effect) -> Option<String> {
-    let estimate = match sayable(effect, effect.relative)? {
-        Sayable::Words(words) => return Some(format!("throughput {words}")),
-        Sayable::Figure(estimate) => estimate,
+/// CPU per request in both regimes; each may be a range. Where there are both, the interval of the second one is in its
+/// table.
+fn cpu_clause(source: Source<'_>, [steady, saturated]: [Option<&Effect>; 2]) -> Option<String> {
+    let clause = |effect: Option<&Effect>, text: fn(Estimate) -> String| {
+        let effect = effect?;
+        Some(match sayable(effect, effect.difference)? {
+            Sayable::Words(words) => words.to_owned(),
+            Sayable::Figure(estimate) => {
+                let range = meaning::range(source, effect, estimate);
+                range.map(text).collect::<Vec<_>>().join(" to ")
+            }
+        })
     };
-    let percent = estimate.value * 100.0;
-    // 99.7 % of the throughput gone is not 100 %.
-    let decimals = usize::from(percent.abs() < 10.0 || percent < -99.0);
-    Some(format!(
-        "throughput {} %",
-        format::signed(percent, decimals)
-    ))
+    let second: fn(Estimate) -> String = match steady {
+        Some(_) => |estimate| {
+            let bare = Estimate {
+                interval: None,
+                ..estimate
+            };
+            signed_time(bare).0
+        },
+        None => added_time,
+    };
+    match (clause(steady, added_time), clause(saturated, second)) {
+        (None, None) => None,
+        (Some(steady), None) => Some(format!("CPU per request {steady}")),
+        (steady, Some(saturated)) => {
+            let steady = steady.map_or_else(String::new, |text| text + ", ");
+            Some(format!("CPU per request {steady}saturated {saturated}"))
+        }
+    }
 }
 
-fn cpu_clause(effect: &Effect) -> Option<String> {
-    let estimate = match sayable(effect, effect.difference)? {
-        Sayable::Words(words) => return Some(format!("CPU {words}")),
-        Sayable::Figure(estimate) => estimate,
-    };
-    let point_only = Estimate {
-        value: estimate.value,
-        interval: None,
-    };
-    let (value, _) = format::time_in_words(point_only, false);
+/// Memory is not in the adjusted family.
+fn memory_clause(effect: &Effect) -> Option<String> {
+    Some(match sayable(effect, effect.difference)? {
+        Sayable::Words(words) => format!("memory: {words}"),
+        Sayable::Figure(estimate) => {
+            let mib = format::scale(estimate, MIB);
+            format!("memory {} MiB{UNADJUSTED}", format::signed(mib.value, 1))
+        }
+    })
+}
+
+/// `+0.32 ms [0.31, 0.33]`.
+fn added_time(estimate: Estimate) -> String {
+    let (value, interval) = signed_time(estimate);
+    let interval = interval.unwrap_or_else(|| NO_INTERVAL.to_owned());
+    format!("{value} {interval}")
+}
+
+fn signed_time(estimate: Estimate) -> (String, Option<String>) {
+    let (value, interval) = format::time_in_words(estimate, false);
     let sign = if estimate.value > 0.0 { "+" } else { "" };
-    Some(format!("CPU {sign}{value} per request"))
+    (format!("{sign}{value}"), interval)
 }

@@ -1,12 +1,13 @@
-//! What the way through a gateway costs, beside what the gateway itself used.
+//! The cost of ingress through a gateway, next to the gateway's own usage.
 
 use meshtax_model::analysis::{CpuAccount, IngressCost};
 use meshtax_model::experiment::LoadPointId;
 use meshtax_model::trial::ComponentRole;
 
-use super::figures::name_cell;
-use super::{Align, Cell, Column, Keep, Source, Table, load_in_words, point_of};
 use crate::format::{self, CPU_MS_PER_1K, grouped};
+use crate::view::labels::name_cell;
+use crate::view::source::{Source, load_in_words, point_of};
+use crate::view::table::{Align, Cell, Column, Keep, Table};
 
 /// `None`: no load of the run is there by ingress and from a pod.
 pub(crate) fn table(source: Source<'_>) -> Option<Table> {
@@ -17,20 +18,20 @@ pub(crate) fn table(source: Source<'_>) -> Option<Table> {
     }
     let unit = CPU_MS_PER_1K.name;
     Some(Table {
-        title: "By ingress, against the same load from a pod".to_owned(),
-        detail: "the way through the gateway; paired by block".to_owned(),
+        title: "Ingress, compared with the same load from a pod".to_owned(),
+        detail: "added by the path through the gateway; paired by block".to_owned(),
         columns: vec![
             Column::new("variant", Align::Left, Keep::Always),
             Column::new("load", Align::Left, Keep::Always),
             Column::new(format!("adds {unit}"), Align::Right, Keep::Always),
-            Column::new("gateway itself", Align::Right, Keep::Always),
+            Column::new("gateway", Align::Right, Keep::Always),
             Column::new("with its mesh proxy", Align::Right, Keep::Always),
         ],
         rows,
         footnotes: vec![(
             String::new(),
-            "with its mesh proxy: the gateway, and its pod's sidecar, less the client's proxy of the way from a pod. \
-             That is what the way should add, as far as all else costs the same by both"
+            "with its mesh proxy: gateway and its pod's sidecar, minus the client proxy of the path from a pod. \
+             The path should add this much if everything else costs the same"
                 .to_owned(),
         )],
     })

@@ -1,14 +1,14 @@
-//! Known costs that were injected, beside what the run found of them.
+//! Injected known costs, next to the measured values.
 
-use meshtax_model::analysis::{Calibration, GroundTruth, Metric};
+use crate::view::labels::unit;
+use meshtax_model::analysis::{Calibration, GroundTruth};
 use meshtax_model::experiment::Inject;
 
-use super::{Align, Cell, Column, Keep, Source, Table, Tone, load_in_words};
-use crate::format::{
-    self, CPU_MS_PER_1K, MIB, MICROSECONDS, Unit, decimals_of_column, grouped, trimmed,
-};
+use crate::format::{self, decimals_of_column, grouped, trimmed};
+use crate::view::source::{Source, load_in_words};
+use crate::view::table::{Align, Cell, Column, Keep, Table, Tone};
 
-/// A cost as it was asked for: `12 µs`, `64 MiB`.
+/// A cost as configured: `12 µs`, `64 MiB`.
 pub(crate) fn in_words(inject: Inject) -> String {
     let time = |ns: u64| format!("{} µs", trimmed(ns as f64 / 1e3));
     match inject {
@@ -24,7 +24,7 @@ pub(crate) fn in_words(inject: Inject) -> String {
             time(delay_ns),
             trimmed(share * 100.0)
         ),
-        Inject::BurnSteps(steps) => format!("{} steps of work", grouped(steps as f64, 0)),
+        Inject::BurnSteps(steps) => format!("{} units of work", grouped(steps as f64, 0)),
         Inject::HoldBytes(bytes) => format!("{} of memory", format::bytes(bytes)),
         Inject::CapPerS(per_s) => format!("a cap of {} requests/s", trimmed(per_s)),
         Inject::LeakBytes(bytes) => {
@@ -33,29 +33,12 @@ pub(crate) fn in_words(inject: Inject) -> String {
     }
 }
 
-/// The unit in which a metric is told in a table.
-pub(crate) fn unit(metric: Metric) -> Unit {
-    match metric {
-        Metric::CpuPerRequest => CPU_MS_PER_1K,
-        Metric::AnonymousMemory => MIB,
-        Metric::Throughput => Unit {
-            factor: 1.0,
-            name: "/s",
-        },
-        Metric::ResponseP50
-        | Metric::ResponseP90
-        | Metric::ResponseP99
-        | Metric::ResponseP999
-        | Metric::ResponseMean => MICROSECONDS,
-    }
-}
-
 /// One row per known cost; `None` if none was injected.
 pub(crate) fn table(source: Source<'_>) -> Option<Table> {
     let truths = &source.analysis.ground_truth;
     (!truths.is_empty()).then(|| Table {
         title: "Known costs".to_owned(),
-        detail: "what was added on purpose, and what this run found of it".to_owned(),
+        detail: "injected on purpose, compared with this run's estimates".to_owned(),
         columns: vec![
             Column::new("variant", Align::Left, Keep::Always),
             Column::new("at", Align::Left, Keep::Until(1)),
@@ -99,17 +82,17 @@ fn row(source: Source<'_>, truth: &GroundTruth) -> Vec<Cell> {
     ]
 }
 
-/// How many known costs lie in their intervals.
+/// The number of known costs inside their intervals.
 pub(crate) fn lead(calibration: &Calibration) -> String {
     let truths = &calibration.analysis.ground_truth;
     let known: Vec<bool> = truths.iter().filter_map(GroundTruth::is_covered).collect();
     if known.is_empty() {
-        return "No known cost has an interval".to_owned();
+        return "No interval for any known cost".to_owned();
     }
     let held = known.iter().filter(|held| **held).count();
     let confidence = trimmed(calibration.analysis.confidence * 100.0);
     format!(
-        "{held} of {} known costs lie in their {confidence} % intervals",
+        "{held} of {} known costs are within their {confidence} % intervals",
         known.len()
     )
 }
@@ -152,9 +135,9 @@ pub(crate) fn resolvable(calibration: &Calibration) -> Table {
         cells
     });
     Table {
-        title: "The smallest effect that a run here finds".to_owned(),
+        title: "Smallest detectable effect".to_owned(),
         detail: format!(
-            "one variant against no mesh, {} times in a hundred, by this run's own noise",
+            "of one variant against no mesh, with a power of {} %, from this run's noise",
             trimmed(calibration.power * 100.0)
         ),
         columns,

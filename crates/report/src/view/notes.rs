@@ -1,19 +1,23 @@
-//! How to read the figures, and where they come from.
+//! How to read the figures, and their origin.
 
-use meshtax_model::analysis::{Analysis, Metric, NoiseFloor, Verdict};
-use meshtax_model::environment::{CpuLayout, Environment};
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::view::{caveats, study};
+use meshtax_model::analysis::{Analysis, Caveat, Metric, NoiseFloor, Verdict};
+use meshtax_model::environment::{Environment, Host, NodeRole};
 use meshtax_model::event::Ending;
-use meshtax_model::experiment::{Experiment, Inject, LoadPoint, Role, ServiceAddress, Variant};
+use meshtax_model::experiment::{Experiment, Inject, LoadPoint, Role, Variant, Workers};
+use meshtax_model::topology::ServiceAddress;
 
-use super::figures::UNADJUSTED;
 use super::known_costs;
-use super::{Source, load_in_words};
 use crate::format::{self, CPU_MS_PER_1K, PERCENT, grouped, plural};
+use crate::view::labels::{self, UNADJUSTED};
+use crate::view::source::{Source, load_in_words};
 
 /// Which experiment, where.
 pub(crate) fn title(analysis: &Analysis) -> String {
     format!(
-        "meshtax {}: what the mesh costs ({} engine)",
+        "meshtax {}: service mesh overhead ({} engine)",
         analysis.experiment.name, analysis.environment.engine
     )
 }
@@ -28,63 +32,67 @@ pub(crate) fn partial(analysis: &Analysis) -> Option<String> {
     match &analysis.run.ending {
         Some(Ending::TimeUsed | Ending::PrecisionReached) => None,
         Some(Ending::Interrupted) => Some(format!("Partial: interrupted; {how_far}.")),
-        Some(Ending::Failed { reason }) => Some(format!(
-            "Partial: the environment broke: {reason}; {how_far}."
-        )),
+        Some(Ending::Failed { detail: reason, .. }) => {
+            Some(format!("Partial: {reason}; {how_far}."))
+        }
         None => Some(format!(
-            "Partial: killed or still running, the manifest names no end; {how_far}."
+            "Partial: killed or still running (no end in the manifest); {how_far}."
         )),
     }
 }
 
 /// What the layout of the cores does to the figures.
-pub(crate) fn meaning(layout: &CpuLayout) -> Vec<String> {
+pub(crate) fn meaning(environment: &Environment) -> Vec<String> {
     let mut texts = Vec::new();
-    if layout.ends_share_cores() {
-        let mut shared = layout.client_node.clone();
-        shared.extend(&layout.server_node);
-        shared.sort_unstable();
-        shared.dedup();
+    if environment.ends_share_cores() {
+        let mut shared = environment.tested_cores(NodeRole::Client);
+        shared.extend(environment.tested_cores(NodeRole::Server));
         let (named, whose) = match shared.len() {
             1 => ("core", "one shared core".to_owned()),
             n => ("cores", format!("{n} shared cores")),
         };
-        let generator = if layout.generator.is_empty() || layout.generator_shares_core() {
+        let own = environment.generator_cores();
+        let generator = if own.is_empty() || environment.generator_shares_core() {
             String::new()
         } else {
-            let named = plural(layout.generator.len(), "core", "cores");
-            let cores = format::cores(&layout.generator);
-            format!(" (the generator has {named} {cores} to itself)")
+            let named = plural(own.len(), "core", "cores");
+            format!(" (the generator has {named} {})", core_list(&own))
         };
         texts.push(format!(
-            "Client, server and proxies share {named} {}{generator}: added latency and throughput \
-             are those of {whose}, not of two machines; CPU per request is what carries over.",
-            format::cores(&shared)
+            "Client, server and proxies share {named} {}{generator}: latency and throughput are those of \
+             {whose}, and wake-ups that idle cores would pay for do not show.",
+            core_list(&shared)
         ));
     }
-    if layout.generator_shares_core() {
+    if environment.generator_shares_core() {
         texts.push(
-            "The generator shares a core with what it measures: its own work is in the latency."
+            "The load generator shares cores with the system under test: its own work affects latency."
                 .to_owned(),
         );
     }
     texts
 }
 
-/// Everything else that a reader must know, most important first.
-pub(crate) fn notes(source: Source<'_>) -> Vec<String> {
-    let mut notes = source.analysis.caveats.clone();
+/// All other caveats, most important first. `runs`: those of one spec, `source` among them.
+pub(crate) fn notes(source: Source<'_>, runs: &[Source<'_>]) -> Vec<String> {
+    let all = &source.analysis.caveats;
+    let mut notes: Vec<String> = all.iter().map(caveats::sentence).collect();
+    let is_published = |caveat: &Caveat| matches!(caveat, Caveat::PublishedFigures { .. });
+    if all.iter().any(is_published) {
+        notes.extend(study::unmatched(runs));
+    }
     notes.extend(gaps(source));
-    notes.extend(not_told_apart(source));
+    notes.extend(inconclusive(source));
     notes.extend(noise_floor(source));
+    notes.extend(margins(source));
     notes.extend(injected(source));
     notes.extend(options(source));
     notes.extend(marks(source));
     notes
 }
 
-/// Which primary effects a longer run would tell from none, the soonest first.
-fn not_told_apart(source: Source<'_>) -> Option<String> {
+/// Which primary effects a longer run would decide, the soonest first.
+fn inconclusive(source: Source<'_>) -> Option<String> {
     const SHOWN: usize = 3;
     let took_ns = source.analysis.run.took_ns as f64;
     let mut open: Vec<(f64, String)> = source
@@ -114,7 +122,7 @@ fn not_told_apart(source: Source<'_>) -> Option<String> {
     }
     (!parts.is_empty()).then(|| {
         format!(
-            "Not told from no difference; a longer run would, if they are as large as they look: {}.",
+            "Inconclusive; a longer run would decide, if they are as large as estimated: {}.",
             parts.join(", ")
         )
     })
@@ -129,7 +137,7 @@ fn roughly(ns: f64) -> String {
     format!("{} h", grouped((minutes / 60.0).ceil(), 0))
 }
 
-/// What was not asked of a variant, since it has no answer.
+/// Load points that a variant does not support.
 fn gaps(source: Source<'_>) -> Vec<String> {
     let experiment = &source.analysis.experiment;
     let of_variant = |variant: &'_ Variant| -> Option<String> {
@@ -165,11 +173,11 @@ fn marks(source: Source<'_>) -> Option<String> {
     }
     match (adjusted, unadjusted) {
         (true, true) => Some(format!(
-            "Verdicts are adjusted for several comparisons (Holm), except those marked {UNADJUSTED}."
+            "Verdicts are adjusted for multiple comparisons (Holm), except those marked {UNADJUSTED}."
         )),
-        (true, false) => Some("Verdicts are adjusted for several comparisons (Holm).".to_owned()),
+        (true, false) => Some("Verdicts are adjusted for multiple comparisons (Holm).".to_owned()),
         (false, true) => Some(format!(
-            "{UNADJUSTED}: verdicts not adjusted for several comparisons."
+            "{UNADJUSTED}: verdicts not adjusted for multiple comparisons."
         )),
         (false, false) => None,
     }
@@ -185,7 +193,7 @@ fn noise_floor(source: Source<'_>) -> Option<String> {
                 Metric::CpuPerRequest,
             ]
         } else {
-            &[Metric::Throughput, Metric::CpuPerRequest]
+            &[Metric::CpuPerRequest]
         };
         let figures: Vec<String> = metrics
             .iter()
@@ -195,12 +203,25 @@ fn noise_floor(source: Source<'_>) -> Option<String> {
             parts.push(format!("{} {}", point.id, figures.join(", ")));
         }
     }
-    (!parts.is_empty()).then(|| {
-        format!(
-            "Noise floor (the baseline against itself): {}.",
-            parts.join("; ")
-        )
-    })
+    (!parts.is_empty()).then(|| format!("Noise floor (A/A): {}.", parts.join("; ")))
+}
+
+/// What *no relevant difference* means here: the margins of the metrics with an effect, each with its metrics.
+fn margins(source: Source<'_>) -> Option<String> {
+    let mut parts: Vec<(String, Vec<&str>)> = Vec::new();
+    let metrics: BTreeSet<Metric> = source.analysis.effects.iter().map(|e| e.metric).collect();
+    for metric in metrics {
+        let margin = labels::margin(&source.analysis.experiment.margins, metric);
+        match parts.iter_mut().find(|(other, _)| *other == margin) {
+            Some((_, names)) => names.push(metric.name()),
+            None => parts.push((margin, vec![metric.name()])),
+        }
+    }
+    let parts: Vec<String> = parts
+        .into_iter()
+        .map(|(margin, names)| format!("{} {margin}", names.join(", ")))
+        .collect();
+    (!parts.is_empty()).then(|| format!("Margins, fixed before the run: {}.", parts.join("; ")))
 }
 
 fn floor_text(source: Source<'_>, point: &LoadPoint, metric: Metric) -> Option<String> {
@@ -257,35 +278,43 @@ fn injected(source: Source<'_>) -> Vec<String> {
     texts
 }
 
-/// What proxies do and hold besides what their level promises.
+/// Additional work and configuration of the proxies, beyond their level.
 fn options(source: Source<'_>) -> Vec<String> {
     let mut texts = Vec::new();
     for (asked, _) in source.measured() {
-        if let Some(knows) = asked.options.knows {
-            let changes = knows.changes_per_s.map_or_else(String::new, |rate| {
+        if let Some(extra) = asked.options.extra_endpoints {
+            let changes = extra.changes_per_s.map_or_else(String::new, |rate| {
                 format!(
-                    ", of which {} a second are replaced by others while it is measured",
+                    ", {} of which are replaced per second during the measurement",
                     format::trimmed(rate)
                 )
             });
             texts.push(format!(
-                "{}: each proxy knows {} endpoints of {} services that nobody calls{changes}.",
+                "{}: each proxy is configured with {} additional endpoints of {} services that nobody \
+                 calls{changes}.",
                 asked.id,
-                grouped(f64::from(knows.endpoints), 0),
-                grouped(f64::from(knows.services()), 0),
+                grouped(f64::from(extra.endpoints), 0),
+                grouped(f64::from(extra.services()), 0),
             ));
         }
         if asked.options.access_log {
             texts.push(format!(
-                "{}: its proxies write a line for each request; what becomes of the lines behind them is no cost here.",
+                "{}: its proxies write an access log line per request; shipping the log is not included.",
                 asked.id
             ));
         }
         if let Some(share) = asked.options.tracing {
             texts.push(format!(
-                "{}: its proxies send spans of {} % of the requests to a collector in their own pod, which is no cost here.",
+                "{}: its proxies send spans of {} % of the requests to a collector in their pod, whose cost is \
+                 not included.",
                 asked.id,
                 format::trimmed(share * 100.0)
+            ));
+        }
+        if asked.options.all_stats {
+            texts.push(format!(
+                "{}: its proxies keep all their statistics; Istio's keep a few.",
+                asked.id
             ));
         }
     }
@@ -311,8 +340,8 @@ fn run(analysis: &Analysis) -> String {
         Some(Ending::TimeUsed) => "time used",
         Some(Ending::PrecisionReached) => "precision reached",
         Some(Ending::Interrupted) => "interrupted",
-        Some(Ending::Failed { .. }) => "broke off",
-        None => "end unknown",
+        Some(Ending::Failed { .. }) => "failed",
+        None => "unknown end",
     };
     format!(
         "{}, {}, {} ({ending}), seed {}, meshtax {}",
@@ -349,49 +378,51 @@ fn design(analysis: &Analysis) -> String {
     )
 }
 
-/// What a person typed, without what a terminal would take for orders.
+/// User input, without terminal control sequences.
 fn printable(text: &str) -> String {
     text.chars().filter(|c| !c.is_control()).collect()
 }
 
-/// What answered, and from where if that is not one pod by its own address.
+/// The service under test, and its replicas and address type unless it is a single pod with its own address.
 fn answers(experiment: &Experiment) -> String {
     let size = |bytes: u32| format::bytes(u64::from(bytes));
+    let topology = &experiment.topology;
     let usual = experiment.workload.response_bytes;
     let points = experiment.load_points.iter();
     let sizes = points.map(|point| point.response_bytes.unwrap_or(usual));
     let (low, high) = sizes.fold((u32::MAX, 0), |(low, high), n| (low.min(n), high.max(n)));
-    let mut text = match &experiment.service.program {
+    let mut text = match topology.program() {
         Some(program) => format!(
-            "answers of `{}` at port {}, {}",
+            "responses of `{}` at port {}, {}",
             printable(&program.command.join(" ")),
             program.port,
             program.path
         ),
-        None if low >= high => format!("{} answers", size(high)),
-        None => format!("answers of {} to {}", size(low), size(high)),
+        None if low >= high => format!("{} responses", size(high)),
+        None => format!("responses of {} to {}", size(low), size(high)),
     };
-    if let Some(graph) = &experiment.service.graph {
-        let clients = match graph.called() {
+    if let Some(name) = &topology.name {
+        let clients = match topology.entry_point_count() {
             1 => String::new(),
-            called => format!(" (clients call {called} of them)"),
+            called => format!(" ({called} of them entry points)"),
         };
         text.push_str(&format!(
-            ", topology {}: {} services{clients}, {} calls between them for a request",
-            printable(&graph.name),
-            graph.others.len() + 1,
-            grouped(graph.calls_per_request(), 2)
+            ", topology {}: {} services{clients}, {} calls between them per request",
+            printable(name),
+            topology.services.len(),
+            grouped(topology.calls_per_request(), 2)
         ));
     }
-    match (experiment.service.replicas, experiment.service.address) {
-        (1, ServiceAddress::Pod) => {}
-        (1, ServiceAddress::Virtual) => text.push_str(", called by the service's address"),
-        (n, _) => text.push_str(&format!(", {n} replicas behind the service's address")),
+    let entry = topology.entry_points().next();
+    match entry.map(|service| (service.replicas, service.address)) {
+        None | Some((1, ServiceAddress::Virtual)) => {}
+        Some((_, ServiceAddress::Pod)) => text.push_str(", called by the pod's address"),
+        Some((n, _)) => text.push_str(&format!(", {n} replicas behind the service address")),
     }
-    if experiment.service.nodes > 1 {
-        let nodes = experiment.service.nodes;
+    let nodes = topology.server_nodes();
+    if nodes > 1 {
         text.push_str(&format!(
-            ", dealt out to {nodes} nodes of the servers', which share cores here"
+            ", distributed over {nodes} server nodes, which share cores here"
         ));
     }
     text
@@ -399,36 +430,50 @@ fn answers(experiment: &Experiment) -> String {
 
 /// Where it was measured.
 pub(crate) fn machine(environment: &Environment) -> String {
-    let host = &environment.host;
-    let mut parts = vec![
-        format!(
-            "{} {}",
-            host.cores,
-            plural(host.cores as usize, "core", "cores")
-        ),
-        host.cpu_model.clone(),
-        format!("Linux {}", host.kernel),
-    ];
-    if host.virtual_machine {
-        parts.push("virtual machine".to_owned());
+    let mut hosts: Vec<&Host> = Vec::new();
+    for host in &environment.machines {
+        if !hosts.contains(&host) {
+            hosts.push(host);
+        }
     }
+    let mut parts: Vec<String> = hosts.into_iter().map(host).collect();
     if environment.rootless {
         parts.push("rootless".to_owned());
     }
-    let layout = &environment.layout;
-    if !layout.generator.is_empty() {
-        let cores = format::cores(&layout.generator);
-        let named = plural(layout.generator.len(), "core", "cores");
-        parts.push(format!("generator on {named} {cores}"));
+    let generator = environment.generator_cores();
+    if !generator.is_empty() {
+        let named = plural(generator.len(), "core", "cores");
+        parts.push(format!("generator on {named} {}", core_list(&generator)));
     }
-    if !layout.ends_share_cores() && !layout.client_node.is_empty() {
+    let [client, server] =
+        [NodeRole::Client, NodeRole::Server].map(|role| environment.tested_cores(role));
+    if !environment.ends_share_cores() && !client.is_empty() {
         parts.push(format!(
             "client's node on {}, server's on {}",
-            format::cores(&layout.client_node),
-            format::cores(&layout.server_node)
+            core_list(&client),
+            core_list(&server)
         ));
     }
     parts.join(", ")
+}
+
+fn host(host: &Host) -> String {
+    let cores = plural(host.cores as usize, "core", "cores");
+    let virtual_machine = if host.virtual_machine {
+        ", virtual machine"
+    } else {
+        ""
+    };
+    format!(
+        "{} {cores}, {}, Linux {}{virtual_machine}",
+        host.cores, host.cpu_model, host.kernel
+    )
+}
+
+/// The cores of one machine; of several machines, without their names.
+fn core_list(cores: &BTreeSet<(u32, u32)>) -> String {
+    let numbers: Vec<u32> = cores.iter().map(|(_, core)| *core).collect();
+    format::cores(&numbers)
 }
 
 fn programs(analysis: &Analysis) -> String {
@@ -442,7 +487,21 @@ fn programs(analysis: &Analysis) -> String {
     if texts.is_empty() {
         return String::new();
     }
-    let workers = analysis.experiment.equal_work.workers;
-    let named = plural(workers as usize, "worker", "workers");
-    format!("{}; {workers} {named} per proxy", texts.join("; "))
+    let workers = match analysis.experiment.workers {
+        Workers::Equal(workers) => {
+            let named = plural(workers as usize, "worker", "workers");
+            format!("{workers} {named} per proxy")
+        }
+        Workers::Native => {
+            let each: BTreeMap<&str, u32> = analysis
+                .environment
+                .artifacts
+                .iter()
+                .map(|a| (a.program.as_str(), a.workers))
+                .collect();
+            let each: Vec<String> = each.iter().map(|(name, n)| format!("{name} {n}")).collect();
+            format!("native numbers of workers: {}", each.join(", "))
+        }
+    };
+    format!("{}; {workers}", texts.join("; "))
 }

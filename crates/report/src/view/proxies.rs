@@ -1,12 +1,13 @@
-//! What each proxy uses by itself: CPU per request and memory.
+//! The usage of each proxy: CPU per request and memory.
 
 use meshtax_model::analysis::VariantAnalysis;
 use meshtax_model::experiment::{Role, Variant};
 use meshtax_model::trial::ComponentRole;
 
-use super::figures::{name_cell, role_cpu};
-use super::{Align, Cell, Column, Keep, Source, Table, load_in_words, point_of};
 use crate::format::{CPU_MS_PER_1K, MIB, MISSING, grouped};
+use crate::view::labels::{name_cell, role_cpu};
+use crate::view::source::{Source, load_in_words, point_of};
+use crate::view::table::{Align, Cell, Column, Keep, Table};
 
 const SIDES: [(ComponentRole, &str); 4] = [
     (ComponentRole::ClientProxy, "client proxy"),
@@ -15,9 +16,9 @@ const SIDES: [(ComponentRole, &str); 4] = [
     (ComponentRole::Gateway, "gateway"),
 ];
 
-/// One row per measured candidate, and per baseline behind a gateway; `None` if no proxy was seen.
+/// One row per measured candidate, and per baseline behind a gateway; `None` without proxies.
 pub(crate) fn table(source: Source<'_>) -> Option<Table> {
-    // A gateway stands before the baseline, too.
+    // The baseline can have a gateway, too.
     let with_proxies = || {
         let measured = source.measured();
         measured.filter(|(asked, found)| {
@@ -50,7 +51,7 @@ pub(crate) fn table(source: Source<'_>) -> Option<Table> {
     }
     let points: Vec<String> = source.points().map(load_in_words).collect();
     Some(Table {
-        title: "Each proxy".to_owned(),
+        title: "Proxies".to_owned(),
         detail: format!("CPU: at {}; memory: anonymous/file/PSS", points.join(" / ")),
         columns,
         rows,

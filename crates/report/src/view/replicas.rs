@@ -3,9 +3,10 @@
 use meshtax_model::analysis::{Spread, VariantAnalysis};
 use meshtax_model::evidence::Balances;
 
-use super::figures::name_cell;
-use super::{Align, Cell, Column, Keep, Source, Table, load_in_words, point_of};
 use crate::format::grouped;
+use crate::view::labels::name_cell;
+use crate::view::source::{Source, load_in_words, point_of};
+use crate::view::table::{Align, Cell, Column, Keep, Table};
 
 /// One row per measured variant; `None` where a service has one replica.
 pub(crate) fn table(source: Source<'_>) -> Option<Table> {
@@ -37,18 +38,17 @@ pub(crate) fn table(source: Source<'_>) -> Option<Table> {
     }
     columns.push(Column::new("balances", Align::Left, Keep::Always));
     Some(Table {
-        title: format!("Spread over {replicas} replicas"),
+        title: format!("Load distribution over {replicas} replicas"),
         detail: format!(
-            "in a trial: replicas with requests, and the busiest one's share; even would be {} %",
+            "per trial: replicas with requests, and the share of the busiest; an even share is {} %",
             grouped(100.0 / f64::from(replicas), 1)
         ),
         columns,
         rows,
         footnotes: vec![(
             String::new(),
-            "connections: each goes to one replica and stays there, so that kept ones leave some replicas \
-             idle and give others several times their part; requests: those of one connection go to \
-             several replicas"
+            "connections: each connection stays with one replica, so some replicas are idle and others get \
+             several times their share; requests: requests of one connection go to several replicas"
                 .to_owned(),
         )],
     })

@@ -1,27 +1,29 @@
-//! What scaling laws say.
+//! The content of a report on scaling laws.
 
+use crate::view::reasons::no_line;
 use meshtax_model::analysis::{Estimate, Interval};
-use meshtax_model::scaling::{Grows, Law, Line, Over, Scaling};
+use meshtax_model::scaling::{Grows, Law, Line, NoInterval, Over, Scaling};
 
-use super::{Align, Cell, Column, Keep, Part, Table, Tone};
 use crate::format::{self, MILLICORES, grouped};
+use crate::view::document::Block;
+use crate::view::table::{Align, Cell, Column, Keep, Table, Tone};
 
-/// All of it, one below the other.
-pub(crate) fn parts(scaling: &Scaling) -> Vec<Part> {
-    let mut parts = vec![Part::Title(format!(
+/// All parts, in order.
+pub(crate) fn scaling(scaling: &Scaling) -> Vec<Block> {
+    let mut parts = vec![Block::Title(format!(
         "meshtax scale: how costs grow with {}",
         words(scaling.over).more_of
     ))];
     for law in &scaling.laws {
-        parts.push(Part::Gap);
-        parts.push(Part::Text(in_words(scaling, law), Tone::Strong));
-        parts.push(Part::Table(table(scaling.over, law)));
+        parts.push(Block::Gap);
+        parts.push(Block::Text(in_words(scaling, law), Tone::Strong));
+        parts.push(Block::Table(table(scaling.over, law)));
     }
-    parts.push(Part::Gap);
+    parts.push(Block::Gap);
     let notes = notes(scaling).into_iter();
-    parts.extend(notes.map(Part::Item));
-    parts.push(Part::Gap);
-    parts.push(Part::Text(
+    parts.extend(notes.map(Block::Item));
+    parts.push(Block::Gap);
+    parts.push(Block::Text(
         format!("Runs: {}", scaling.runs.join(", ")),
         Tone::Muted,
     ));
@@ -51,21 +53,21 @@ fn words(over: Over) -> Words {
         Over::Nodes => words("the servers' nodes", "nodes", "a node", 1.0),
         Over::Hops => words("hops", "hops", "a hop", 1.0),
         Over::Rates => words(
-            "the requests in a second",
+            "requests per second",
             "requests/s",
             "for 1,000 requests/s",
             1e3,
         ),
-        Over::Known => words(
-            "the endpoints that each proxy knows",
+        Over::Endpoints => words(
+            "the endpoints in each proxy's configuration",
             "endpoints",
             "for 1,000 endpoints",
             1e3,
         ),
         Over::Churn => words(
-            "the endpoints that change in a second",
+            "endpoint changes per second",
             "changes/s",
-            "for one change a second",
+            "for one change per second",
             1.0,
         ),
     }
@@ -76,21 +78,21 @@ fn what(grows: Grows) -> (&'static str, &'static str, f64) {
     match grows {
         Grows::ProxyMemory => ("memory of all proxies", "MiB", 1_048_576.0),
         Grows::AddedMeanLatency => ("added mean latency", "ms", 1e6),
-        Grows::AddedCpu => ("added CPU for a request", "ms", 1e6),
+        Grows::AddedCpu => ("added CPU per request", "ms", 1e6),
         Grows::NodePrograms => ("file pages of the proxies on a node", "MiB", 1_048_576.0),
         Grows::NodesMemory => (
             "memory of all proxies and of their programs, a copy on each node",
             "MiB",
             1_048_576.0,
         ),
-        Grows::IdleCpu => ("CPU of all proxies without requests", MILLICORES.name, 1e-3),
+        Grows::IdleCpu => ("idle CPU of all proxies", MILLICORES.name, 1e-3),
         Grows::ProxyCpu => (
             "CPU of all proxies at the steady load",
             MILLICORES.name,
             1e-3,
         ),
-        Grows::PushTime => ("time until every proxy holds it all", "ms", 1e6),
-        Grows::AddedStart => ("added time from start to first answer", "ms", 1e6),
+        Grows::PushTime => ("time until every proxy is fully configured", "ms", 1e6),
+        Grows::AddedStart => ("added time from start to first response", "ms", 1e6),
     }
 }
 
@@ -98,19 +100,18 @@ fn what(grows: Grows) -> (&'static str, &'static str, f64) {
 fn in_words(scaling: &Scaling, law: &Law) -> String {
     let (name, unit, scale) = what(law.grows);
     let Some(line) = &law.line else {
-        let reason = law.reason.as_deref().unwrap_or("no line");
-        return format!("{}, {name}: {reason}", law.variant);
+        return format!("{}, {name}: {}", law.variant, no_line(law.reason));
     };
     let words = words(scaling.over);
     let mut text = format!(
-        "{}, {name}: {} {unit} {}, and {} {unit} besides",
+        "{}, {name}: {} {unit} {}, plus {} {unit} fixed",
         law.variant,
         shown(line.each, scale / words.counted_by),
         words.each,
         shown(line.fixed, scale),
     );
-    if let Some(said) = predicted(scaling, line, unit, scale) {
-        text.push_str(&format!("; {said}"));
+    if let Some(text_of_hops) = predicted(scaling, line, unit, scale) {
+        text.push_str(&format!("; {text_of_hops}"));
     }
     text
 }
@@ -129,31 +130,48 @@ fn asked(scaling: &Scaling, at: f64) -> String {
 
 fn predicted(scaling: &Scaling, line: &Line, unit: &str, scale: f64) -> Option<String> {
     let predicted = line.predicted.as_ref()?;
+    let how = match predicted.no_interval {
+        None | Some(NoInterval::NotALine) => "predicted",
+        Some(NoInterval::OutsideRange | NoInterval::CallGraph) => "extrapolated",
+    };
     let mut text = format!(
-        "{}: {} {unit} predicted",
+        "{}: {} {unit} {how}",
         asked(scaling, predicted.at),
         shown(predicted.value, scale)
     );
+    let off = |measured: f64, expected: f64| {
+        let percent = (measured / expected - 1.0) * 100.0;
+        format!(
+            "{} %",
+            format::signed(percent, usize::from(percent.abs() < 10.0))
+        )
+    };
     if let Some(measured) = predicted.measured {
         let decimals = format::decimals_by_size(measured / scale);
+        let verdict = match predicted.holds {
+            Some(true) => "within the interval".to_owned(),
+            Some(false) => "outside the interval".to_owned(),
+            None => off(measured, predicted.value.value),
+        };
         text.push_str(&format!(
-            ", {} measured, {}",
-            grouped(measured / scale, decimals),
-            match predicted.holds {
-                Some(true) => "within the interval",
-                Some(false) => "outside of the interval",
-                None => "and no interval to hold it against",
-            }
+            ", measured {}, {verdict}",
+            grouped(measured / scale, decimals)
+        ));
+    }
+    if let Some(error) = predicted.held_out_error {
+        text.push_str(&format!(
+            " (checked on the outermost run, which the others miss by {} %)",
+            format::signed(error * 100.0, usize::from(error.abs() < 0.1))
         ));
     }
     if let Some(by_one) = predicted.by_one {
-        let said = shown(by_one, scale);
+        let decimals = format::decimals_by_size(by_one / scale);
         text.push_str(&format!(
-            "; what one hop adds, so many times: {said} {unit}"
+            "; one hop's cost times the number of hops: {} {unit}",
+            grouped(by_one / scale, decimals)
         ));
-        if let Some(measured) = predicted.measured.filter(|_| by_one.value > 0.0) {
-            let off = (measured / by_one.value - 1.0) * 100.0;
-            text.push_str(&format!(" (measured {} %)", format::signed(off, 0)));
+        if let Some(measured) = predicted.measured.filter(|_| by_one > 0.0) {
+            text.push_str(&format!(" (measured {})", off(measured, by_one)));
         }
     }
     Some(text)
@@ -179,7 +197,7 @@ fn table(over: Over, law: &Law) -> Table {
     let columns = vec![
         Column::new(words(over).column, Align::Right, Keep::Always),
         Column::new(format!("measured {unit}"), Align::Right, Keep::Always),
-        Column::new("off the line", Align::Right, Keep::Always),
+        Column::new("deviation", Align::Right, Keep::Always),
     ];
     let row = |(at, value): &(u32, f64)| {
         let on_the_line = |line: &Line| line.fixed.value + line.each.value * f64::from(*at);
@@ -201,7 +219,14 @@ fn table(over: Over, law: &Law) -> Table {
     };
     Table {
         title: name.to_owned(),
-        detail: "one run each".to_owned(),
+        detail: match law.line.as_ref().map(|line| line.lack_of_fit) {
+            Some(Some(p_value)) if p_value < 0.05 => {
+                format!("one run per point; not a line: a curve fits better (p = {p_value:.2})")
+            }
+            Some(Some(_)) => "one run per point; no curvature shown".to_owned(),
+            Some(None) => "one run per point; too few to test for curvature".to_owned(),
+            None => "one run per point".to_owned(),
+        },
         columns,
         rows: law.points.iter().map(row).collect(),
         footnotes: Vec::new(),
@@ -211,9 +236,22 @@ fn table(over: Over, law: &Law) -> Table {
 fn notes(scaling: &Scaling) -> Vec<String> {
     let confidence = format::trimmed(scaling.confidence * 100.0);
     let mut notes = vec![format!(
-        "A straight line by least squares, a run is one point; [{confidence} % interval] by what the runs are off the \
-         line. A prediction's interval is of one more run, on this machine."
+        "Linear least-squares fit, one point per run; [{confidence} % interval] from the residuals. A prediction \
+         interval is for one more run on this machine, within the measured range. Beyond it, and for a call graph, a figure \
+         is an extrapolation without an interval."
     )];
+    let is_graph = |law: &Law| {
+        let predicted = law.line.as_ref().and_then(|line| line.predicted.as_ref());
+        predicted
+            .is_some_and(|p| p.no_interval == Some(NoInterval::CallGraph) && p.measured.is_none())
+    };
+    if scaling.laws.iter().any(is_graph) {
+        notes.push(
+            "Call graphs that were measured as well (--check) deviated from their extrapolation by -2 to +39 % in \
+             latency and CPU (docs/scale.md)."
+                .to_owned(),
+        );
+    }
     notes.extend(
         of_its_kind(scaling.over)
             .iter()
@@ -224,43 +262,43 @@ fn notes(scaling: &Scaling) -> Vec<String> {
 
 /// What must be known of figures over this.
 fn of_its_kind(over: Over) -> &'static [&'static str] {
-    const MEMORY: &str = "Memory is what the proxies hold themselves (anonymous pages, settled). A node has one copy of \
-        each program's file pages besides, however many pods run it.";
+    const MEMORY: &str = "Memory: anonymous pages of the proxies, settled. In addition, a node has one copy of each program's file \
+     pages, however many pods run it.";
     match over {
         Over::Pods => &[
             MEMORY,
-            "Each proxy here knows one service: in a cluster it holds what it knows of all others, too \
-             (`meshtax scale known`).",
-            "CPU without requests is that of all proxies while another variant was measured.",
+            "Each proxy here is configured with one service; in a cluster it also holds the configuration of all \
+             others (`meshtax scale endpoints`).",
+            "Idle CPU: all proxies of the variant while another variant was measured.",
         ],
         Over::Nodes => &[
-            "The number of pods stays: what a pod adds is the law of `meshtax scale pods`. What stands besides is that \
-             of all pods, and of the clients' node.",
-            "Memory is what the proxies hold themselves (anonymous pages, settled). Each node, the clients' included, \
+            "The number of pods is constant: `meshtax scale pods` shows what a pod adds. The fixed part is that \
+             of all pods and of the clients' node.",
+            "Memory: anonymous pages of the proxies, settled. In addition, each node, including the clients', \
              has one copy of each program's file pages.",
-            "CPU without requests is that of all proxies while another variant was measured. All nodes share the cores \
+            "Idle CPU: all proxies of the variant while another variant was measured. All nodes share the cores \
              of this machine.",
         ],
         Over::Hops => &[
-            "A topology's hops are a mean over requests: one more than its calls that lie one behind the other for \
-             latency, than all its calls for CPU; for memory its pods count.",
-            "All services share the cores that the generator leaves: with more hops they are busier, and requests wait. \
-             A line that bends upward shows it.",
+            "Hops are a mean over requests: for latency, sequential calls plus one; for CPU, all calls plus one; \
+             for memory, the number of pods counts.",
+            "All services share the cores that the load generator leaves: with more hops they are busier and \
+             requests queue, so the relation bends upward.",
         ],
         Over::Rates => &[
-            "At a low rate a request costs more CPU than at a high one, since every one wakes processes that sleep: a \
-             line that bends so has wide intervals, and no rate beyond those measured should be read off it.",
+            "CPU per request is higher at low rates, since each request wakes sleeping processes: such a curved \
+             relation has wide intervals, and should not be extrapolated beyond the measured rates.",
         ],
-        Over::Known => &[
+        Over::Endpoints => &[
             MEMORY,
-            "What is known is nobody's to call: services of the mesh with endpoints, clusters and routes as the measured \
-             one has them, all on one port.",
-            "Times are those of this machine, with all proxies of the variant at once on the cores that they share.",
+            "The additional services are never called: they have endpoints, clusters and routes like the \
+             measured one, all on one port.",
+            "Times are of this machine, with all proxies of the variant starting at once on shared cores.",
         ],
         Over::Churn => &[
-            "A change replaces one endpoint of a service by another, service by service, and each is sent by itself: \
-             Istio's control plane gathers what comes close together, and sends less.",
-            "What stands besides is the load's own CPU and what the proxies use without changes.",
+            "A change replaces one endpoint of a service, service by service, and each is sent by itself; \
+             Istio's control plane batches changes and sends fewer updates.",
+            "The fixed part is the CPU of the load and what the proxies use without changes.",
         ],
     }
 }

@@ -1,50 +1,49 @@
-//! What the runs of one spec say together, each with its own topology.
+//! The combined results of the runs of one spec, each with its own topology.
 
 use meshtax_model::analysis::Analysis;
-use meshtax_model::experiment::Service;
+use meshtax_model::topology::Topology;
 
-use super::{
-    EvidenceLine, Headline, Source, Table, View, charts, evidence, figures, headline, notes, study,
-};
+use super::{charts, evidence, figures, headline, notes, study};
+use crate::view::document::{EvidenceLine, Headline, View};
+use crate::view::source::Source;
+use crate::view::table::Table;
 
-impl View {
-    /// Of the runs of one spec, in their order. What each says by itself is in its own report.
-    pub(crate) fn of_series(runs: &[Analysis]) -> Self {
-        let sources: Vec<Source<'_>> = runs.iter().map(|analysis| Source { analysis }).collect();
-        let last = runs.last();
-        Self {
-            title: title(runs),
-            partial: partial(runs),
-            lead: sources.first().map_or_else(
-                || "Nothing was measured".to_owned(),
-                |source| headline::lead(*source),
-            ),
-            headlines: sources.iter().flat_map(|s| headlines(*s)).collect(),
-            meaning: last.map_or_else(Vec::new, |run| notes::meaning(&run.environment.layout)),
-            figures: charts::published::figure(&sources).into_iter().collect(),
-            drawn: sources.first().map_or_else(Vec::new, |s| charts::drawn(*s)),
-            tables: tables(&sources),
-            evidence_title: "Evidence, run by run".to_owned(),
-            evidence: lines(&sources),
-            notes: all_notes(&sources),
-            facts: facts(runs),
-            ..Self::default()
-        }
+/// The runs of one spec, in their order. Each run also has its own report.
+pub(crate) fn series(runs: &[Analysis]) -> View {
+    let sources: Vec<Source<'_>> = runs.iter().map(|analysis| Source { analysis }).collect();
+    let last = runs.last();
+    View {
+        title: title(runs),
+        partial: partial(runs),
+        lead: sources.first().map_or_else(
+            || "Nothing was measured".to_owned(),
+            |source| headline::lead(*source),
+        ),
+        headlines: sources.iter().flat_map(|s| headlines(*s)).collect(),
+        meaning: last.map_or_else(Vec::new, |run| notes::meaning(&run.environment)),
+        figures: charts::published::figure(&sources).into_iter().collect(),
+        drawn: sources.first().map_or_else(Vec::new, |s| charts::drawn(*s)),
+        tables: tables(&sources),
+        evidence_title: "Evidence, run by run".to_owned(),
+        evidence: lines(&sources),
+        notes: all_notes(&sources),
+        facts: facts(runs),
+        ..View::default()
     }
 }
 
 /// What differs between the runs of one spec: `replicas-10`.
-fn topology(service: &Service) -> String {
-    match (&service.graph, service.replicas) {
-        (Some(graph), _) => graph.name.clone(),
-        (None, 1) => "1 pod".to_owned(),
-        (None, pods) if service.nodes > 1 => format!("{pods} pods on {} nodes", service.nodes),
-        (None, pods) => format!("{pods} pods"),
+fn topology(topology: &Topology) -> String {
+    match (&topology.name, topology.pods(), topology.server_nodes()) {
+        (Some(name), _, _) => name.clone(),
+        (None, 1, _) => "1 pod".to_owned(),
+        (None, pods, 1) => format!("{pods} pods"),
+        (None, pods, nodes) => format!("{pods} pods on {nodes} nodes"),
     }
 }
 
 fn name(run: &Analysis) -> String {
-    topology(&run.experiment.service)
+    topology(&run.experiment.topology)
 }
 
 fn title(runs: &[Analysis]) -> String {
@@ -54,7 +53,7 @@ fn title(runs: &[Analysis]) -> String {
         (series.as_str(), environment.engine.as_str())
     });
     format!(
-        "meshtax {name}: what the mesh costs, in {} runs ({engine} engine)",
+        "meshtax {name}: service mesh overhead in {} runs ({engine} engine)",
         runs.len()
     )
 }
@@ -110,11 +109,11 @@ fn lines(sources: &[Source<'_>]) -> Vec<EvidenceLine> {
     lines
 }
 
-/// What one run says with its name, then what all say.
+/// The results of each run with its name, then the combined results.
 fn all_notes(sources: &[Source<'_>]) -> Vec<String> {
     let of_runs: Vec<(String, Vec<String>)> = sources
         .iter()
-        .map(|source| (name(source.analysis), notes::notes(*source)))
+        .map(|source| (name(source.analysis), notes::notes(*source, sources)))
         .collect();
     let in_all = |note: &String| of_runs.iter().all(|(_, notes)| notes.contains(note));
     let (mut own, mut common) = (Vec::new(), Vec::new());

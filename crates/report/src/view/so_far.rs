@@ -1,11 +1,11 @@
-//! A run that goes on, in a line per candidate.
+//! Interim results of a run in progress, in a line per candidate.
 
 use meshtax_model::analysis::{Analysis, Metric};
 use meshtax_model::experiment::{LoadPoint, Role, VariantId};
 
-use super::known_costs::unit;
-use super::{Source, load_in_words};
 use crate::format;
+use crate::view::labels::unit;
+use crate::view::source::{Source, load_in_words};
 
 /// `envoy-sidecar-l7: p50 +421 µs [404, 438] at 1,000 requests/s; CPU per request ...`.
 pub(crate) fn so_far(analysis: &Analysis) -> Vec<String> {

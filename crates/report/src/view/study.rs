@@ -1,59 +1,60 @@
-//! The tables of a published study, with what was measured here beside what it published.
+//! The tables of a published study, with the measured figures next to the published ones.
 
-pub(super) mod places;
+pub(super) mod loads;
 
-use meshtax_model::analysis::{Analysis, Extent, Point, Usage, UsageGroup};
+use meshtax_model::analysis::{Extent, Point, Usage, UsageGroup};
 use meshtax_model::experiment::{Experiment, Variant as Ours};
 use meshtax_published::{
     BaseUnit, Column as Published, Metric, ResultSet, Row, Unit, Variant, find,
 };
 
-use self::places::{Found, Place, found, further, ours, per_s, quantile, used, value};
-use super::{Align, Cell, Column, Keep, Source, Table, Tone};
+use self::loads::{Found, StudyLoad, found, further, ours, per_s, quantile, used, value};
 use crate::format::{duration, grouped, three_digits, trimmed};
-use crate::published;
+use crate::view::published;
+use crate::view::source::Source;
+use crate::view::table::{Align, Cell, Column, Keep, Table, Tone};
 
-/// Requests above a percentile, and trials that they come from, without which it is not given, as for the curves.
+/// The minimum number of requests above a percentile, and of trials that they come from, as for the curves.
 const ABOVE: f64 = 10.0;
 
-/// The study's own table, and what groups of processes used, if the study tells it. Empty: the runs follow no study, or
-/// there is none of that name. The runs are those of one spec.
+/// The study's table, and the CPU and memory of groups of processes, if the study has them. Empty: these runs of one spec
+/// name no study, or an unknown one.
 pub(crate) fn tables(sources: &[Source<'_>]) -> Vec<Table> {
-    let Some(study) = places::of(sources) else {
+    let Some(study) = loads::of(sources) else {
         return Vec::new();
     };
-    let places = places::places(sources, study);
+    let loads = loads::study_loads(sources, study);
     let own = Sheet::of(study, None);
     let mut tables = vec![Table {
-        title: format!("The study's own table: {}", study.title),
+        title: format!("Study: {}", study.title),
         detail: format!(
-            "{}; figures of other machines, not to be compared with these",
+            "{}; published figures are from other machines and not comparable with these",
             study.measures
         ),
         columns: own.heads(),
-        rows: own.rows(&places),
+        rows: own.rows(&loads),
         footnotes: footnotes(sources, study),
     }];
-    tables.extend(usage(study, &places));
+    tables.extend(usage(study, &loads));
     tables
 }
 
-/// CPU and memory of a group of processes; `None`: the study tells of none that can be held against one.
-fn usage(study: &ResultSet, places: &[Place<'_>]) -> Option<Table> {
+/// CPU and memory of a group of processes; `None`: the study has no comparable group.
+fn usage(study: &ResultSet, loads: &[StudyLoad<'_>]) -> Option<Table> {
     let group = study.columns.iter().find_map(|column| column.group)?;
     let sheet = Sheet::of(study, Some(group));
     let what = match group {
-        UsageGroup::Application => "the application and the proxies on its side",
-        UsageGroup::ClientProxy => "the proxies on the clients' side",
-        UsageGroup::Path => "the application and all proxies",
+        UsageGroup::Application => "application and server-side proxies",
+        UsageGroup::ClientProxy => "client-side proxies",
+        UsageGroup::Path => "application and all proxies",
     };
-    let note = "measured: CPU of each trial, or of each second of long ones; memory: anonymous pages of all processes and \
-                one copy of each program. The mesh's control plane and Kubernetes itself: cluster only";
+    let note = "CPU: per trial, or per second of long trials; memory: anonymous pages of all processes and one copy of each \
+     program. Control plane of the mesh and Kubernetes: cluster only";
     Some(Table {
-        title: "The study's CPU and memory".to_owned(),
-        detail: format!("measured here: {what}, on average, and from the least to the most"),
+        title: "CPU and memory in the study".to_owned(),
+        detail: format!("measured here: {what}; mean, minimum and maximum"),
         columns: sheet.heads(),
-        rows: sheet.rows(places),
+        rows: sheet.rows(loads),
         footnotes: vec![(String::new(), note.to_owned())],
     })
 }
@@ -63,7 +64,7 @@ struct Sheet<'a> {
     study: &'a ResultSet,
     /// With their places among the study's.
     columns: Vec<(usize, &'a Published)>,
-    /// Whose least and most stand behind them.
+    /// The group whose minimum and maximum are appended.
     group: Option<UsageGroup>,
 }
 
@@ -96,39 +97,39 @@ impl<'a> Sheet<'a> {
     }
 
     /// What was measured in place of each variant of the study, what it published, and what it has not.
-    fn rows(&self, places: &[Place<'_>]) -> Vec<Vec<Cell>> {
+    fn rows(&self, loads: &[StudyLoad<'_>]) -> Vec<Vec<Cell>> {
         let mut rows = Vec::new();
-        for place in places {
+        for load in loads {
             for variant in &self.study.variants {
-                let published = place.rows.iter().filter(|row| row.variant == variant.id);
+                let published = load.rows.iter().filter(|row| row.variant == variant.id);
                 let published: Vec<&Row> = published.copied().collect();
-                let ours = ours(place.source, variant);
+                let ours = ours(load.source, variant);
                 if ours.is_some() || !published.is_empty() {
-                    rows.push(self.measured(place, ours, Some(variant)));
+                    rows.push(self.measured(load, ours, Some(variant)));
                 }
                 let published = published.into_iter();
                 rows.extend(published.map(|row| self.published(row, variant)));
             }
-            let further = further(place.source, self.study);
-            rows.extend(further.map(|ours| self.measured(place, Some(ours), None)));
+            let further = further(load.source, self.study);
+            rows.extend(further.map(|ours| self.measured(load, Some(ours), None)));
         }
         rows
     }
 
-    /// `of_study`: what `ours` stands for, or would.
+    /// `of_study`: the study's variant that `ours` corresponds to, if any.
     fn measured(
         &self,
-        place: &Place<'_>,
+        load: &StudyLoad<'_>,
         ours: Option<&Ours>,
         of_study: Option<&Variant>,
     ) -> Vec<Cell> {
-        let mut cells: Vec<Cell> = place.at.iter().map(|at| Cell::text(trimmed(*at))).collect();
+        let mut cells: Vec<Cell> = load.at.iter().map(|at| Cell::text(trimmed(*at))).collect();
         let name = ours.map(|ours| ours.id.0.clone());
         let name = name.or(of_study.map(|variant| variant.name.clone()));
         cells.push(Cell::text(name.unwrap_or_default()).toned(Tone::Strong));
-        let reason = match found(place, ours, of_study) {
+        let reason = match found(load, ours, of_study) {
             Found::At(at) => {
-                cells.extend(self.figures(place, at));
+                cells.extend(self.figures(load, at));
                 return cells;
             }
             Found::Not(reason) => reason,
@@ -145,14 +146,14 @@ impl<'a> Sheet<'a> {
         self.columns.len() + extents
     }
 
-    fn figures(&self, place: &Place<'_>, at: &Point) -> Vec<Cell> {
-        let requests = place.rows.first();
+    fn figures(&self, load: &StudyLoad<'_>, at: &Point) -> Vec<Cell> {
+        let requests = load.rows.first();
         let requests = requests.and_then(|row| requests_of(self.study, row));
         let figure = |(_, column): &(usize, &Published)| {
-            let asked = Asked {
+            let asked = StudyCell {
                 at,
-                base: base(self.study, place, column),
-                part_s: part_s(place),
+                base: base(self.study, load, column),
+                part_s: part_s(load),
                 requests,
             };
             asked.figure(column)
@@ -185,7 +186,7 @@ impl<'a> Sheet<'a> {
 
 fn footnotes(sources: &[Source<'_>], study: &ResultSet) -> Vec<(String, String)> {
     let mut notes = vec![format!(
-        "published: {} ({}). What is wrong with it: {}",
+        "published: {} ({}). Caveats: {}",
         study.source,
         study.date.as_deref().unwrap_or("no date"),
         study
@@ -196,20 +197,19 @@ fn footnotes(sources: &[Source<'_>], study: &ResultSet) -> Vec<(String, String)>
             .join(" ")
     )];
     notes.push(
-        "needs N s: so long this cell must be measured at the rate that was found here, for a figure that stands on \
-         enough requests; a longer --time gives it. In the column of the time: so long the study's number of requests would take".to_owned(),
+        "needs N s: this figure needs N seconds of measurement at the rate measured here to be based on enough \
+         requests; use a longer --time. In the time column: how long the study's number of requests would take".to_owned(),
     );
-    notes.push("cluster only: nothing here stands for it".to_owned());
+    notes.push("cluster only: no counterpart on this engine".to_owned());
     if sources.len() > 1 {
         notes.push(
-            "each of these runs has baselines of its own: figures of different runs are not paired with each other"
-                .to_owned(),
+            "each run has its own baselines: figures of different runs are not paired".to_owned(),
         );
     }
     let mut points = sources.iter().flat_map(|source| source.points());
     if points.any(|point| !point.is_steady()) {
         notes.push(
-            "a closed loop: its latency is connections / throughput, and says nothing more"
+            "closed loop: latency is connections / throughput and carries no further information"
                 .to_owned(),
         );
     }
@@ -219,24 +219,20 @@ fn footnotes(sources: &[Source<'_>], study: &ResultSet) -> Vec<(String, String)>
         .collect()
 }
 
-/// That a study's figures were asked for, and what of it has nothing measured beside it.
-pub(crate) fn asked_for(runs: &[Analysis]) -> Option<String> {
-    let sources: Vec<Source<'_>> = runs.iter().map(|analysis| Source { analysis }).collect();
-    let study = places::of(&sources)?;
-    let mut said = vec![format!(
-        "What was published as {} stands beside what was measured because it was asked for: other machines, and another          load and application than in this set-up. `meshtax published show {}` has its own.",
-        study.name, study.name
-    )];
-    let (elsewhere, all) = places::elsewhere(&places::places(&sources, study), study);
+/// Which published figures have no measured counterpart in these runs of one spec.
+pub(crate) fn unmatched(sources: &[Source<'_>]) -> Option<String> {
+    let study = loads::of(sources)?;
+    let mut sentences = Vec::new();
+    let (elsewhere, all) = loads::elsewhere(&loads::study_loads(sources, study), study);
     if elsewhere == all {
         let factors: Vec<&str> = study.factors.iter().map(|f| f.name.as_str()).collect();
-        said.push(format!(
-            "None of its loads was measured here (it goes by {}), so that none of its figures is shown.",
+        sentences.push(format!(
+            "None of its loads was measured here (its factors: {}), so none of its figures is shown.",
             factors.join(" and ")
         ));
     } else if elsewhere > 0 {
-        said.push(format!(
-            "Of its {all} loads {elsewhere} were not measured here."
+        sentences.push(format!(
+            "{elsewhere} of its {all} loads were not measured in this run."
         ));
     }
     let without = study.variants.iter().filter(|variant| {
@@ -245,26 +241,29 @@ pub(crate) fn asked_for(runs: &[Analysis]) -> Option<String> {
     });
     let without: Vec<&str> = without.map(|variant| variant.name.as_str()).collect();
     if !without.is_empty() {
-        said.push(format!("Nothing here stands for: {}.", without.join(", ")));
+        sentences.push(format!(
+            "Without a counterpart here: {}.",
+            without.join(", ")
+        ));
     }
-    Some(said.join(" "))
+    (!sentences.is_empty()).then(|| sentences.join(" "))
 }
 
-fn part_s(place: &Place<'_>) -> f64 {
-    let design = &place.source.analysis.experiment.design;
+fn part_s(load: &StudyLoad<'_>) -> f64 {
+    let design = &load.source.analysis.experiment.design;
     design.part_ns().unwrap_or(design.trial_ns) as f64 / 1e9
 }
 
 /// What a column of differences is a difference to, at the same place.
-fn base<'a>(study: &ResultSet, place: &Place<'a>, column: &Published) -> Option<&'a Point> {
+fn base<'a>(study: &ResultSet, load: &StudyLoad<'a>, column: &Published) -> Option<&'a Point> {
     let variant = study.variant(column.over.as_deref()?)?;
-    match found(place, Some(ours(place.source, variant)?), None) {
+    match found(load, Some(ours(load.source, variant)?), None) {
         Found::At(at) => Some(at),
         Found::Not(_) => None,
     }
 }
 
-/// How many requests a run of the study had, where its time and its rate say so.
+/// The number of requests in a run of the study, if derivable from its duration and rate.
 fn requests_of(study: &ResultSet, row: &Row) -> Option<f64> {
     let of = |metric| {
         study
@@ -276,18 +275,18 @@ fn requests_of(study: &ResultSet, row: &Row) -> Option<f64> {
     Some((seconds * of(Metric::Throughput)? / 1_000.0).round() * 1_000.0)
 }
 
-/// A variant at a load point, as a row of the study asks for it.
-struct Asked<'a> {
+/// A variant at a load point, for a row of the study.
+struct StudyCell<'a> {
     at: &'a Point,
     /// What a difference is to.
     base: Option<&'a Point>,
     /// How long a trial is, or each part of a long one, in seconds.
     part_s: f64,
-    /// How many requests the study made; `None`: it went by time.
+    /// The number of requests that the study made; `None`: it ran for a fixed time.
     requests: Option<f64>,
 }
 
-impl Asked<'_> {
+impl StudyCell<'_> {
     fn figure(&self, column: &Published) -> Cell {
         if column.of.is_some() && column.group.is_none() {
             return Cell::text("cluster only").toned(Tone::Muted);
@@ -313,7 +312,7 @@ impl Asked<'_> {
         }
     }
 
-    /// A difference, in percent of what it is a difference to or in the column's unit.
+    /// A difference, in percent of the reference value or in the column's unit.
     fn over(&self, value_here: f64, column: &Published) -> Cell {
         let base = self.base.and_then(|base| level(base, column));
         let Some(base) = base.filter(|base| *base > 0.0) else {
@@ -374,7 +373,7 @@ pub(crate) fn how_long(experiments: &[Experiment]) -> String {
     let each = design.map_or(0, |design| design.trial_ns);
     match design.and_then(|design| design.requests_per_trial) {
         None => format!(
-            "as the study measured: {trials} trials of {} each, {} in all, and what setting up takes",
+            "as in the study: {trials} trials of {} each, {} in total, plus set-up",
             duration(each),
             duration(ns)
         ),
@@ -383,13 +382,12 @@ pub(crate) fn how_long(experiments: &[Experiment]) -> String {
             let own = study.and_then(study_took_ns);
             let own = own.map_or_else(String::new, |ns| {
                 format!(
-                    " (the study's own trials took {} in all)",
+                    " (the study's own trials took {} in total)",
                     duration(ns as u64)
                 )
             });
             format!(
-                "as the study measured: {trials} trials of {} requests each, as fast as this machine answers them, and \
-                 no longer than {} each{own}",
+                "as in the study: {trials} trials of {} requests each, in a closed loop, and at most {} each{own}",
                 grouped(requests as f64, 0),
                 duration(each)
             )
@@ -397,7 +395,7 @@ pub(crate) fn how_long(experiments: &[Experiment]) -> String {
     }
 }
 
-/// All of a study's trials, where it says how long each took.
+/// The duration of all of a study's trials, if it states the duration of each.
 fn study_took_ns(study: &ResultSet) -> Option<f64> {
     let values = study.rows.iter().flat_map(|row| study.values(row));
     let took = values.filter(|value| value.metric == Metric::Duration);

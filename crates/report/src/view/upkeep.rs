@@ -3,18 +3,19 @@
 use meshtax_model::analysis::{Estimate, Interval, Upkeep, VariantAnalysis};
 use meshtax_model::experiment::Variant;
 
-use super::figures::name_cell;
-use super::{Align, Cell, Column, Keep, Source, Table};
 use crate::format::{MILLICORES, MILLISECONDS, Unit, decimals_by_interval, grouped, interval_text};
+use crate::view::labels::name_cell;
+use crate::view::source::Source;
+use crate::view::table::{Align, Cell, Column, Keep, Table};
 
 type Figure = fn(&Upkeep) -> Option<Estimate>;
 
 /// One row per measured variant; `None` if nothing of it is known.
 pub(crate) fn table(source: Source<'_>) -> Option<Table> {
     let shown: [(&str, Unit, Figure); 4] = [
-        ("start to first answer", MILLISECONDS, |s| s.start_ns),
-        ("added to no mesh", MILLISECONDS, |s| s.added_start_ns),
-        ("told of services in", MILLISECONDS, |s| s.push_ns),
+        ("start to first response", MILLISECONDS, |s| s.start_ns),
+        ("added vs. no mesh", MILLISECONDS, |s| s.added_start_ns),
+        ("configured in", MILLISECONDS, |s| s.push_ns),
         ("idle CPU", MILLICORES, |s| s.idle_cores),
     ];
     let is_known = |(_, _, of): &(&str, Unit, Figure)| {
@@ -35,21 +36,22 @@ pub(crate) fn table(source: Source<'_>) -> Option<Table> {
         Column::new(format!("{name} {}", unit.name), Align::Right, Keep::Always)
     }));
     Some(Table {
-        title: "Start and rest".to_owned(),
+        title: "Start-up time and idle CPU".to_owned(),
         detail: "means over rounds".to_owned(),
         columns: heads,
         rows: source.measured().map(row).collect(),
         footnotes: vec![(
             String::new(),
-            "start: all processes of the variant at once, on the cores that they share, its files, certificates and \
-             rules there already; in a cluster a sidecar starts before the application; idle CPU: of all proxies while \
+            "start-up: all processes of the variant start at once on shared cores, with files, certificates and \
+             rules in place; in a cluster a sidecar starts before the application; idle CPU: all proxies while \
              another variant was measured"
                 .to_owned(),
         )],
     })
 }
 
-fn cell(estimate: Option<Estimate>, unit: Unit) -> Cell {
+/// An estimate in a unit, with its interval beside it.
+pub(super) fn cell(estimate: Option<Estimate>, unit: Unit) -> Cell {
     let Some(estimate) = estimate else {
         return Cell::empty();
     };

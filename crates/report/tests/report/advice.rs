@@ -2,17 +2,19 @@
 
 use meshtax_model::FORMAT_VERSION;
 use meshtax_model::advice::{
-    Advice, AdvisedVariant, Asked, Cost, CpuCost, Fact, Facts, FeatureFacts, Given, Gives,
-    MemoryCost, MemoryPart, MeshFact, Missing, Need, NeedAnswer, Objective, ObjectiveAnswer,
+    Advice, AdvisedVariant, Asked, Cost, CostFigure, CpuCost, Given, Gives, InconclusiveObjective,
+    MemoryCost, MemoryPart, Missing, MissingReason, Need, NeedAnswer, Objective, ObjectiveAnswer,
     ObjectiveCheck, ObjectiveVerdict, Place, Priority, PriorityAnswer, ProxyPlace, Question,
-    Ranking, Standing, Tie,
+    Ranking, Standing, Tie, Topic,
 };
-use meshtax_model::analysis::{Estimate, Interval, Metric, Verdict};
+use meshtax_model::analysis::{
+    Caveat, Estimate, Interval, InvalidReason, Metric, NoLevel, Unresolved, Verdict,
+};
 use meshtax_model::comparison::ComparedRun;
 use meshtax_model::experiment::{LoadPointId, PolicyLevel, VariantId};
 use meshtax_model::trial::ComponentRole;
 use meshtax_report::TerminalOptions;
-use meshtax_stats::advise::{Known, advise};
+use meshtax_stats::advise::advise;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use unicode_width::UnicodeWidthStr;
@@ -67,7 +69,7 @@ fn variant(name: &str, data_plane: &str, standing: Standing, mesh: Option<&str>)
         level: is_choice.then_some(PolicyLevel::L7),
         standing,
         mesh: mesh.map(str::to_owned),
-        left_out: None,
+        excluded: None,
         gives: vec![Gives {
             need: Need::Mtls,
             given: if is_choice { Given::Yes } else { Given::No },
@@ -76,7 +78,7 @@ fn variant(name: &str, data_plane: &str, standing: Standing, mesh: Option<&str>)
 }
 
 fn checks(metric: Metric) -> Vec<ObjectiveCheck> {
-    let check = |name: &str, level: Option<Estimate>, verdict, reason: &str| ObjectiveCheck {
+    let check = |name: &str, level: Option<Estimate>, verdict, reason| ObjectiveCheck {
         variant: id(name),
         load_point: point(if metric == Metric::Throughput {
             "saturated"
@@ -85,34 +87,49 @@ fn checks(metric: Metric) -> Vec<ObjectiveCheck> {
         }),
         level,
         verdict,
-        reason: reason.to_owned(),
+        reason,
+        overload: None,
     };
     let (fast, slow) = match metric {
         Metric::Throughput => (31_400.0, 4_100.0),
         _ => (0.6e6, 7.2e6),
     };
     let (good, bad) = (ObjectiveVerdict::Met, ObjectiveVerdict::Missed);
-    let (open, near) = (ObjectiveVerdict::CannotTell, objectives()[0].bound);
+    let (open, near) = (ObjectiveVerdict::Inconclusive, objectives()[0].bound);
     let near = if metric == Metric::Throughput {
         5_050.0
     } else {
         near
     };
-    let unresolved = match metric {
-        Metric::Throughput => "no valid trial (the app was restarted)",
-        _ => "p99 not resolved: requests above it come from 6 trials, ten are needed",
+    let no_level = match metric {
+        Metric::Throughput => InconclusiveObjective::NoLevel {
+            reason: NoLevel::NoValidTrials,
+            invalid: vec![InvalidReason::ComponentFailed],
+        },
+        _ => InconclusiveObjective::NoLevel {
+            reason: NoLevel::Unresolved(Unresolved {
+                metric,
+                trials: 6,
+                requests: 9,
+                needed: 10,
+            }),
+            invalid: Vec::new(),
+        },
     };
     vec![
-        check("none", Some(estimate(fast, 0.04)), good, ""),
-        check(FLOOR, Some(estimate(fast, 0.05)), good, ""),
-        check(ENVOY, Some(estimate(slow, 0.1)), bad, ""),
+        check("none", Some(estimate(fast, 0.04)), good, None),
+        check(FLOOR, Some(estimate(fast, 0.05)), good, None),
+        ObjectiveCheck {
+            overload: (metric == Metric::ResponseP99).then(fixtures::overload),
+            ..check(ENVOY, Some(estimate(slow, 0.1)), bad, None)
+        },
         check(
             WAYPOINT,
             Some(estimate(near, 0.1)),
             open,
-            "the interval holds the bound",
+            Some(InconclusiveObjective::IntervalContainsBound),
         ),
-        check(LINKERD, None, open, unresolved),
+        check(LINKERD, None, open, Some(no_level)),
     ]
 }
 
@@ -130,13 +147,6 @@ fn answers() -> Vec<ObjectiveAnswer> {
         answer(p50, Vec::new(), &[]),
         answer(throughput, checks(Metric::Throughput), &[]),
     ]
-}
-
-fn missing(what: &str, why: &str) -> Missing {
-    Missing {
-        what: what.to_owned(),
-        why: why.to_owned(),
-    }
 }
 
 fn cost(name: &str, us: f64, mib: f64, per: ProxyPlace) -> Cost {
@@ -158,7 +168,7 @@ fn cost(name: &str, us: f64, mib: f64, per: ProxyPlace) -> Cost {
             cores: estimate(us / 50.0, 0.05),
             monthly: Some(estimate(us / 50.0 * 29.2, 0.05)),
             verdict: if us < 50.0 {
-                Verdict::NotDistinguishable
+                Verdict::Inconclusive
             } else {
                 Verdict::Different
             },
@@ -177,7 +187,10 @@ fn cost(name: &str, us: f64, mib: f64, per: ProxyPlace) -> Cost {
             part(ComponentRole::ServerProxy),
         ],
         monthly: Some(estimate(us / 50.0 * 29.2 + 26.0, 0.05)),
-        missing: vec![missing("idle CPU", "not measured")],
+        missing: vec![Missing {
+            figure: CostFigure::IdleCpu,
+            reason: MissingReason::NotRead,
+        }],
     }
 }
 
@@ -185,9 +198,10 @@ fn costs() -> Vec<Cost> {
     let mut linkerd = cost(LINKERD, 310.0, 4.0, ProxyPlace::Pod);
     linkerd.memory = None;
     linkerd.monthly = None;
-    linkerd
-        .missing
-        .push(missing("memory", "memory was not read"));
+    linkerd.missing.push(Missing {
+        figure: CostFigure::Memory,
+        reason: MissingReason::NotMeasured,
+    });
     vec![
         cost(FLOOR, 31.0, 0.7, ProxyPlace::Pod),
         cost(ENVOY, 643.0, 14.6, ProxyPlace::Pod),
@@ -196,26 +210,11 @@ fn costs() -> Vec<Cost> {
     ]
 }
 
-fn facts(feature: &str) -> FeatureFacts {
-    let fact = Fact {
-        answer: "yes".to_owned(),
-        words: "charts of the project's own <stable>".to_owned(),
-        source: "the project's documentation".to_owned(),
-    };
-    let mesh = |mesh: &str, fact: Option<Fact>| MeshFact {
-        mesh: mesh.to_owned(),
-        fact,
-    };
-    FeatureFacts {
-        feature: feature.to_owned(),
-        meshes: vec![mesh("istio-ambient", Some(fact)), mesh("linkerd", None)],
-    }
-}
-
 fn ranking(metric: Metric) -> Ranking {
-    let place = |name: &str, place| Place {
+    let place = |name: &str, best, worst| Place {
         variant: id(name),
-        place,
+        best,
+        worst,
     };
     Ranking {
         level: None,
@@ -225,11 +224,15 @@ fn ranking(metric: Metric) -> Ranking {
         } else {
             "steady-2000"
         }),
-        places: vec![place(LINKERD, 1), place(WAYPOINT, 1), place(ENVOY, 3)],
+        places: vec![
+            place(LINKERD, 1, 2),
+            place(WAYPOINT, 1, 2),
+            place(ENVOY, 3, 3),
+        ],
         ties: vec![Tie {
             first: id(WAYPOINT),
             second: id(LINKERD),
-            verdict: Verdict::NotDistinguishable,
+            verdict: Verdict::Inconclusive,
         }],
         unranked: Vec::new(),
     }
@@ -245,8 +248,8 @@ fn priorities() -> Vec<PriorityAnswer> {
             Priority::Cost => vec![ranking(Metric::CpuPerRequest)],
             _ => Vec::new(),
         },
-        facts: match priority {
-            Priority::EaseOfInstallation => vec![facts("helm-charts")],
+        features: match priority {
+            Priority::EaseOfInstallation => vec!["helm-charts".to_owned()],
             _ => Vec::new(),
         },
     };
@@ -265,10 +268,6 @@ fn advice() -> Advice {
             Need::Retries | Need::Fips => Vec::new(),
             _ => choices.clone(),
         },
-    };
-    let question = |asked: &str, facts| Question {
-        asked: asked.to_owned(),
-        facts,
     };
     Advice {
         format_version: FORMAT_VERSION,
@@ -317,14 +316,24 @@ fn advice() -> Advice {
         costs: costs(),
         priorities: priorities(),
         questions: vec![
-            question("--cni cilium", vec![facts("cni-needs")]),
-            question("--managed eks", Vec::new()),
+            Question {
+                topic: Topic::Cni {
+                    name: "cilium".to_owned(),
+                },
+                features: vec!["cni-needs".to_owned()],
+            },
+            Question {
+                topic: Topic::Managed {
+                    name: "eks".to_owned(),
+                },
+                features: vec!["managed-offers".to_owned()],
+            },
         ],
-        caveats: vec!["The machine's speed varied by 9 % from moment to moment.".to_owned()],
+        caveats: vec![Caveat::SpeedSpread { spread: 0.09 }],
     }
 }
 
-/// Nothing was asked, and there is little to say.
+/// Without a request, the advice is short.
 fn bare() -> Advice {
     let mut bare = advice();
     bare.asked = Asked::default();
@@ -341,14 +350,14 @@ fn bare() -> Advice {
         cost.cpu = None;
         cost.memory = None;
         cost.monthly = None;
-        cost.missing.push(missing(
-            "CPU",
-            "the requests per second are not given: --requests",
-        ));
+        cost.missing.push(Missing {
+            figure: CostFigure::Cpu,
+            reason: MissingReason::NoRequestRate,
+        });
     }
     for priority in &mut bare.priorities {
         priority.rankings.clear();
-        priority.facts.clear();
+        priority.features.clear();
     }
     bare
 }
@@ -361,7 +370,7 @@ fn at(width: usize) -> TerminalOptions {
 }
 
 #[test]
-fn advice_in_a_terminal() {
+fn advice_matches_snapshots() {
     for (name, advice) in [("all", advice()), ("bare", bare())] {
         let text = meshtax_report::advice_terminal(&advice, at(100));
         insta::assert_snapshot!(format!("advice_{name}"), text);
@@ -369,23 +378,23 @@ fn advice_in_a_terminal() {
 }
 
 #[test]
-fn what_the_baseline_misses_is_not_put_on_a_mesh() {
-    let said = "Missed without a mesh as well";
+fn objective_missed_by_the_baseline_is_not_blamed_on_a_mesh() {
+    let expected = "Missed even without a mesh";
     let mut advice = advice();
     let text = |advice: &Advice| meshtax_report::advice_terminal(advice, at(160));
-    assert!(!text(&advice).contains(said));
+    assert!(!text(&advice).contains(expected));
     let check = &mut advice.objectives[0].checks[0];
     assert_eq!(check.variant, id("none"));
     check.verdict = ObjectiveVerdict::Missed;
     let text = text(&advice);
     assert!(
-        text.contains(said) && text.contains("here: p99<5ms@2000/s."),
+        text.contains(expected) && text.contains("the cause: p99<5ms@2000/s."),
         "{text}"
     );
 }
 
 #[test]
-fn lines_of_advice_keep_to_the_width() {
+fn advice_fits_the_terminal_width() {
     for width in 60..=160 {
         for advice in [advice(), bare()] {
             for line in meshtax_report::advice_terminal(&advice, at(width)).lines() {
@@ -396,8 +405,8 @@ fn lines_of_advice_keep_to_the_width() {
 }
 
 #[test]
-fn the_document_and_its_schema_say_the_same() {
-    let text = include_str!("../../../../docs/schema/advise-v1.json");
+fn advice_document_matches_its_schema() {
+    let text = include_str!("../../../../docs/schema/advise-v2.json");
     let schema: Value = serde_json::from_str(text).expect("the schema is JSON");
     check("", &schema);
     let version = &schema["properties"]["format_version"]["const"];
@@ -423,17 +432,13 @@ proptest! {
 
     /// From the analysis on, as a user has it.
     #[test]
-    fn no_damaged_run_makes_advice_fail(
+    fn damaged_run_does_not_break_advice(
         which in any::<proptest::sample::Index>(),
         width in 0_usize..220,
         damages in prop::collection::vec((any::<usize>(), any::<u8>()), 0..40),
     ) {
         let analysis = damaged(&which, damages);
-        let known = Known {
-            facts: &Facts::default(),
-            presets: &[],
-        };
-        let advice = advise(&analysis, &advice().asked, known);
+        let advice = advise(&analysis, &advice().asked, &[]);
         let text = meshtax_report::advice_terminal(&advice, at(width));
         prop_assert!(!text.contains(['\u{202e}', '\u{1b}']), "nothing steers a terminal");
         let back: Advice = serde_json::from_str(&meshtax_report::advice_json(&advice)).unwrap();
@@ -441,7 +446,7 @@ proptest! {
     }
 
     #[test]
-    fn no_damage_makes_advice_fail(
+    fn damaged_advice_is_rendered(
         width in 0_usize..220,
         damages in prop::collection::vec((any::<usize>(), any::<u8>()), 1..40),
     ) {

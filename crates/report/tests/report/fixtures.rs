@@ -2,22 +2,26 @@
 
 use std::collections::BTreeMap;
 
+use meshtax_fixtures::environment::nodes;
 use meshtax_model::FORMAT_VERSION;
 use meshtax_model::analysis::{
-    Analysis, Attribution, Comparison, ComponentCpu, ComponentMemory, CpuAccount, CurvePoint,
-    Effect, Estimate, GroundTruth, InstanceSpread, Interval, Level, LinkPerRequest, Metric, Moment,
-    Node, NodeMemory, NoiseFacts, NoiseFloor, Part, Point, RoleMoment, RoleSeries, RunFacts, Speed,
-    Step, Upkeep, VariantAnalysis, Verdict,
+    AddedCpu, Analysis, Arm, Attribution, Caveat, Comparison, ComponentCpu, ComponentMemory,
+    CpuAccount, CurvePoint, Effect, Elsewhere, Estimate, ExclusionReason, GroundTruth,
+    InstanceSpread, Interval, InvalidReason, Level, LinkPerRequest, LoadOutcome, Metric, Moment,
+    NoLevel, NodeMemory, NoiseFacts, NoiseFloor, NotEstimable, Overload, Part, Point, RoleMoment,
+    RoleSeries, RunFacts, Shortfall, Speed, Step, ThroughputLoss, Unresolved, Upkeep,
+    VariantAnalysis, Verdict, WithElsewhere,
 };
-use meshtax_model::environment::{Artifact, CpuLayout, CpuSplit, Environment, Host};
+use meshtax_model::environment::{Artifact, Build, CpuSplit, Environment, Host, NodeRole};
 use meshtax_model::event::Ending;
 use meshtax_model::evidence::{
-    Evidence, Features, Handshake, ProbeResult, Start, WireEvidence, probe,
+    Evidence, Features, Handshake, ProbeId, ProbeResult, Start, WireEvidence,
 };
 use meshtax_model::experiment::{
-    Arrivals, Design, EqualWork, Experiment, LoadPoint, LoadPointId, Options, Placement,
-    PolicyLevel, Regime, Role, Variant, VariantId, Workload,
+    Arrivals, Design, Experiment, LoadPoint, LoadPointId, Placement, PolicyLevel, Regime, Role,
+    Variant, VariantId, Workers, Workload,
 };
+use meshtax_model::failure::{RunFailure, VariantFailureReason};
 use meshtax_model::trial::ComponentRole;
 
 const MIB: u64 = 1 << 20;
@@ -30,6 +34,7 @@ pub(crate) fn all() -> Vec<(&'static str, Analysis)> {
         ("empty", empty()),
         ("sabotaged", sabotaged()),
         ("not_estimable", not_estimable()),
+        ("overloaded", overloaded()),
         ("noisy", noisy()),
         ("calibrate", calibrate()),
         ("steady_only", steady_only()),
@@ -137,17 +142,14 @@ pub(crate) fn quick() -> Analysis {
         blocks: 18,
         variants: rows.iter().map(variant).collect(),
         effects: rows.iter().skip(1).flat_map(effects).collect(),
+        added_cpu: rows.iter().skip(1).flat_map(added_cpu).collect(),
         noise_floor: noise_floor(),
         comparisons: vec![comparison()],
         attribution: vec![attribution()],
         ingress: Vec::new(),
         ground_truth: Vec::new(),
         noise: noise(),
-        caveats: vec![
-            "envoy-sidecar-l7 and envoy-sidecar-mtls cannot be ranked by p50: the interval of \
-             their difference holds zero."
-                .to_owned(),
-        ],
+        caveats: vec![Caveat::NoResourceSample { trials: 2 }],
     }
 }
 
@@ -166,7 +168,7 @@ fn comparison() -> Comparison {
         metric: Metric::ResponseP50,
         relative: Some(estimate(0.03, -0.01, 0.07)),
         p_adjusted: Some(0.2),
-        verdict: Verdict::NotDistinguishable,
+        verdict: Verdict::Inconclusive,
         longer_to_tell: Some(1.8),
     }
 }
@@ -226,22 +228,15 @@ fn experiment(rows: &[Figures]) -> Experiment {
         study: None,
         series: None,
         placement: Placement::TwoNodes,
-        service: Default::default(),
+        topology: Default::default(),
         workload: Workload {
             response_bytes: 1024,
             connections: 32,
         },
-        equal_work: EqualWork { workers: 1 },
+        workers: Workers::Equal(1),
         variants: rows
             .iter()
-            .map(|f| Variant {
-                id: VariantId(f.id.to_owned()),
-                data_plane: f.data_plane.to_owned(),
-                level: f.level,
-                role: f.role,
-                inject: None,
-                options: Options::default(),
-            })
+            .map(|f| Variant::new(VariantId(f.id.to_owned()), f.data_plane, f.level, f.role))
             .collect(),
         load_points: vec![
             LoadPoint::new(
@@ -253,6 +248,7 @@ fn experiment(rows: &[Figures]) -> Experiment {
             ),
             LoadPoint::new("saturated", Regime::Saturated),
         ],
+        margins: Default::default(),
         design: Design {
             min_rounds: 6,
             blocks_per_round: 3,
@@ -268,7 +264,7 @@ fn experiment(rows: &[Figures]) -> Experiment {
 fn environment() -> Environment {
     Environment {
         engine: "local".to_owned(),
-        host: Host {
+        machines: vec![Host {
             kernel: "6.18.5".to_owned(),
             cpu_model: "AMD EPYC 9B14".to_owned(),
             cores: 2,
@@ -276,26 +272,43 @@ fn environment() -> Environment {
             clock_source: "kvm-clock".to_owned(),
             virtual_machine: true,
             cpu_split: CpuSplit::Sampled,
-        },
-        layout: CpuLayout {
-            generator: vec![0],
-            client_node: vec![1],
-            server_node: vec![1],
-        },
+        }],
+        nodes: nodes(&[0], &[1], &[1]),
         rootless: true,
         artifacts: vec![
             Artifact {
                 data_plane: "limit-mtls".to_owned(),
+                program: "meshtax".to_owned(),
+                variants: vec![VariantId("limit-mtls".to_owned())],
                 version: "0.1.0".to_owned(),
                 sha256: "00".repeat(32),
                 origin: "built in".to_owned(),
+                workers: 1,
+                build: Build {
+                    profile: Some("release".to_owned()),
+                    crypto: Some("ring".to_owned()),
+                    ..Build::default()
+                },
                 note: None,
             },
             Artifact {
                 data_plane: "envoy-sidecar".to_owned(),
+                program: "envoy".to_owned(),
+                variants: vec![
+                    VariantId("envoy-sidecar-mtls".to_owned()),
+                    VariantId("envoy-sidecar-l7".to_owned()),
+                ],
                 version: "1.40.0".to_owned(),
                 sha256: "ab".repeat(32),
                 origin: "cache".to_owned(),
+                workers: 1,
+                build: Build {
+                    profile: Some("release".to_owned()),
+                    lto: None,
+                    allocator: Some("tcmalloc".to_owned()),
+                    crypto: Some("BoringSSL".to_owned()),
+                    compiler: Some("clang 18.1.8".to_owned()),
+                },
                 note: Some(
                     "upstream Envoy, without Istio's own filters: Istio's image may cost more"
                         .to_owned(),
@@ -325,7 +338,7 @@ fn variant(f: &Figures) -> VariantAnalysis {
     };
     VariantAnalysis {
         variant: VariantId(f.id.to_owned()),
-        left_out: None,
+        excluded: None,
         evidence: Some(evidence(f.id, f.level)),
         rounds_proven: 6,
         rounds_tried: 6,
@@ -339,8 +352,8 @@ fn variant(f: &Figures) -> VariantAnalysis {
             Vec::new()
         },
         nodes: vec![NodeMemory {
-            node: Node::Server,
-            number: 0,
+            node: 1,
+            role: NodeRole::Server,
             anonymous_bytes: 9 * MIB,
             file_bytes: 40 * MIB,
             proxy_file_bytes: Some(30 * MIB),
@@ -390,6 +403,72 @@ fn curve(f: &Figures) -> Vec<CurvePoint> {
         .collect()
 }
 
+/// What a variant at three times its capacity does.
+pub(crate) fn overload() -> Overload {
+    Overload {
+        trials: 17,
+        of: 18,
+        offered_per_s: 16_000.0,
+        achieved_per_s: 5_312.4,
+        errors: 0.0004,
+        bad_status: 0.0,
+        unanswered: 0.62,
+    }
+}
+
+fn overwhelm(point: &mut Point) {
+    point.short = BTreeMap::from([(Shortfall::Unanswered, 17)]);
+    point.outcome = LoadOutcome::Overloaded(overload());
+    for level in &mut point.levels {
+        level.lower_bound = level.metric.quantile().is_some();
+    }
+}
+
+/// One variant did not carry the steady load; another lost requests in a few trials.
+pub(crate) fn overloaded() -> Analysis {
+    let mut analysis = quick();
+    for effect in &mut analysis.effects {
+        let is_of_latency = effect.metric.quantile().is_some();
+        match effect.variant.0.as_str() {
+            "envoy-sidecar-l7" if effect.load_point == steady() => {
+                effect.verdict = Verdict::Overloaded(overload());
+                effect.lower_bound = is_of_latency;
+            }
+            "envoy-sidecar-mtls" => effect.lower_bound = is_of_latency,
+            _ => {}
+        }
+    }
+    for found in &mut analysis.variants {
+        let variant = found.variant.clone();
+        let point = &mut found.points[0];
+        match variant.0.as_str() {
+            "envoy-sidecar-l7" => {
+                overwhelm(point);
+                analysis.caveats.push(Caveat::Overloaded {
+                    variant,
+                    load_point: steady(),
+                    overload: overload(),
+                });
+            }
+            "envoy-sidecar-mtls" => {
+                point.short = BTreeMap::from([(Shortfall::BadStatus, 1)]);
+                for level in &mut point.levels {
+                    level.lower_bound = level.metric.quantile().is_some();
+                }
+                analysis.caveats.push(Caveat::ShortTrials {
+                    variant,
+                    load_point: steady(),
+                    trials: 1,
+                    of: 18,
+                    shortfalls: vec![Shortfall::BadStatus],
+                });
+            }
+            _ => {}
+        }
+    }
+    analysis
+}
+
 /// Several rates, of which the highest is too much for Envoy.
 pub(crate) fn rates() -> Analysis {
     let mut analysis = quick();
@@ -405,13 +484,7 @@ pub(crate) fn rates() -> Analysis {
             let mut at = found.points[0].clone();
             at.load_point = point.id.clone();
             if rate_per_s > 10_000.0 && found.variant.0.starts_with("envoy") {
-                at.invalid = BTreeMap::from([("achieved below offered".to_owned(), at.valid)]);
-                at.valid = 0;
-                at.curve.clear();
-                for level in &mut at.levels {
-                    level.value = None;
-                    level.reason = Some("no valid trial".to_owned());
-                }
+                overwhelm(&mut at);
             }
             found.points.push(at);
         }
@@ -425,8 +498,22 @@ fn level(metric: Metric, value: f64) -> Level {
         metric,
         value: Some(value),
         interval: None,
+        lower_bound: false,
         reason: None,
     }
+}
+
+fn few_above(metric: Metric, trials: u32) -> Unresolved {
+    Unresolved {
+        metric,
+        trials,
+        requests: u64::from(trials) + 4,
+        needed: 10,
+    }
+}
+
+fn unresolved(metric: Metric, trials: u32) -> NoLevel {
+    NoLevel::Unresolved(few_above(metric, trials))
 }
 
 fn steady_point(f: &Figures) -> Point {
@@ -437,6 +524,8 @@ fn steady_point(f: &Figures) -> Point {
         load_point: steady(),
         valid: 18,
         invalid: BTreeMap::new(),
+        short: BTreeMap::new(),
+        outcome: LoadOutcome::Carried,
         requests: 9_000,
         offered_per_s: 1000.0,
         achieved_per_s: 999.4,
@@ -448,7 +537,8 @@ fn steady_point(f: &Figures) -> Point {
                 metric: Metric::ResponseP999,
                 value: None,
                 interval: None,
-                reason: Some("9 requests above it, in 5 trials".to_owned()),
+                lower_bound: false,
+                reason: Some(unresolved(Metric::ResponseP999, 5)),
             },
             level(Metric::Throughput, 999.4),
             level(Metric::CpuPerRequest, cpu),
@@ -481,6 +571,8 @@ fn saturated_point(f: &Figures) -> Point {
         load_point: saturated(),
         valid: 18,
         invalid: BTreeMap::new(),
+        short: BTreeMap::new(),
+        outcome: LoadOutcome::Carried,
         requests,
         offered_per_s: f.per_s,
         achieved_per_s: f.per_s,
@@ -545,9 +637,9 @@ fn account(proxies: Option<(f64, f64)>, requests: u64, unattributed_ns: Option<u
     }
 }
 
-fn passed(probe: &str, seen: &str) -> ProbeResult {
+fn passed(probe: ProbeId, seen: &str) -> ProbeResult {
     ProbeResult {
-        probe: probe.to_owned(),
+        probe,
         passed: true,
         seen: seen.to_owned(),
     }
@@ -555,30 +647,30 @@ fn passed(probe: &str, seen: &str) -> ProbeResult {
 
 fn evidence(id: &str, level: Option<PolicyLevel>) -> Evidence {
     let mut probes = vec![
-        passed(probe::PERMITTED, "200 through the whole path"),
-        passed(probe::ON_THE_WIRE, "41 frames to the server, 38 back"),
+        passed(ProbeId::PermittedRequest, "200 through the whole path"),
+        passed(ProbeId::OnTheWire, "41 frames to the server, 38 back"),
     ];
     let encrypted = level.is_some();
     if encrypted {
-        probes.push(passed(probe::CANARY, "not readable in either direction"));
-        probes.push(passed(probe::HANDSHAKE, "TLS 1.3 on port 15006"));
+        probes.push(passed(ProbeId::Canary, "not readable in either direction"));
+        probes.push(passed(ProbeId::Handshake, "TLS 1.3 on port 15006"));
         probes.push(passed(
-            probe::SERVER_IDENTITY,
+            ProbeId::ServerIdentity,
             "spiffe://cluster.local/ns/default/sa/server",
         ));
         probes.push(passed(
-            probe::CLIENT_IDENTITY,
+            ProbeId::ClientIdentity,
             "spiffe://cluster.local/ns/default/sa/client",
         ));
-        probes.push(passed(probe::FOREIGN_CA, "refused in the handshake"));
-        probes.push(passed(probe::PLAINTEXT_OUTSIDER, "connection reset"));
+        probes.push(passed(ProbeId::ForeignCa, "refused in the handshake"));
+        probes.push(passed(ProbeId::PlaintextOutsider, "connection reset"));
     } else {
-        probes.push(passed(probe::CANARY, "readable in both directions"));
+        probes.push(passed(ProbeId::Canary, "readable in both directions"));
     }
     if level == Some(PolicyLevel::L7) {
-        probes.push(passed(probe::FORBIDDEN_IDENTITY, "403"));
-        probes.push(passed(probe::FORBIDDEN_METHOD, "403 for DELETE"));
-        probes.push(passed(probe::FORBIDDEN_PATH, "403 for /admin"));
+        probes.push(passed(ProbeId::ForbiddenIdentity, "403"));
+        probes.push(passed(ProbeId::ForbiddenMethod, "403 for DELETE"));
+        probes.push(passed(ProbeId::ForbiddenPath, "403 for /admin"));
     }
     Evidence {
         variant: VariantId(id.to_owned()),
@@ -637,8 +729,7 @@ fn effect(
     };
     let primary = matches!(
         (metric, point == steady()),
-        (Metric::ResponseP50 | Metric::ResponseP99, true)
-            | (Metric::Throughput | Metric::CpuPerRequest, false)
+        (Metric::ResponseP50 | Metric::ResponseP99, true) | (Metric::CpuPerRequest, _)
     );
     Effect {
         variant: VariantId(f.id.to_owned()),
@@ -646,11 +737,12 @@ fn effect(
         metric,
         difference: Some(estimate(difference, half)),
         relative: Some(estimate(difference / base, half / base)),
+        lower_bound: false,
         p_value: Some(if control { 0.61 } else { 0.000_02 }),
         p_adjusted: primary.then_some(if control { 1.0 } else { 0.000_24 }),
         primary: primary && !control,
         verdict: if control {
-            Verdict::NotDistinguishable
+            Verdict::Inconclusive
         } else {
             Verdict::Different
         },
@@ -704,7 +796,51 @@ fn effects(f: &Figures) -> Vec<Effect> {
             (cpu_saturated, 11_025.0),
             0.013,
         ),
+        effect(
+            f,
+            steady(),
+            Metric::AnonymousMemory,
+            (
+                (f.memory_mib.0 * 2 + 4) as f64 * MIB as f64,
+                4.0 * MIB as f64,
+            ),
+            0.002,
+        ),
     ]
+}
+
+/// Of the limit proxy, unattributed CPU grows by more than a tenth of the effect at saturation.
+fn added_cpu(f: &Figures) -> Vec<AddedCpu> {
+    let of = |point: LoadPointId, unattributed: f64| {
+        let around = |value: f64| estimate(value, value - 300.0, value + 300.0);
+        let all = effects(f).into_iter();
+        let mut cpu = all.filter(|e| e.metric == Metric::CpuPerRequest && e.load_point == point);
+        let effect = cpu.next().expect("an effect on CPU");
+        let added = effect.difference.expect("a difference");
+        let is_moved = unattributed > 0.1 * added.value && f.role == Role::Candidate;
+        let share = |own: f64| added.mapped(|added| added / (own + added));
+        let losses =
+            [(1e6, false), (11_025.0, true)].map(|(app_cpu_ns, is_measured)| ThroughputLoss {
+                app_cpu_ns,
+                is_measured,
+                share: share(app_cpu_ns),
+            });
+        AddedCpu {
+            variant: effect.variant,
+            unattributed: Some(around(unattributed)),
+            generator: Some(around(-400.0)),
+            with_elsewhere: is_moved.then(|| WithElsewhere {
+                parts: vec![Elsewhere::Unattributed],
+                added: added.mapped(|added| added + unattributed),
+            }),
+            losses: match point == saturated() && f.role == Role::Candidate {
+                true => losses.to_vec(),
+                false => Vec::new(),
+            },
+            load_point: point,
+        }
+    };
+    vec![of(steady(), 500.0), of(saturated(), 2_600.0)]
 }
 
 fn noise_floor() -> Vec<NoiseFloor> {
@@ -740,7 +876,7 @@ pub(crate) fn interrupted() -> Analysis {
         effect.rounds = 2;
         effect.blocks = 4;
         effect.verdict = Verdict::NotEstimable {
-            reason: "4 blocks: no interval with fewer than six".to_owned(),
+            reason: NotEstimable::FewBlocks { blocks: 4 },
         };
     }
     for floor in &mut analysis.noise_floor {
@@ -755,12 +891,12 @@ pub(crate) fn interrupted() -> Analysis {
             for level in &mut point.levels {
                 if level.metric == Metric::ResponseP99 {
                     level.value = None;
-                    level.reason = Some("requests above p99 come from 4 trials only".to_owned());
+                    level.reason = Some(unresolved(Metric::ResponseP99, 4));
                 }
             }
         }
     }
-    analysis.caveats = vec!["2 rounds: the figures hold for these processes only.".to_owned()];
+    analysis.caveats = vec![Caveat::FewRounds { rounds: 2 }];
     analysis
 }
 
@@ -781,14 +917,14 @@ pub(crate) fn empty() -> Analysis {
     analysis
 }
 
-/// One variant says `mtls` and does not encrypt: it is left out.
+/// One variant is named `mtls` and does not encrypt: it is excluded.
 pub(crate) fn sabotaged() -> Analysis {
     let mut analysis = quick();
     let id = VariantId("envoy-sidecar-mtls".to_owned());
     analysis.effects.retain(|e| e.variant != id);
     let broken = analysis.variants.iter_mut().find(|v| v.variant == id);
     let broken = broken.expect("the quick preset has it");
-    broken.left_out = Some("its evidence failed in round 1".to_owned());
+
     broken.rounds_proven = 0;
     broken.rounds_tried = 1;
     broken.points.clear();
@@ -802,6 +938,14 @@ pub(crate) fn sabotaged() -> Analysis {
     }
     evidence.wire.canary_to_server = true;
     evidence.wire.handshakes.clear();
+    broken.excluded = Some(ExclusionReason::Failed {
+        round: 1,
+        failure: VariantFailureReason::NotProven {
+            ended: Vec::new(),
+            missing_proxies: Vec::new(),
+            probes: evidence.failed_probes(),
+        },
+    });
     analysis
 }
 
@@ -816,15 +960,22 @@ pub(crate) fn not_estimable() -> Analysis {
                 effect.p_value = None;
                 effect.p_adjusted = None;
                 effect.verdict = Verdict::NotEstimable {
-                    reason: "7 of 36 trials are invalid: more than 10 %".to_owned(),
+                    reason: NotEstimable::TooManyInvalid {
+                        arm: Arm::Variant,
+                        invalid: 7,
+                        trials: 36,
+                    },
                 };
             }
-            ("limit-mtls", Metric::ResponseP50) => effect.verdict = Verdict::NotDistinguishable,
+            ("limit-mtls", Metric::ResponseP50) => effect.verdict = Verdict::Inconclusive,
             ("limit-mtls", Metric::ResponseP99) => {
                 effect.difference = None;
                 effect.relative = None;
                 effect.verdict = Verdict::NotEstimable {
-                    reason: "requests above p99 come from 8 trials, ten are needed".to_owned(),
+                    reason: NotEstimable::Unresolved {
+                        arm: Arm::Variant,
+                        unresolved: few_above(Metric::ResponseP99, 8),
+                    },
                 };
             }
             ("limit-mtls", Metric::Throughput) => effect.verdict = Verdict::Equivalent,
@@ -835,17 +986,14 @@ pub(crate) fn not_estimable() -> Analysis {
         for point in &mut variant.points {
             if variant.variant.0 == "envoy-sidecar-l7" && point.load_point == steady() {
                 point.valid = 11;
-                point
-                    .invalid
-                    .insert("achieved rate 0.91 of the offered".to_owned(), 5);
-                point.invalid.insert("generator late".to_owned(), 2);
+                point.invalid.insert(InvalidReason::LateBySteal, 5);
+                point.invalid.insert(InvalidReason::GeneratorBound, 2);
                 point.cpu = None;
             }
             for level in &mut point.levels {
                 if variant.variant.0 == "limit-mtls" && level.metric == Metric::ResponseP99 {
                     level.value = None;
-                    level.reason =
-                        Some("requests above p99 come from 8 trials, ten are needed".to_owned());
+                    level.reason = Some(unresolved(Metric::ResponseP99, 8));
                 }
             }
         }
@@ -883,9 +1031,17 @@ pub(crate) fn noisy() -> Analysis {
         }
     }
     analysis.caveats = vec![
-        "The two baselines differ in p50: this machine was not quiet.".to_owned(),
-        "limit-mtls is faster than no mesh: look for pooling or noise before believing it."
-            .to_owned(),
+        Caveat::BaselinesDiffer {
+            metric: Metric::ResponseP50,
+            load_point: steady(),
+            change: 0.021,
+        },
+        Caveat::CheaperThanNoMesh {
+            variant: VariantId("limit-mtls".to_owned()),
+            metric: Metric::ResponseP50,
+            load_point: steady(),
+            change: -0.246,
+        },
     ];
     analysis
 }
@@ -951,11 +1107,7 @@ pub(crate) fn steady_only() -> Analysis {
     analysis.experiment.load_points.pop();
     analysis.effects.retain(|e| e.load_point == steady());
     analysis.noise_floor.retain(|f| f.load_point == steady());
-    analysis.environment.layout = CpuLayout {
-        generator: vec![0, 1],
-        client_node: vec![2, 3],
-        server_node: vec![4, 5, 6, 7],
-    };
+    analysis.environment.nodes = nodes(&[0, 1], &[2, 3], &[4, 5, 6, 7]);
     for variant in &mut analysis.variants {
         variant.points.truncate(1);
         for point in &mut variant.points {
@@ -965,7 +1117,8 @@ pub(crate) fn steady_only() -> Analysis {
         }
     }
     analysis.run.ending = Some(Ending::Failed {
-        reason: "the lab's init died".to_owned(),
+        failure: RunFailure::EngineLost,
+        detail: "the lab's init died".to_owned(),
     });
     analysis
 }

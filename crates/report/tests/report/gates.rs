@@ -2,12 +2,15 @@
 
 use jsonschema::Validator;
 use meshtax_model::FORMAT_VERSION;
-use meshtax_model::analysis::{Estimate, Interval, Metric, Verdict};
+use meshtax_model::analysis::{
+    Estimate, ExclusionReason, Interval, Metric, NotEstimable, RunSide, Verdict,
+};
 use meshtax_model::comparison::{
-    Between, BetweenSource, Change, ComparedRun, Differing, GateCheck, GateReport, GateVerdict,
-    RunComparison,
+    Between, BetweenSource, Change, ComparedRun, ComparisonNote, Differing, GateCheck, GateReport,
+    GateVerdict, InconclusiveCheck, RunComparison, Setting, SettingValue,
 };
 use meshtax_model::experiment::{LoadPointId, VariantId};
+use meshtax_model::failure::VariantFailureReason;
 use meshtax_report::TerminalOptions;
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -33,6 +36,7 @@ fn change(variant: &str, point: &str, metric: Metric, relative: Option<Estimate>
         base: Some(estimate(1.52, 1.4, 1.64)),
         new: Some(estimate(1.83, 1.71, 1.95)),
         relative,
+        lower_bound: false,
         between: relative.map(|_| Between {
             value: 0.02,
             source: BetweenSource::Default,
@@ -43,11 +47,25 @@ fn change(variant: &str, point: &str, metric: Metric, relative: Option<Estimate>
         primary: metric != Metric::CpuPerRequest,
         verdict: match relative.and_then(|r| r.interval) {
             Some(interval) if interval.excludes_zero() => Verdict::Different,
-            Some(_) => Verdict::NotDistinguishable,
+            Some(_) => Verdict::Inconclusive,
             None => Verdict::NotEstimable {
-                reason: "in NEW: left out: no Envoy <found> & \"none\" | to be had".to_owned(),
+                reason: not_found(variant),
             },
         },
+    }
+}
+
+fn not_found(variant: &str) -> NotEstimable {
+    let detail = "no Envoy <found> & \"none\" | installed".to_owned();
+    NotEstimable::InSide {
+        side: RunSide::New,
+        reason: Box::new(NotEstimable::Excluded {
+            variant: VariantId(variant.to_owned()),
+            reason: ExclusionReason::Failed {
+                round: 1,
+                failure: VariantFailureReason::StartFailed { detail },
+            },
+        }),
     }
 }
 
@@ -93,29 +111,39 @@ fn run(id: &str) -> ComparedRun {
 }
 
 fn differing() -> Vec<Differing> {
-    let differ = |what: &str, base: &str, new: &str| Differing {
-        what: what.to_owned(),
-        base: base.to_owned(),
-        new: new.to_owned(),
+    let text = |text: &str| vec![SettingValue::Text(text.to_owned())];
+    let program = |version: &str, sha256: &str| {
+        vec![SettingValue::Program {
+            version: version.to_owned(),
+            sha256: sha256.to_owned(),
+        }]
     };
     vec![
-        differ("kernel", "6.18.44", "6.19.1"),
-        differ(
-            "program envoy-sidecar",
-            "1.40.0 (sha256 0a1b2c3d4e5f)",
-            "1.41.0 (sha256 99887766aabb)",
-        ),
+        Differing {
+            setting: Setting::Kernel,
+            base: text("6.18.44"),
+            new: text("6.19.1"),
+        },
+        Differing {
+            setting: Setting::Program {
+                data_plane: "envoy-sidecar".to_owned(),
+            },
+            base: program("1.40.0", "0a1b2c3d4e5f0000"),
+            new: program("1.41.0", "99887766aabb0000"),
+        },
     ]
 }
 
 fn comparison() -> RunComparison {
     RunComparison {
+        interleaved: false,
+        pairs: Vec::new(),
         format_version: FORMAT_VERSION,
         base: vec![run("20261121-monday")],
         new: vec![run("20261122-tuesday")],
         confidence: 0.95,
         differing: differing(),
-        notes: vec!["Same seed (7): the same order and the same arrivals.".to_owned()],
+        notes: vec![ComparisonNote::SameSeed { seed: 7 }],
         changes: changes(),
     }
 }
@@ -132,7 +160,7 @@ fn gate(verdict: GateVerdict) -> GateReport {
         GateVerdict::Fail,
         GateVerdict::Pass,
         GateVerdict::Pass,
-        GateVerdict::CannotTell,
+        GateVerdict::Inconclusive,
         GateVerdict::Pass,
     ];
     let all = changes().into_iter().zip(limits).zip(verdicts);
@@ -146,8 +174,10 @@ fn gate(verdict: GateVerdict) -> GateReport {
                 _ => 0.05,
             }),
             reason: match &change.verdict {
-                Verdict::NotEstimable { reason } => reason.clone(),
-                _ => String::new(),
+                Verdict::NotEstimable { reason } => Some(InconclusiveCheck::NotEstimable {
+                    reason: reason.clone(),
+                }),
+                _ => None,
             },
             change,
             p_beyond: Some(0.01),
@@ -159,10 +189,10 @@ fn gate(verdict: GateVerdict) -> GateReport {
     if let Some(open) = checks
         .iter_mut()
         .find(|c| c.change.metric == Metric::ResponseP99)
-        && verdict == GateVerdict::CannotTell
+        && verdict == GateVerdict::Inconclusive
     {
-        open.verdict = GateVerdict::CannotTell;
-        open.reason = "the interval holds the limit".to_owned();
+        open.verdict = GateVerdict::Inconclusive;
+        open.reason = Some(InconclusiveCheck::IntervalContainsLimit);
         open.longer_to_tell = Some(4.2);
         open.limit = "p99 +200us".to_owned();
         open.allowed = Some(0.11);
@@ -182,7 +212,7 @@ fn gate(verdict: GateVerdict) -> GateReport {
 
 const VERDICTS: [GateVerdict; 3] = [
     GateVerdict::Pass,
-    GateVerdict::CannotTell,
+    GateVerdict::Inconclusive,
     GateVerdict::Fail,
 ];
 
@@ -194,7 +224,7 @@ fn at(width: usize) -> TerminalOptions {
 }
 
 #[test]
-fn comparisons_as_people_see_them() {
+fn comparisons_match_snapshots() {
     let comparison = comparison();
     insta::assert_snapshot!(
         "compare_terminal",
@@ -206,16 +236,16 @@ fn comparisons_as_people_see_them() {
     );
     let page = meshtax_report::comparison_html(&comparison);
     assert!(
-        page.contains("What differs between the runs") && !page.contains("<found>"),
+        page.contains("Differences between the runs") && !page.contains("<found>"),
         "{page}"
     );
     let text = meshtax_report::comparison_terminal(&comparison, at(100));
-    let (differs, changed) = (text.find("What differs"), text.find("At steady"));
+    let (differs, changed) = (text.find("Differences between"), text.find("At steady"));
     assert!(differs.is_some() && differs < changed, "{text}");
 }
 
 #[test]
-fn gates_as_people_and_pipelines_see_them() {
+fn gates_match_snapshots() {
     for verdict in VERDICTS {
         let gate = gate(verdict);
         let all = format!(
@@ -233,11 +263,37 @@ fn gates_as_people_and_pipelines_see_them() {
 }
 
 #[test]
-fn the_first_line_is_the_whole_verdict() {
+fn overloaded_variant_fails_with_its_achieved_rate_and_errors() {
+    let mut gate = gate(GateVerdict::Fail);
+    let check = &mut gate.checks[0];
+    check.change.verdict = Verdict::Overloaded(fixtures::overload());
+    check.change.relative = None;
+    let texts = [
+        meshtax_report::gate_terminal(&gate, at(160)),
+        meshtax_report::gate_junit(&gate),
+        meshtax_report::gate_annotations(&gate).replace("%25", "%"),
+        meshtax_report::gate_markdown(&gate),
+    ];
+    let expected = "overloaded, completed 5,312 of 16,000 requests/s (0.04 % errors, 62 % without a response) in 17 of \
+                18 trials";
+    for text in texts {
+        assert!(text.contains(expected), "{text}");
+    }
+    let document = meshtax_report::gate_json(&gate);
+    let validator = jsonschema::draft202012::new(&schema("gate")).expect("a schema");
+    assert_eq!(errors(&validator, &document), [] as [&str; 0]);
+    let mut compared = comparison();
+    compared.changes[0].verdict = Verdict::Overloaded(fixtures::overload());
+    let text = meshtax_report::comparison_terminal(&compared, at(120));
+    assert!(text.contains("overloaded (1)"), "{text}");
+}
+
+#[test]
+fn first_line_of_a_gate_is_the_whole_verdict() {
     for (verdict, start) in
         VERDICTS
             .iter()
-            .zip(["gate passed: ", "gate cannot tell: ", "gate FAILED: "])
+            .zip(["gate passed: ", "gate inconclusive: ", "gate FAILED: "])
     {
         let text = meshtax_report::gate_terminal(&gate(*verdict), at(40));
         let line = text.lines().next().unwrap_or_default();
@@ -251,8 +307,8 @@ fn the_first_line_is_the_whole_verdict() {
 
 fn schema(name: &str) -> Value {
     let text = match name {
-        "gate" => include_str!("../../../../docs/schema/gate-v1.json"),
-        _ => include_str!("../../../../docs/schema/compare-v1.json"),
+        "gate" => include_str!("../../../../docs/schema/gate-v2.json"),
+        _ => include_str!("../../../../docs/schema/compare-v2.json"),
     };
     serde_json::from_str(text).expect("the schema is JSON")
 }
@@ -266,7 +322,7 @@ fn errors(validator: &Validator, document: &str) -> Vec<String> {
 }
 
 #[test]
-fn documents_and_schemas_say_the_same() {
+fn gate_and_comparison_documents_match_their_schemas() {
     for name in ["compare", "gate"] {
         let schema = schema(name);
         check("", &schema);
@@ -288,7 +344,7 @@ fn documents_and_schemas_say_the_same() {
     }
 }
 
-/// Tags are balanced, and no character stands where XML has none for it.
+/// Tags are balanced, and all special characters are escaped.
 fn assert_xml(text: &str) {
     let mut open: Vec<&str> = Vec::new();
     assert!(!text.chars().any(|c| c.is_control() && c != '\n'), "{text}");
@@ -309,7 +365,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 100, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn no_damage_makes_one_fail(
+    fn damaged_comparisons_and_gates_are_rendered(
         width in 0_usize..220,
         damages in prop::collection::vec((any::<usize>(), any::<u8>()), 1..40),
     ) {

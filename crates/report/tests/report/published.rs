@@ -11,12 +11,12 @@ fn at(width: usize) -> TerminalOptions {
 }
 
 #[test]
-fn the_list_of_results() {
+fn list_of_results_matches_snapshot() {
     insta::assert_snapshot!(meshtax_report::published_list_terminal(results(), at(100)));
 }
 
 #[test]
-fn result_sets() {
+fn result_sets_match_snapshots() {
     for name in [
         "livewyer-ingress",
         "pods-vegeta",
@@ -30,19 +30,19 @@ fn result_sets() {
 }
 
 #[test]
-fn the_table_of_meshes() {
+fn table_of_meshes_matches_snapshot() {
     insta::assert_snapshot!(meshtax_report::meshes_terminal(meshes(), at(100)));
 }
 
 #[test]
-fn one_mesh() {
+fn facts_of_one_mesh_match_snapshot() {
     let linkerd = meshes().mesh("linkerd").unwrap();
     insta::assert_snapshot!(meshtax_report::mesh_terminal(meshes(), linkerd, at(100)));
 }
 
 /// Lines may be longer only where a single word, an address, is.
 #[test]
-fn everything_fits_on_a_terminal() {
+fn published_data_fits_the_terminal_width() {
     for width in [60, 80, 100, 140] {
         let mut texts = vec![
             meshtax_report::published_list_terminal(results(), at(width)),
@@ -83,7 +83,7 @@ fn environment_and_caveats_come_before_the_figures() {
 }
 
 #[test]
-fn documents_have_a_version() {
+fn published_documents_have_a_format_version() {
     let set = find("livewyer-pod").unwrap();
     let cilium = meshes().mesh("cilium").unwrap();
     for text in [
@@ -93,7 +93,11 @@ fn documents_have_a_version() {
         meshtax_report::mesh_json(meshes(), cilium),
     ] {
         let json: serde_json::Value = serde_json::from_str(&text).unwrap();
-        assert_eq!(json["format_version"], 1, "{text}");
+        assert_eq!(
+            json["format_version"],
+            meshtax_model::FORMAT_VERSION,
+            "{text}"
+        );
     }
     let json = meshtax_report::published_json(set);
     let json: serde_json::Value = serde_json::from_str(&json).unwrap();

@@ -1,6 +1,9 @@
 //! Nothing in an analysis makes a report fail, run over its width, or obey what it quotes.
 
-use meshtax_model::analysis::{Analysis, Estimate, Interval};
+use meshtax_model::analysis::{
+    Analysis, Estimate, ExclusionReason, Interval, NotEstimable, Verdict,
+};
+use meshtax_model::failure::VariantFailureReason;
 use meshtax_report::TerminalOptions;
 use proptest::prelude::*;
 use serde::de::DeserializeOwned;
@@ -108,7 +111,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 100, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn no_damage_makes_a_report_fail(
+    fn damaged_analysis_is_rendered_in_every_format(
         which in any::<proptest::sample::Index>(),
         width in 0_usize..220,
         damages in prop::collection::vec((any::<usize>(), any::<u8>()), 1..40),
@@ -124,7 +127,7 @@ proptest! {
 }
 
 #[test]
-fn every_optional_value_can_be_missing_alone() {
+fn each_optional_value_can_be_missing() {
     for (name, analysis) in fixtures::all() {
         let whole = serde_json::to_value(&analysis).unwrap();
         let mut found = Vec::new();
@@ -145,7 +148,7 @@ fn every_optional_value_can_be_missing_alone() {
 }
 
 #[test]
-fn figures_that_are_none_do_not_show() {
+fn non_finite_figures_are_not_printed() {
     for bad in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
         let mut analysis = fixtures::quick();
         for effect in &mut analysis.effects {
@@ -179,7 +182,7 @@ fn figures_that_are_none_do_not_show() {
 }
 
 #[test]
-fn lines_keep_to_the_width() {
+fn report_fits_the_terminal_width() {
     for (name, analysis) in fixtures::all() {
         for width in 60..=160 {
             let options = TerminalOptions {
@@ -194,7 +197,7 @@ fn lines_keep_to_the_width() {
 }
 
 #[test]
-fn a_page_needs_nothing_from_elsewhere() {
+fn page_is_self_contained() {
     for (_, analysis) in fixtures::all() {
         let page = meshtax_report::html(&analysis);
         for word in [
@@ -206,7 +209,7 @@ fn a_page_needs_nothing_from_elsewhere() {
 }
 
 #[test]
-fn json_is_the_analysis() {
+fn json_round_trips_the_analysis() {
     for (_, analysis) in fixtures::all() {
         let text = meshtax_report::json(&analysis);
         let back: Analysis = serde_json::from_str(&text).unwrap();
@@ -218,8 +221,16 @@ fn json_is_the_analysis() {
 fn csv_rows_have_all_columns() {
     let mut analysis = fixtures::not_estimable();
     for effect in &mut analysis.effects {
-        effect.verdict = meshtax_model::analysis::Verdict::NotEstimable {
-            reason: "quotes \", commas, and\nlines".to_owned(),
+        effect.verdict = Verdict::NotEstimable {
+            reason: NotEstimable::Excluded {
+                variant: effect.variant.clone(),
+                reason: ExclusionReason::Failed {
+                    round: 1,
+                    failure: VariantFailureReason::StartFailed {
+                        detail: "quotes \", commas, and\nlines".to_owned(),
+                    },
+                },
+            },
         };
     }
     let text = meshtax_report::csv(&analysis);

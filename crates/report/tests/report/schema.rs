@@ -1,11 +1,11 @@
-//! The JSON document and its committed schema say the same.
+//! The JSON document and its committed schema agree.
 
 use jsonschema::Validator;
 use serde_json::{Value, json};
 
 use crate::fixtures;
 
-const SCHEMA: &str = include_str!("../../../../docs/schema/report-v1.json");
+const SCHEMA: &str = include_str!("../../../../docs/schema/report-v2.json");
 
 fn schema() -> Value {
     serde_json::from_str(SCHEMA).expect("the schema is JSON")
@@ -20,7 +20,7 @@ fn document(analysis: &meshtax_model::analysis::Analysis) -> Value {
 }
 
 #[test]
-fn every_fixture_is_valid() {
+fn every_fixture_matches_the_schema() {
     let validator = validator();
     for (name, analysis) in fixtures::all() {
         let document = document(&analysis);
@@ -33,7 +33,7 @@ fn every_fixture_is_valid() {
 }
 
 #[test]
-fn what_is_unknown_or_missing_is_refused() {
+fn unknown_or_missing_fields_are_rejected() {
     let validator = validator();
     let good = document(&fixtures::quick());
     let mut unknown = good.clone();
@@ -44,7 +44,7 @@ fn what_is_unknown_or_missing_is_refused() {
         .expect("an object")
         .remove("seed");
     let mut newer = good.clone();
-    newer["format_version"] = json!(2);
+    newer["format_version"] = json!(meshtax_model::FORMAT_VERSION + 1);
     let mut misspelt = good;
     misspelt["effects"][0]["metric"] = json!("ResponseP50");
     for bad in [unknown, missing, newer, misspelt] {
@@ -53,7 +53,7 @@ fn what_is_unknown_or_missing_is_refused() {
 }
 
 #[test]
-fn the_schema_is_of_this_format_version() {
+fn schema_has_the_format_version() {
     let version = &schema()["properties"]["format_version"]["const"];
     assert_eq!(*version, json!(meshtax_model::FORMAT_VERSION));
 }
@@ -88,6 +88,6 @@ pub(crate) fn check(at: &str, value: &Value) {
 }
 
 #[test]
-fn everything_is_described() {
+fn every_schema_field_has_a_description() {
     check("", &schema());
 }

@@ -77,7 +77,7 @@ fn pictures() {
 }
 
 #[test]
-fn a_rate_that_nothing_kept_up_with_costs_no_picture() {
+fn overloaded_rate_does_not_suppress_charts() {
     let mut analysis = fixtures::rates();
     for found in &mut analysis.variants {
         for point in &mut found.points {
@@ -93,7 +93,7 @@ fn a_rate_that_nothing_kept_up_with_costs_no_picture() {
 }
 
 #[test]
-fn everything_as_csv() {
+fn all_csv_files_match_snapshots() {
     let sheets = meshtax_report::sheets(&fixtures::quick());
     let heads: Vec<String> = sheets
         .iter()
@@ -120,7 +120,7 @@ fn csv() {
 }
 
 #[test]
-fn the_answer_fits_on_one_screen() {
+fn summary_fits_one_screen() {
     let text = meshtax_report::terminal(&fixtures::quick(), TerminalOptions::default());
     assert!(text.lines().count() <= 46, "{} lines", text.lines().count());
 }

@@ -1,11 +1,11 @@
-//! A study's own table: what was measured beside what was published.
+//! Reports on a study: measured figures next to the published ones.
 
 use meshtax_model::analysis::{
-    Analysis, ComponentCpu, CurvePoint, Estimate, Extent, IngressCost, Interval, Point, Usage,
-    UsageGroup,
+    Analysis, Caveat, ComponentCpu, CurvePoint, Estimate, ExclusionReason, Extent, IngressCost,
+    Interval, Point, Usage, UsageGroup,
 };
 use meshtax_model::experiment::{Ingress, LoadPoint, Regime};
-use meshtax_model::graph::{Call, Graph, GraphNode, GraphService, Page, Step, Work};
+use meshtax_model::topology::{Call, NodeSide, Page, Service, Topology, Work, WorkStep};
 use meshtax_model::trial::ComponentRole;
 use meshtax_report::TerminalOptions;
 
@@ -53,18 +53,13 @@ pub(crate) fn livewyer() -> Analysis {
 }
 
 #[test]
-fn measured_figures_stand_beside_the_published_ones() {
+fn study_table_has_measured_and_published_rows() {
     let text = meshtax_report::terminal(&livewyer(), WIDE);
-    let begin = text.find("The study's own table").expect("a table");
+    let begin = text.find("Study:").expect("a table");
     let end = text[begin..].find("\nEvidence").expect("what follows");
     insta::assert_snapshot!("livewyer_pod", &text[begin..begin + end]);
-    for said in [
-        "cluster only",
-        "not in this run",
-        "needs ",
-        "What is wrong with it",
-    ] {
-        assert!(text[begin..].contains(said), "{said}: {text}");
+    for expected in ["cluster only", "not in this run", "needs ", "Caveats:"] {
+        assert!(text[begin..].contains(expected), "{expected}: {text}");
     }
 }
 
@@ -109,27 +104,27 @@ fn figures(point: &mut Point, factor: f64) {
 }
 
 #[test]
-fn runs_of_one_spec_share_the_studys_table() {
+fn runs_of_one_spec_share_the_study_table() {
     let of_pods = |pods| {
         let mut run = studied("pods-vegeta", 20.0, |_| {});
         run.experiment.series = Some("pods-vegeta".to_owned());
-        run.experiment.service.replicas = pods;
+        run.experiment.topology.services[0].replicas = pods;
         run
     };
     let runs = [of_pods(1), of_pods(90)];
     let text = meshtax_report::series_terminal(&runs, WIDE);
     insta::assert_snapshot!("pods_vegeta", text);
     let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    for said in [
-        "meshtax pods-vegeta: what the mesh costs, in 2 runs",
+    for expected in [
+        "meshtax pods-vegeta: service mesh overhead in 2 runs",
         "453.79",
         "98.05",
         "cluster only",
         "not in this run",
         "90 pods, envoy-sidecar-l7",
-        "not paired with each other",
+        "different runs are not paired",
     ] {
-        assert!(words.contains(said), "{said}: {text}");
+        assert!(words.contains(expected), "{expected}: {text}");
     }
     // Ten requests above it take a second at 1,000/s, and ten trials five.
     assert!(words.contains("needs 5 s"), "{text}");
@@ -141,19 +136,19 @@ fn runs_of_one_spec_share_the_studys_table() {
         assert_eq!(document["runs"][number], alone);
         assert_is_of_the_schema(run);
     }
-    assert!(meshtax_report::series_html(&runs).contains("own table: Linkerd over"));
+    assert!(meshtax_report::series_html(&runs).contains("Study: Linkerd over"));
     assert!(meshtax_report::series_markdown(&runs).contains("1198.66"));
     assert!(meshtax_report::series_terminal(&[], WIDE).contains("in 0 runs"));
 }
 
 #[test]
-fn a_study_of_users_is_found_by_them_and_has_differences_to_its_baseline() {
+fn study_of_users_is_matched_by_users_and_has_differences_from_its_baseline() {
     let analysis = studied("teastore-users", 100.0, |point| {
         point.by_users = true;
         point.connections = Some(20);
     });
     let text = meshtax_report::terminal(&analysis, WIDE);
-    let begin = text.find("The study's own table").expect("a table");
+    let begin = text.find("Study:").expect("a table");
     let end = text[begin..].find("\nEvidence").expect("what follows");
     insta::assert_snapshot!("teastore_users", &text[begin..begin + end]);
     assert!(text.contains("100 requests/s, 20 users"), "{text}");
@@ -161,32 +156,32 @@ fn a_study_of_users_is_found_by_them_and_has_differences_to_its_baseline() {
     // Other loads are of no study: no users, no row.
     let analysis = studied("teastore-users", 100.0, |_| {});
     let text = meshtax_report::terminal(&analysis, WIDE);
-    assert!(!text.contains("own table"), "{text}");
+    assert!(!text.contains("Study:"), "{text}");
 }
 
 #[test]
-fn how_long_a_study_takes_is_said_beforehand() {
+fn duration_of_a_study_is_estimated() {
     let mut experiment = fixtures::quick().experiment;
     experiment.study = Some("livewyer-pod".to_owned());
     experiment.design.min_rounds = 2;
     experiment.design.trial_ns = 300_000_000_000;
     let trials = experiment.block_trials() * 2;
-    let said = meshtax_report::how_long(std::slice::from_ref(&experiment));
+    let expected = meshtax_report::how_long(std::slice::from_ref(&experiment));
     assert!(
-        said.contains(&format!("{trials} trials of 5 min 00 s each")),
-        "{said}"
+        expected.contains(&format!("{trials} trials of 5 min 00 s each")),
+        "{expected}"
     );
     experiment.design.requests_per_trial = Some(300_000);
-    let said = meshtax_report::how_long(&[experiment]);
+    let expected = meshtax_report::how_long(&[experiment]);
     // 12 cells of the study took 27,158 s.
     assert!(
-        said.contains("300,000 requests each") && said.contains("7 h 32 min"),
-        "{said}"
+        expected.contains("300,000 requests each") && expected.contains("7 h 32 min"),
+        "{expected}"
     );
 }
 
 #[test]
-fn a_gateways_own_cpu_stands_beside_what_its_way_adds() {
+fn ingress_table_has_cpu_of_the_gateway() {
     let mut analysis = livewyer();
     analysis.experiment.study = Some("livewyer-ingress".to_owned());
     let points = &mut analysis.experiment.load_points;
@@ -216,94 +211,81 @@ fn a_gateways_own_cpu_stands_beside_what_its_way_adds() {
         });
     }
     let text = meshtax_report::terminal(&analysis, WIDE);
-    let begin = text.find("By ingress, against").expect("a table");
-    let end = text[begin..]
-        .find("The study's own table")
-        .expect("another");
+    let begin = text.find("Ingress, compared with").expect("a table");
+    let end = text[begin..].find("Study:").expect("another");
     insta::assert_snapshot!("by_ingress", &text[begin..begin + end]);
     let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(words.contains("a VM calls through the ingress"), "{text}");
-    assert!(words.contains(", by ingress over TLS"), "{text}");
+    assert!(words.contains(", ingress over TLS"), "{text}");
     assert_is_of_the_schema(&analysis);
 }
 
 #[test]
-fn a_variant_that_was_left_out_says_so_and_a_study_of_nobody_has_no_table() {
+fn excluded_variant_is_marked_and_unknown_study_has_no_table() {
     let mut analysis = livewyer();
     for variant in &mut analysis.variants {
         if variant.variant.0.starts_with("envoy") {
-            variant.left_out = Some("no binary".to_owned());
+            variant.excluded = Some(ExclusionReason::NoTrials);
         }
     }
     let text = meshtax_report::terminal(&analysis, WIDE);
-    assert!(text.contains("left out"), "{text}");
+    assert!(text.contains("excluded"), "{text}");
     analysis.experiment.study = Some("nobody's".to_owned());
     let text = meshtax_report::terminal(&analysis, WIDE);
-    assert!(!text.contains("own table"), "{text}");
-    // The other formats have it, too.
+    assert!(!text.contains("Study:"), "{text}");
+    // The other formats include it, too.
     let analysis = livewyer();
-    assert!(meshtax_report::html(&analysis).contains("own table: Four environments"));
+    assert!(meshtax_report::html(&analysis).contains("Study: Four environments"));
     assert!(meshtax_report::markdown(&analysis).contains("2499.9058"));
 }
 
 #[test]
-fn a_topology_is_told_and_is_of_the_schema() {
+fn topology_is_reported_and_matches_the_schema() {
     let mut analysis = livewyer();
-    analysis.experiment.service.graph = Some(Graph {
-        name: "shop".into(),
-        entry: "front".into(),
+    let steps = || {
+        vec![
+            WorkStep::SleepNs(1_000),
+            WorkStep::Calls(vec![Call {
+                service: "back".into(),
+                share: 0.5,
+            }]),
+        ]
+    };
+    let front = Service {
         work: Work {
-            steps: vec![
-                Step::SleepNs(1_000),
-                Step::Calls(vec![Call {
-                    service: "back".into(),
-                    share: 0.5,
-                }]),
-            ],
+            steps: steps(),
             ..Work::default()
         },
         pages: vec![Page {
             name: "home".into(),
             response_bytes: 10,
             burn_steps: 5,
-            steps: vec![
-                Step::SleepNs(1_000),
-                Step::Calls(vec![Call {
-                    service: "back".into(),
-                    share: 0.5,
-                }]),
-            ],
+            steps: steps(),
         }],
-        others: vec![
-            GraphService {
-                name: "back".into(),
-                replicas: 2,
-                response_bytes: Some(10),
-                node: GraphNode::Client,
-                clients: false,
-                work: Work::default(),
-            },
-            GraphService {
-                name: "side".into(),
-                replicas: 1,
-                response_bytes: None,
-                node: GraphNode::Server,
-                clients: true,
-                work: Work::default(),
-            },
-        ],
-    });
+        ..Service::new("front")
+    };
+    let back = Service {
+        replicas: 2,
+        response_bytes: Some(10),
+        node: NodeSide::Client,
+        entry_point: false,
+        ..Service::new("back")
+    };
+    analysis.experiment.topology = Topology {
+        name: Some("shop".into()),
+        services: vec![front, back, Service::new("side")],
+    };
     let text = meshtax_report::terminal(&analysis, WIDE);
     let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(
-        words.contains("topology shop: 3 services (clients call 2 of them), 0.25"),
+        words.contains("topology shop: 3 services (2 of them entry points), 0.25"),
         "{text}"
     );
     assert_is_of_the_schema(&analysis);
 }
 
 fn assert_is_of_the_schema(analysis: &Analysis) {
-    let schema = include_str!("../../../../docs/schema/report-v1.json");
+    let schema = include_str!("../../../../docs/schema/report-v2.json");
     let schema = serde_json::from_str(schema).expect("a schema");
     let validator = jsonschema::draft202012::new(&schema).expect("a schema");
     let document = serde_json::from_str(&meshtax_report::json(analysis)).expect("JSON");
@@ -314,7 +296,7 @@ fn assert_is_of_the_schema(analysis: &Analysis) {
     assert!(errors.is_empty(), "{errors:#?}");
 }
 
-/// A drawing of the picture, as a file of its own.
+/// A drawing of the picture, as a standalone file.
 fn drawn(analysis: &Analysis, name: &str) -> Option<String> {
     let (_, pictures) = meshtax_report::illustrated_markdown(analysis, "pictures");
     let found = pictures.into_iter().find(|file| file.name == name);
@@ -322,13 +304,13 @@ fn drawn(analysis: &Analysis, name: &str) -> Option<String> {
 }
 
 #[test]
-fn what_was_published_is_drawn_apart_from_what_was_measured() {
+fn published_figures_have_lanes_of_their_own() {
     let picture = drawn(&livewyer(), "published.svg").expect("it is drawn");
     insta::assert_snapshot!("picture_published.svg", picture);
     // A lane for each, a shape for each, and nothing that joins lanes.
     let lanes = |class: &str| picture.matches(&format!("<g class=\"{class}\"")).count();
     assert_eq!((lanes("lane"), lanes("lane published")), (6, 4));
-    // One more of each stands in the legend.
+    // Plus one of each in the legend.
     let marks = |class: &str| picture.matches(&format!("class=\"{class}\"")).count();
     assert_eq!((marks("measured"), marks("hollow")), (4 + 1, 4 + 1));
     for lane in picture.split("<g class=\"lane published\"").skip(1) {
@@ -338,25 +320,25 @@ fn what_was_published_is_drawn_apart_from_what_was_measured() {
     for none in ["class=\"line\"", "class=\"band\"", "<polyline"] {
         assert!(!picture.contains(none), "{none}");
     }
-    // Wrapped, and said whole to those who do not see it.
-    let said = "Istio 0.5286 s";
-    assert!(picture.contains(said) && picture.contains("not in this run"));
-    let words = "another machine, another application version: not comparable in level";
+    // Wrapped, and expected whole to those who do not see it.
+    let expected = "Istio 0.5286 s";
+    assert!(picture.contains(expected) && picture.contains("not in this run"));
+    let words = "another machine and application version: absolute values are not comparable";
     let (_, alt) = picture.split_once("aria-label=\"").expect("words");
     let (alt, _) = alt.split_once('"').expect("they end");
-    assert!(alt.contains(words) && alt.contains(said), "{alt}");
+    assert!(alt.contains(words) && alt.contains(expected), "{alt}");
 }
 
 #[test]
-fn the_page_says_what_has_no_published_mark_and_what_was_not_measured() {
+fn page_lists_figures_without_a_counterpart() {
     let page = meshtax_report::html(&livewyer());
-    for said in [
+    for expected in [
         "<section id=\"beside-published\">",
-        "the study has nothing like it: limit-mtls, envoy-sidecar-l7.",
-        "2 of the study&#39;s 3 loads were not measured here.",
+        "No published counterpart: limit-mtls, envoy-sidecar-l7.",
+        "2 of the study&#39;s 3 loads were not measured in this run.",
         "href=\"#beside-published\"",
     ] {
-        assert!(page.contains(said), "{said}");
+        assert!(page.contains(expected), "{expected}");
     }
     let sheets = meshtax_report::sheets(&livewyer());
     let sheet = sheets.iter().find(|file| file.name == "published.csv");
@@ -364,12 +346,12 @@ fn the_page_says_what_has_no_published_mark_and_what_was_not_measured() {
 }
 
 #[test]
-fn nothing_is_drawn_without_a_study_or_without_both_kinds() {
+fn chart_needs_a_study_and_both_kinds_of_figures() {
     let mut analysis = fixtures::quick();
     assert!(!meshtax_report::html(&analysis).contains("beside-published"));
     analysis.experiment.study = Some("nobody's".to_owned());
     assert!(drawn(&analysis, "published.svg").is_none());
-    // All loads of the study elsewhere: nothing stands beside anything.
+    // The study's loads were not measured: no measured figures next to the published ones.
     let mut analysis = livewyer();
     for point in &mut analysis.experiment.load_points {
         point.connections = Some(7);
@@ -378,13 +360,13 @@ fn nothing_is_drawn_without_a_study_or_without_both_kinds() {
     // Nothing measured of what was published.
     let mut analysis = livewyer();
     for variant in &mut analysis.variants {
-        variant.left_out = Some("no binary".to_owned());
+        variant.excluded = Some(ExclusionReason::NoTrials);
     }
     assert!(drawn(&analysis, "published.svg").is_none());
 }
 
 #[test]
-fn figures_of_any_size_keep_their_places() {
+fn figures_of_any_size_stay_in_the_drawing() {
     for ns in [1.0, 1e3, 1e15, 0.0, -5.0, f64::NAN, f64::INFINITY] {
         let mut analysis = livewyer();
         let points = analysis.variants.iter_mut().flat_map(|v| &mut v.points);
@@ -405,11 +387,11 @@ fn figures_of_any_size_keep_their_places() {
 }
 
 #[test]
-fn runs_of_one_spec_share_the_picture() {
+fn runs_of_one_spec_share_the_chart() {
     let of_pods = |pods, rate| {
         let mut run = studied("pods-vegeta", rate, |_| {});
         run.experiment.series = Some("pods-vegeta".to_owned());
-        run.experiment.service.replicas = pods;
+        run.experiment.topology.services[0].replicas = pods;
         for variant in &mut run.experiment.variants {
             if variant.id.0 == "envoy-sidecar-mtls" {
                 variant.data_plane = "linkerd".to_owned();
@@ -421,14 +403,14 @@ fn runs_of_one_spec_share_the_picture() {
     let begin = page.find("<section id=\"beside-published\">").expect("it");
     let end = begin + page[begin..].find("</section>").expect("its end");
     let picture = &page[begin..end];
-    for said in [
+    for expected in [
         "1 pod, 20 requests/s",
         "90 pods, 50 requests/s",
         "nginx CPU",
-        "from the least to the most of its trials",
-        "6 of the study&#39;s 8 loads were not measured here.",
+        "minimum to maximum over its trials",
+        "6 of the study&#39;s 8 loads were not measured in this run.",
     ] {
-        assert!(picture.contains(said), "{said}: {picture}");
+        assert!(picture.contains(expected), "{expected}: {picture}");
     }
     assert!(
         page.contains("data-toggle=\"3\""),
@@ -437,26 +419,24 @@ fn runs_of_one_spec_share_the_picture() {
 }
 
 #[test]
-fn what_was_asked_for_is_said_with_what_has_no_place() {
-    let said = |mut analysis: Analysis| {
-        meshtax_report::asked_for(std::slice::from_mut(&mut analysis));
-        analysis.caveats.last().cloned().expect("something")
+fn requested_published_figures_are_announced_with_what_has_no_counterpart() {
+    let announced = |mut analysis: Analysis| {
+        let study = analysis.experiment.study.clone().expect("a study");
+        analysis.caveats = vec![Caveat::PublishedFigures { study }];
+        meshtax_report::markdown(&analysis)
     };
-    let some = said(livewyer());
+    let some = announced(livewyer());
     for part in [
-        "because it was asked for",
-        "Of its 3 loads 2 were not measured here.",
-        "Nothing here stands for: Linkerd, Cilium.",
+        "as requested",
+        "2 of its 3 loads were not measured in this run.",
+        "Without a counterpart here: Linkerd, Cilium.",
     ] {
         assert!(some.contains(part), "{part}: {some}");
     }
     let mut analysis = fixtures::quick();
     analysis.experiment.study = Some("ztunnel-blog-2025".to_owned());
-    let none = said(analysis);
-    assert!(none.contains("it goes by release"), "{none}");
-    // Whoever names no study is told nothing.
-    let mut analysis = fixtures::quick();
-    meshtax_report::asked_for(std::slice::from_mut(&mut analysis));
-    assert_eq!(analysis.caveats, fixtures::quick().caveats);
-    meshtax_report::asked_for(&mut []);
+    let none = announced(analysis);
+    assert!(none.contains("its factors: release"), "{none}");
+    let not_requested = meshtax_report::markdown(&livewyer());
+    assert!(!not_requested.contains("as requested"));
 }

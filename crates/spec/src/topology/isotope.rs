@@ -1,19 +1,20 @@
-//! Topologies of isotope, Istio's own generator of load over service graphs (istio/tools, isotope/README.md).
+//! Topologies in the format of isotope, Istio's generator of service graphs (istio/tools, isotope/README.md).
 //!
-//! What it knows and this does not is told and left out: bodies of requests, gRPC between services, and policies.
+//! Features without a counterpart are reported and ignored: request bodies, gRPC between services, and policies.
 
-use meshtax_model::graph::{Call, Step, Work};
+use meshtax_model::topology::{Call, Work, WorkStep};
 
-use super::{Draft, Topology, own, placed};
-use crate::error::Problem;
-use crate::fields::{Fields, items, scalar, text_of};
-use crate::parse::safe_name;
-use crate::service::MOST_REPLICAS;
-use crate::tree::{Node, Value};
-use crate::value::{self, ValueError};
+use super::definition::{TopologySpec, UnsupportedFeature};
+use super::draft::Draft;
+use super::placed::place;
+use crate::grammar::{
+    ValueError, in_range, isotope_response_bytes, isotope_share, pause_ns, safe_name,
+};
+use crate::service::MAX_REPLICAS;
+use crate::yaml::{Fields, Node, Problem, Value, items, scalar, text_of};
 
-const MOST_SERVICES: usize = 200;
-const MOST_STEPS: usize = 100;
+const MAX_SERVICES: usize = 200;
+const MAX_STEPS: usize = 100;
 const EXAMPLE: &str = "`services: [{name: a, isEntrypoint: true, script: [{call: b}]}, {name: b}]`";
 
 const TOP_KEYS: [&str; 6] = [
@@ -36,8 +37,8 @@ const KEYS: [&str; 9] = [
     "script",
 ];
 
-/// Whether a document is meant to be one: by its kind, or by words that only isotope has.
-pub(super) fn is_one(root: &Node) -> bool {
+/// Whether a document is in this format: by its kind, or by keys that only isotope has.
+pub(super) fn is_format_of(root: &Node) -> bool {
     let has = |node: &Node, names: &[&str]| match &node.value {
         Value::Map(entries) => entries
             .iter()
@@ -48,8 +49,8 @@ pub(super) fn is_one(root: &Node) -> bool {
         Value::Map(entries) => entries.iter().find(|(key, _)| key.name == "services"),
         _ => None,
     };
-    let first_words = ["apiVersion", "kind", "default", "defaults"];
-    let words = [
+    let top_keys = ["apiVersion", "kind", "default", "defaults"];
+    let service_keys = [
         "script",
         "isEntrypoint",
         "numReplicas",
@@ -57,126 +58,128 @@ pub(super) fn is_one(root: &Node) -> bool {
         "responseSize",
     ];
     let in_services = match services.map(|(_, node)| &node.value) {
-        Some(Value::List(items)) => items.iter().any(|item| has(item, &words)),
+        Some(Value::List(items)) => items.iter().any(|item| has(item, &service_keys)),
         _ => false,
     };
-    has(root, &first_words) || in_services
+    has(root, &top_keys) || in_services
 }
 
-/// What holds for services that say nothing else.
+/// The defaults of services.
 #[derive(Default)]
 struct Defaults {
     replicas: Option<u32>,
     response_bytes: Option<u32>,
     error_share: Option<f64>,
-    steps: Option<Vec<Step>>,
+    steps: Option<Vec<WorkStep>>,
 }
 
-pub(super) fn read(root: &Node) -> Result<Topology, Problem> {
+pub(super) fn read(root: &Node) -> Result<TopologySpec, Problem> {
     let fields = Fields::of(root, "a topology of isotope", &TOP_KEYS, EXAMPLE)?;
-    let mut left_out = LeftOut::default();
+    let mut unsupported = Unsupported::default();
     let defaults = match fields.get("defaults").or(fields.get("default")) {
-        Some(node) => defaults(node, &mut left_out)?,
+        Some(node) => defaults(node, &mut unsupported)?,
         None => Defaults::default(),
     };
-    let nodes = items(fields.need("services", EXAMPLE)?, "services", MOST_SERVICES)?;
+    let nodes = items(fields.need("services", EXAMPLE)?, "services", MAX_SERVICES)?;
     let mut services = Vec::new();
     for node in nodes {
-        services.push((service(node, &defaults, &mut left_out)?, node));
+        services.push((service(node, &defaults, &mut unsupported)?, node));
     }
-    let first = services.remove(first_called(&services));
+    let first = services.remove(first_entry_point(&services));
     services.insert(0, first);
     let name = fields.or("name", "isotope".to_owned(), safe_name)?;
     let (drafts, nodes): (Vec<_>, Vec<_>) = services.into_iter().unzip();
-    let placed = placed::place(&name, drafts);
-    let mut topology = placed.map_err(|wrong| own::at_its_place(wrong, nodes.into_iter(), root))?;
-    topology.left_out = left_out.0;
+    let mut topology =
+        place(&name, drafts).map_err(|invalid| invalid.located(nodes.into_iter(), root))?;
+    topology.unsupported = unsupported.0;
     Ok(topology)
 }
 
-/// The place of the one that is to come first: an entry point that no other service calls, or, where none is marked,
-/// whatever is not called.
-fn first_called(services: &[(Draft, &Node)]) -> usize {
+/// The index of the service that comes first: an entry point that no other service calls, or, if none is marked, any
+/// service that is not called.
+fn first_entry_point(services: &[(Draft, &Node)]) -> usize {
     let drafts = || services.iter().map(|(draft, _)| draft);
     let is_called = |name: &str| {
         drafts()
             .flat_map(Draft::calls)
             .any(|call| call.service == name)
     };
-    let any_is_marked = drafts().any(|draft| draft.clients);
-    let may_be = |draft: &Draft| draft.clients || !any_is_marked;
-    let alone = drafts().position(|draft| may_be(draft) && !is_called(&draft.name));
-    alone
-        .or_else(|| drafts().position(|draft| draft.clients))
+    let any_is_marked = drafts().any(|draft| draft.entry_point);
+    let may_be = |draft: &Draft| draft.entry_point || !any_is_marked;
+    let uncalled = drafts().position(|draft| may_be(draft) && !is_called(&draft.name));
+    uncalled
+        .or_else(|| drafts().position(|draft| draft.entry_point))
         .unwrap_or(0)
 }
 
-/// What has no counterpart, each once.
+/// Features without a counterpart, each once.
 #[derive(Default)]
-struct LeftOut(Vec<String>);
+struct Unsupported(Vec<UnsupportedFeature>);
 
-impl LeftOut {
-    fn note(&mut self, what: &str) {
-        if !self.0.iter().any(|noted| noted == what) {
-            self.0.push(what.to_owned());
+impl Unsupported {
+    fn note(&mut self, feature: UnsupportedFeature) {
+        if !self.0.contains(&feature) {
+            self.0.push(feature);
         }
     }
 
-    fn of(&mut self, fields: &Fields<'_>) -> Result<(), Problem> {
+    fn note_keys(&mut self, fields: &Fields<'_>) -> Result<(), Problem> {
         if let Some(node) = fields.get("type")
             && text_of(node, "type")? == "grpc"
         {
-            self.note("gRPC between services: calls go over HTTP/1.1");
+            self.note(UnsupportedFeature::Grpc);
         }
         if fields.get("requestSize").is_some() {
-            self.note("bodies of requests: calls have none");
+            self.note(UnsupportedFeature::RequestBodies);
         }
         if fields.get("numRbacPolicies").is_some() {
-            self.note("further policies: the variants' levels say what is enforced");
+            self.note(UnsupportedFeature::RbacPolicies);
         }
         Ok(())
     }
 }
 
-fn defaults(node: &Node, left_out: &mut LeftOut) -> Result<Defaults, Problem> {
+fn defaults(node: &Node, unsupported: &mut Unsupported) -> Result<Defaults, Problem> {
     let fields = Fields::of(
         node,
         "`defaults`",
         &KEYS,
         "`defaults: {responseSize: 16 KB}`",
     )?;
-    left_out.of(&fields)?;
-    shared(&fields, left_out)
+    unsupported.note_keys(&fields)?;
+    shared(&fields, unsupported)
 }
 
-/// What may stand in the defaults and in a service alike.
-fn shared(fields: &Fields<'_>, left_out: &mut LeftOut) -> Result<Defaults, Problem> {
+/// The keys that defaults and services have in common.
+fn shared(fields: &Fields<'_>, unsupported: &mut Unsupported) -> Result<Defaults, Problem> {
     Ok(Defaults {
-        replicas: fields.or("numReplicas", None, |t| {
-            value::count(t, "a number of pods", 1, MOST_REPLICAS).map(Some)
-        })?,
-        response_bytes: fields.or("responseSize", None, |t| size(t).map(Some))?,
-        error_share: fields.or("errorRate", None, |t| rate(t).map(Some))?,
-        steps: match fields.get("script") {
-            Some(node) => Some(script(node, left_out)?),
-            None => None,
-        },
+        replicas: fields.optional("numReplicas", in_range("a number of pods", 1, MAX_REPLICAS))?,
+        response_bytes: fields.optional("responseSize", isotope_response_bytes)?,
+        error_share: fields.optional("errorRate", error_rate)?,
+        steps: fields
+            .get("script")
+            .map(|node| script(node, unsupported))
+            .transpose()?,
     })
 }
 
-fn service(node: &Node, defaults: &Defaults, left_out: &mut LeftOut) -> Result<Draft, Problem> {
+fn service(
+    node: &Node,
+    defaults: &Defaults,
+    unsupported: &mut Unsupported,
+) -> Result<Draft, Problem> {
     let fields = Fields::of(node, "a service", &KEYS, EXAMPLE)?;
-    left_out.of(&fields)?;
+    unsupported.note_keys(&fields)?;
     let name = text_of(fields.need("name", EXAMPLE)?, "name")?;
-    let own = shared(&fields, left_out)?;
+    let own = shared(&fields, unsupported)?;
     let steps = own.steps.or_else(|| defaults.steps.clone());
     Ok(Draft {
-        clients: match fields.get("isEntrypoint") {
+        entry_point: match fields.get("isEntrypoint") {
             Some(node) => text_of(node, "isEntrypoint")? == "true",
             None => false,
         },
         replicas: own.replicas.or(defaults.replicas).unwrap_or(1),
-        // Its own default: no bytes.
+        // The default of isotope: no bytes.
         response_bytes: Some(own.response_bytes.or(defaults.response_bytes).unwrap_or(0)),
         work: Work {
             error_share: own.error_share.or(defaults.error_share).unwrap_or(0.0),
@@ -187,39 +190,27 @@ fn service(node: &Node, defaults: &Defaults, left_out: &mut LeftOut) -> Result<D
     })
 }
 
-/// Its sizes are binary whatever they are called: `16 KB` and `16K` are 16 KiB.
-fn size(text: &str) -> Result<u32, ValueError> {
-    let trimmed = text
-        .trim()
-        .trim_end_matches(['B', 'b'])
-        .trim_end_matches('i');
-    let binary = match trimmed.chars().last() {
-        Some('k' | 'K') => format!("{} KiB", &trimmed[..trimmed.len() - 1]),
-        Some('m' | 'M') => format!("{} MiB", &trimmed[..trimmed.len() - 1]),
-        _ => format!("{trimmed} B"),
-    };
-    crate::parse::response_size(&binary)
-}
-
 /// `10%`, or `0.1`.
-fn rate(text: &str) -> Result<f64, ValueError> {
-    match text.trim().parse::<f64>() {
-        Ok(share) => value::share(&format!("{}%", share * 100.0)),
-        Err(_) => value::share(text),
-    }
+fn error_rate(text: &str) -> Result<f64, ValueError> {
+    isotope_share(text, 1.0)
 }
 
-fn script(node: &Node, left_out: &mut LeftOut) -> Result<Vec<Step>, Problem> {
+/// `50`, in percent.
+fn probability(text: &str) -> Result<f64, ValueError> {
+    isotope_share(text, 0.01)
+}
+
+fn script(node: &Node, unsupported: &mut Unsupported) -> Result<Vec<WorkStep>, Problem> {
     if matches!(&node.value, Value::List(items) if items.is_empty()) {
         return Ok(Vec::new());
     }
     let mut steps = Vec::new();
-    for item in items(node, "script", MOST_STEPS)? {
+    for item in items(node, "script", MAX_STEPS)? {
         match &item.value {
-            Value::List(_) => steps.push(at_once(item, left_out)?),
-            _ => steps.push(match command(item, left_out)? {
-                Command::Call(call) => Step::Calls(vec![call]),
-                Command::Sleep(ns) => Step::SleepNs(ns),
+            Value::List(_) => steps.push(concurrent(item, unsupported)?),
+            _ => steps.push(match command(item, unsupported)? {
+                Command::Call(call) => WorkStep::Calls(vec![call]),
+                Command::Sleep(ns) => WorkStep::SleepNs(ns),
             }),
         }
     }
@@ -227,22 +218,22 @@ fn script(node: &Node, left_out: &mut LeftOut) -> Result<Vec<Step>, Problem> {
 }
 
 /// Commands that run at the same time.
-fn at_once(node: &Node, left_out: &mut LeftOut) -> Result<Step, Problem> {
+fn concurrent(node: &Node, unsupported: &mut Unsupported) -> Result<WorkStep, Problem> {
     let mut calls = Vec::new();
     let mut longest_ns = 0;
-    for item in items(node, "script", MOST_STEPS)? {
-        match command(item, left_out)? {
+    for item in items(node, "script", MAX_STEPS)? {
+        match command(item, unsupported)? {
             Command::Call(call) => calls.push(call),
             Command::Sleep(ns) => longest_ns = longest_ns.max(ns),
         }
     }
     if calls.is_empty() {
-        return Ok(Step::SleepNs(longest_ns));
+        return Ok(WorkStep::SleepNs(longest_ns));
     }
     if longest_ns > 0 {
-        left_out.note("pauses at the same time as calls");
+        unsupported.note(UnsupportedFeature::ConcurrentSleep);
     }
-    Ok(Step::Calls(calls))
+    Ok(WorkStep::Calls(calls))
 }
 
 enum Command {
@@ -250,23 +241,23 @@ enum Command {
     Sleep(u64),
 }
 
-fn command(node: &Node, left_out: &mut LeftOut) -> Result<Command, Problem> {
+fn command(node: &Node, unsupported: &mut Unsupported) -> Result<Command, Problem> {
     const COMMANDS: &str = "`- call: b` or `- sleep: 10ms`";
     let fields = Fields::of(node, "a command", &["call", "sleep"], COMMANDS)?;
     match fields.only() {
         Some((key, inner)) if key.name == "sleep" => {
-            scalar(inner, "sleep", value::pause_ns).map(Command::Sleep)
+            scalar(inner, "sleep", pause_ns).map(Command::Sleep)
         }
-        Some((_, inner)) => call(inner, left_out).map(Command::Call),
+        Some((_, inner)) => call(inner, unsupported).map(Command::Call),
         None => Err(Problem::new(
             node.at,
-            "a command is one thing to do",
+            "a command has exactly one key",
             format!("write {COMMANDS}"),
         )),
     }
 }
 
-fn call(node: &Node, left_out: &mut LeftOut) -> Result<Call, Problem> {
+fn call(node: &Node, unsupported: &mut Unsupported) -> Result<Call, Problem> {
     if let Value::Scalar(name) = &node.value {
         return Ok(Call {
             service: name.clone(),
@@ -286,9 +277,8 @@ fn call(node: &Node, left_out: &mut LeftOut) -> Result<Call, Problem> {
         .iter()
         .any(|key| fields.get(key).is_some())
     {
-        left_out.note("bodies of requests: calls have none");
+        unsupported.note(UnsupportedFeature::RequestBodies);
     }
-    let probability = |text: &str| value::share(&format!("{}%", text.trim().trim_end_matches('%')));
     Ok(Call {
         service: text_of(fields.need("service", CALL)?, "service")?.to_owned(),
         share: fields.or("probability", 1.0, probability)?,

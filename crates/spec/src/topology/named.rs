@@ -1,26 +1,28 @@
-//! Topologies that ship with meshtax, and those that are a number.
+//! Topologies that ship with meshtax, and those that are defined by a number.
 
-use meshtax_model::graph::{Call, Step, Work};
+use meshtax_model::topology::{Call, Service, Topology, Work, WorkStep};
 
-use super::{Draft, Topology, placed, topology};
-use crate::error::nearest;
-use crate::service::{MOST_REPLICAS, enough_for, number_of_nodes};
-use crate::value::{self, ValueError};
+use super::definition::TopologySpec;
+use super::draft::Draft;
+use super::{own, placed};
+use crate::grammar::{ValueError, count, quoted, with_suggestion};
+use crate::service::{MAX_REPLICAS, enough_for, number_of_nodes};
+use crate::yaml;
 
-/// More hops on one machine measure its scheduler.
+/// More hops on one machine would measure its scheduler.
 const LONGEST_CHAIN: u32 = 20;
 const WIDEST_FAN: u32 = 50;
-/// Three pods each: more than this are not one machine's.
-const MOST_NAMESPACES: u32 = 50;
+/// Of three pods each; more exceed one machine.
+const MAX_NAMESPACES: u32 = 50;
 
 /// A topology that ships with meshtax.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shipped {
-    /// What `topology:` and `--topology` take; `N` stands for a number.
+    /// Its name for `topology:` and `--topology`; `N` stands for a number.
     pub name: &'static str,
     /// One line for a list.
     pub summary: &'static str,
-    /// As a user could have written it; `None`: it is made from the number.
+    /// Its YAML; `None`: it is generated from the number.
     pub yaml: Option<&'static str>,
 }
 
@@ -33,17 +35,17 @@ pub fn shipped() -> &'static [Shipped] {
 static SHIPPED: [Shipped; 8] = [
     Shipped {
         name: "pair",
-        summary: "one service of one pod, called by its clients: the default",
+        summary: "one service with one pod: the default",
         yaml: None,
     },
     Shipped {
         name: "replicas-N",
-        summary: "one service of N pods behind its address (1 to 500)",
+        summary: "one service with N pods behind its service address (1 to 500)",
         yaml: None,
     },
     Shipped {
         name: "replicas-N-nodes-M",
-        summary: "the same, its pods dealt out to M nodes (1 to 20)",
+        summary: "the same, with the pods distributed round-robin over M nodes (1 to 20)",
         yaml: None,
     },
     Shipped {
@@ -53,7 +55,7 @@ static SHIPPED: [Shipped; 8] = [
     },
     Shipped {
         name: "fanout-N",
-        summary: "a service that calls N others at once (1 to 50)",
+        summary: "a service that calls N others concurrently (1 to 50)",
         yaml: None,
     },
     Shipped {
@@ -63,7 +65,7 @@ static SHIPPED: [Shipped; 8] = [
     },
     Shipped {
         name: "bookinfo",
-        summary: "a page that asks for details and for reviews, of which two in three ask for ratings; 6 pods",
+        summary: "a page that calls details and reviews; two of three reviews call ratings; 6 pods",
         yaml: Some(include_str!("../../topologies/bookinfo.yaml")),
     },
     Shipped {
@@ -77,7 +79,7 @@ static SHIPPED: [Shipped; 8] = [
 ///
 /// # Errors
 /// If there is none, or its number is out of range.
-pub fn named(name: &str) -> Result<Topology, ValueError> {
+pub fn named(name: &str) -> Result<TopologySpec, ValueError> {
     let shipped = SHIPPED
         .iter()
         .find(|s| s.name == name && !name.ends_with("-N"));
@@ -85,10 +87,9 @@ pub fn named(name: &str) -> Result<Topology, ValueError> {
         yaml: Some(yaml), ..
     }) = shipped
     {
-        return topology(name, yaml).map_err(|e| ValueError {
-            problem: e.message,
-            fix: e.help,
-        });
+        return yaml::read(yaml)
+            .and_then(|root| own::read(&root))
+            .map_err(|e| ValueError::new(e.message, e.fix));
     }
     if name == "pair" {
         return Ok(replicas(name, 1, 1));
@@ -96,15 +97,15 @@ pub fn named(name: &str) -> Result<Topology, ValueError> {
     let numbered = name
         .rsplit_once('-')
         .filter(|(_, number)| !number.is_empty());
-    let within = |number: &str, what: &str, most| value::count(number, what, 1, most);
+    let within = |number: &str, what: &str, max| count(number, what, 1, max);
     match numbered {
         Some(("replicas", number)) => {
-            let count = within(number, "a number of pods", MOST_REPLICAS)?;
+            let count = within(number, "a number of pods", MAX_REPLICAS)?;
             Ok(replicas(name, count, 1))
         }
         Some((several, nodes)) if on_nodes(several).is_some() => {
             let pods = on_nodes(several).unwrap_or_default();
-            let count = within(pods, "a number of pods", MOST_REPLICAS)?;
+            let count = within(pods, "a number of pods", MAX_REPLICAS)?;
             let nodes = number_of_nodes(nodes)?;
             enough_for(nodes, count)?;
             Ok(replicas(name, count, nodes))
@@ -118,7 +119,7 @@ pub fn named(name: &str) -> Result<Topology, ValueError> {
             fanout(name, count)
         }
         Some(("tiers", number)) => {
-            let count = within(number, "a number of namespaces", MOST_NAMESPACES)?;
+            let count = within(number, "a number of namespaces", MAX_NAMESPACES)?;
             tiers(name, count)
         }
         _ => Err(unknown(name)),
@@ -132,27 +133,29 @@ fn on_nodes(before: &str) -> Option<&str> {
 
 fn unknown(name: &str) -> ValueError {
     let names = || SHIPPED.iter().map(|s| s.name);
-    let known = format!(
-        "known: {}; or services of your own, or a file of them with --topology FILE",
+    let fix = format!(
+        "known: {}; or list services of your own, or name a file of them with --topology FILE",
         names().collect::<Vec<_>>().join(", ")
     );
-    ValueError {
-        problem: format!("no topology is called `{}`", value::shown(name)),
-        fix: match nearest(name, names()) {
-            Some(meant) => format!("did you mean `{meant}`? {known}"),
-            None => known,
-        },
-    }
+    ValueError::new(
+        format!("unknown topology `{}`", quoted(name)),
+        with_suggestion(name, names(), fix),
+    )
 }
 
-fn replicas(name: &str, replicas: u32, nodes: u32) -> Topology {
-    Topology {
+fn replicas(name: &str, replicas: u32, nodes: u32) -> TopologySpec {
+    TopologySpec {
         name: name.to_owned(),
-        replicas,
-        nodes,
+        topology: Topology {
+            name: None,
+            services: vec![Service {
+                replicas,
+                nodes,
+                ..Service::new("server")
+            }],
+        },
         response_bytes: None,
-        graph: None,
-        left_out: Vec::new(),
+        unsupported: Vec::new(),
     }
 }
 
@@ -162,12 +165,12 @@ fn calls(names: Vec<String>) -> Work {
         share: 1.0,
     };
     Work {
-        steps: vec![Step::Calls(names.into_iter().map(call).collect())],
+        steps: vec![WorkStep::Calls(names.into_iter().map(call).collect())],
         ..Work::default()
     }
 }
 
-fn chain(name: &str, count: u32) -> Result<Topology, ValueError> {
+fn chain(name: &str, count: u32) -> Result<TopologySpec, ValueError> {
     let service = |number: u32| {
         let mut draft = Draft::new(&format!("hop-{number}"));
         if number < count {
@@ -178,7 +181,7 @@ fn chain(name: &str, count: u32) -> Result<Topology, ValueError> {
     placed::topology(name, (1..=count).map(service).collect())
 }
 
-fn fanout(name: &str, count: u32) -> Result<Topology, ValueError> {
+fn fanout(name: &str, count: u32) -> Result<TopologySpec, ValueError> {
     let leaf = |number: u32| format!("leaf-{number}");
     let mut front = Draft::new("front");
     front.work = calls((1..=count).map(leaf).collect());
@@ -186,12 +189,12 @@ fn fanout(name: &str, count: u32) -> Result<Topology, ValueError> {
     placed::topology(name, std::iter::once(front).chain(leaves).collect())
 }
 
-fn tiers(name: &str, count: u32) -> Result<Topology, ValueError> {
+fn tiers(name: &str, count: u32) -> Result<TopologySpec, ValueError> {
     let namespace = |number: u32| {
         let [web, app, db] = ["web", "app", "db"].map(|tier| format!("{tier}-{number}"));
         [
             Draft {
-                clients: true,
+                entry_point: true,
                 work: calls(vec![app.clone()]),
                 ..Draft::new(&web)
             },
@@ -207,12 +210,12 @@ fn tiers(name: &str, count: u32) -> Result<Topology, ValueError> {
 
 #[cfg(test)]
 mod tests {
-    use meshtax_model::graph::{Graph, GraphNode};
+    use meshtax_model::topology::NodeSide;
 
     use super::*;
 
     #[test]
-    fn each_is_what_its_name_says() {
+    fn named_topologies_have_the_pods_and_calls_of_their_definition() {
         for (name, pods, calls) in [
             ("pair", 1, 0.0),
             ("replicas-7", 7, 0.0),
@@ -227,60 +230,54 @@ mod tests {
         ] {
             let topology = named(name).unwrap_or_else(|e| panic!("{name}: {}", e.problem));
             assert_eq!(topology.name, name);
-            let behind = topology.graph.as_ref().map_or(0, Graph::pods);
-            assert_eq!(topology.replicas + behind, pods, "{name}");
-            let made = topology
-                .graph
-                .map_or(0.0, |graph| graph.calls_per_request());
+            assert_eq!(topology.topology.pods(), pods, "{name}");
+            let made = topology.topology.calls_per_request();
             assert!((made - calls).abs() < 1e-9, "{name}: {made}");
         }
     }
 
-    /// Every call of a chain crosses the link between the nodes, as the clients' own does.
+    /// Every call of a chain crosses the link between the nodes, as the clients' requests do.
     #[test]
-    fn a_chain_goes_to_and_fro_between_the_nodes() {
-        let graph = named("chain-4").unwrap().graph.unwrap();
-        let nodes: Vec<GraphNode> = graph.others.iter().map(|s| s.node).collect();
-        assert_eq!(
-            nodes,
-            [GraphNode::Client, GraphNode::Server, GraphNode::Client]
-        );
+    fn a_chain_alternates_between_the_nodes() {
+        let chain = named("chain-4").unwrap().topology;
+        let nodes: Vec<NodeSide> = chain.services.iter().map(|s| s.node).collect();
+        let (client, server) = (NodeSide::Client, NodeSide::Server);
+        assert_eq!(nodes, [server, client, server, client]);
     }
 
     #[test]
-    fn of_tiers_clients_call_every_web_and_every_call_crosses_the_nodes() {
-        let graph = named("tiers-3").unwrap().graph.unwrap();
-        assert_eq!((graph.entry.as_str(), graph.called()), ("web-1", 3));
+    fn in_tiers_clients_call_every_web_and_every_call_crosses_the_nodes() {
+        let tiers = named("tiers-3").unwrap().topology;
+        assert_eq!(tiers.entry_point_count(), 3);
         for number in 1..=3 {
             for (tier, node) in [
-                ("web", GraphNode::Server),
-                ("app", GraphNode::Client),
-                ("db", GraphNode::Server),
+                ("web", NodeSide::Server),
+                ("app", NodeSide::Client),
+                ("db", NodeSide::Server),
             ] {
                 let name = format!("{tier}-{number}");
-                let (asked, across) = (
-                    graph.requests_per_request(&name),
-                    graph.requests_across(&name),
+                let (requests, across) = (
+                    tiers.requests_per_request(&name),
+                    tiers.requests_across_nodes(&name),
                 );
-                assert!((asked - 1.0 / 3.0).abs() < 1e-12, "{name}: {asked}");
-                assert!((across - asked).abs() < 1e-12, "{name}: {across}");
-                if let Some(service) = graph.other(&name) {
-                    assert_eq!((service.node, service.clients), (node, tier == "web"));
-                }
+                assert!((requests - 1.0 / 3.0).abs() < 1e-12, "{name}: {requests}");
+                assert!((across - requests).abs() < 1e-12, "{name}: {across}");
+                let service = tiers.service(&name).expect("a tier");
+                assert_eq!((service.node, service.entry_point), (node, tier == "web"));
             }
         }
-        assert!((graph.calls_in_sequence() - 2.0).abs() < 1e-12);
+        assert!((tiers.calls_in_sequence() - 2.0).abs() < 1e-12);
     }
 
     #[test]
-    fn what_is_none_is_refused_with_what_there_is() {
-        for (name, said) in [
+    fn unknown_names_are_rejected_with_the_known_ones() {
+        for (name, expected) in [
             ("bookinf", "did you mean `bookinfo`?"),
             ("chain-0", "whole numbers from 1 to 20"),
             ("replicas-501", "1 to 500"),
             (
                 "replicas-2-nodes-3",
-                "give it 3 replicas at least, or fewer nodes",
+                "use at least 3 replicas, or fewer nodes",
             ),
             ("replicas-50-nodes-21", "1 to 20"),
             ("replicas--nodes-2", "1 to 500"),
@@ -290,8 +287,8 @@ mod tests {
             ("tiers-51", "1 to 50"),
             ("", "known: pair"),
         ] {
-            let refused = named(name).unwrap_err();
-            assert!(refused.fix.contains(said), "{name}: {refused:?}");
+            let rejected = named(name).unwrap_err();
+            assert!(rejected.fix.contains(expected), "{name}: {rejected:?}");
         }
     }
 }

@@ -1,22 +1,23 @@
-//! Services as users write them.
+//! Topologies in meshtax's own format.
 
-use meshtax_model::graph::{Call, GraphNode, Page, Step, Work};
+use meshtax_model::topology::{Call, NodeSide, Page, Work, WorkStep};
 
-use super::{Draft, Topology, placed};
-use crate::error::Problem;
-use crate::fields::{Fields, items, scalar, text_of, word};
-use crate::parse::{response_size, safe_name};
-use crate::service::{MOST_REPLICAS, number_of_nodes};
-use crate::tree::{Node, Value};
-use crate::value::{self, ValueError};
+use super::definition::TopologySpec;
+use super::draft::Draft;
+use super::placed::place;
+use crate::grammar::{
+    ValueError, burn_steps, in_range, pause_ns, response_bytes, safe_name, service_time, share,
+};
+use crate::service::{MAX_REPLICAS, number_of_nodes};
+use crate::yaml::{Fields, Node, Problem, Value, items, scalar, text_of};
 
-/// More services than this are more than one machine holds in several variants.
-const MOST_SERVICES: usize = 200;
-/// More steps than this are a program, not a shape.
-const MOST_STEPS: usize = 100;
+/// More services exceed one machine with several variants.
+const MAX_SERVICES: usize = 200;
+/// More steps are a program, not a shape.
+const MAX_STEPS: usize = 100;
 
-/// More pages than this are a site, not a shape.
-const MOST_PAGES: usize = 50;
+/// More pages are a web site, not a shape.
+const MAX_PAGES: usize = 50;
 
 const PAGE_EXAMPLE: &str = "`pages: [{name: home, response: 8 KiB, calls: [auth]}]`";
 const EXAMPLE: &str =
@@ -26,22 +27,13 @@ const SERVICE_EXAMPLE: &str =
 const CALLS_EXAMPLE: &str =
     "`calls: [cart, {all: [stock, price]}, {call: ads, share: 20%}, {sleep: 5ms}]`";
 
-/// Clients call the first of the services, and those that say so.
-pub(super) fn read(node: &Node) -> Result<Topology, Problem> {
+/// Clients call the first of the services, and those that are marked.
+pub(super) fn read(node: &Node) -> Result<TopologySpec, Problem> {
     let fields = Fields::of(node, "a topology", &["name", "services"], EXAMPLE)?;
     let name = fields.or("name", "own".to_owned(), safe_name)?;
-    let nodes = items(fields.need("services", EXAMPLE)?, "services", MOST_SERVICES)?;
+    let nodes = items(fields.need("services", EXAMPLE)?, "services", MAX_SERVICES)?;
     let drafts = nodes.iter().map(service).collect::<Result<Vec<_>, _>>()?;
-    placed::place(&name, drafts).map_err(|wrong| at_its_place(wrong, nodes.iter(), node))
-}
-
-pub(super) fn at_its_place<'a>(
-    wrong: placed::Wrong,
-    mut nodes: impl Iterator<Item = &'a Node>,
-    all: &Node,
-) -> Problem {
-    let at = nodes.nth(wrong.service).map_or(all.at, |node| node.at);
-    Problem::new(at, wrong.error.problem, wrong.error.fix)
+    place(&name, drafts).map_err(|invalid| invalid.located(nodes.iter(), node))
 }
 
 fn service(node: &Node) -> Result<Draft, Problem> {
@@ -51,32 +43,21 @@ fn service(node: &Node) -> Result<Draft, Problem> {
     ];
     let fields = Fields::of(node, "a service", &keys, SERVICE_EXAMPLE)?;
     let name = text_of(fields.need("name", SERVICE_EXAMPLE)?, "name")?;
-    const NODES: [(&str, GraphNode); 2] =
-        [("client", GraphNode::Client), ("server", GraphNode::Server)];
-    // Who does not call a service needs no word.
+    const NODES: [(&str, NodeSide); 2] =
+        [("client", NodeSide::Client), ("server", NodeSide::Server)];
+    // There is no word for the default.
     const CLIENTS: [(&str, bool); 1] = [("true", true)];
     Ok(Draft {
-        clients: match fields.get("clients") {
-            Some(node) => word(node, "clients", &CLIENTS)?,
-            None => false,
-        },
-        replicas: fields.or("replicas", 1, |t| {
-            value::count(t, "a number of pods", 1, MOST_REPLICAS)
-        })?,
+        entry_point: fields.keyword("clients", &CLIENTS)?.unwrap_or(false),
+        replicas: fields.or("replicas", 1, in_range("a number of pods", 1, MAX_REPLICAS))?,
         nodes: fields.or("nodes", 1, number_of_nodes)?,
-        response_bytes: fields.or("response", None, |t| response_size(t).map(Some))?,
-        node: match fields.get("node") {
-            Some(node) => Some(word(node, "node", &NODES)?),
-            None => None,
-        },
+        response_bytes: fields.optional("response", response_bytes)?,
+        node: fields.keyword("node", &NODES)?,
         work: Work {
-            burn_steps: fields.or("burn", 0, value::burn_steps)?,
-            time: fields.or("time", None, |t| value::service_time(t).map(Some))?,
-            error_share: fields.or("errors", 0.0, value::share)?,
-            steps: match fields.get("calls") {
-                Some(node) => steps(node)?,
-                None => Vec::new(),
-            },
+            burn_steps: fields.or("burn", 0, burn_steps)?,
+            time: fields.optional("time", service_time)?,
+            error_share: fields.or("errors", 0.0, share)?,
+            steps: steps(&fields)?,
         },
         pages: match fields.get("pages") {
             Some(node) => pages(node)?,
@@ -86,18 +67,18 @@ fn service(node: &Node) -> Result<Draft, Problem> {
     })
 }
 
-/// What clients ask the first service for.
+/// The pages that clients request of the first service.
 fn pages(node: &Node) -> Result<Vec<Page>, Problem> {
-    let nodes = items(node, "pages", MOST_PAGES)?;
+    let nodes = items(node, "pages", MAX_PAGES)?;
     let mut pages: Vec<Page> = Vec::new();
     for node in nodes {
         let page = page(node)?;
         if pages.iter().any(|other| other.name == page.name) {
-            let problem = format!("the page `{}` stands twice", page.name);
+            let problem = format!("the page `{}` is listed twice", page.name);
             return Err(Problem::new(
                 node.at,
                 problem,
-                "give each a name of its own",
+                "give each page its own name",
             ));
         }
         pages.push(page);
@@ -112,32 +93,30 @@ fn page(node: &Node) -> Result<Page, Problem> {
     Ok(Page {
         name: scalar(name, "name", safe_name)?,
         response_bytes: fields.or("response", 1024, page_size)?,
-        burn_steps: fields.or("burn", 0, value::burn_steps)?,
-        steps: match fields.get("calls") {
-            Some(node) => steps(node)?,
-            None => Vec::new(),
-        },
+        burn_steps: fields.or("burn", 0, burn_steps)?,
+        steps: steps(&fields)?,
     })
 }
 
-/// The application has them ready.
+/// The application keeps pages in memory.
 fn page_size(text: &str) -> Result<u32, ValueError> {
-    const MOST: u32 = 256 * 1024;
-    let bytes = response_size(text)?;
-    (bytes <= MOST).then_some(bytes).ok_or_else(|| ValueError {
-        problem: format!("{bytes} bytes are out of range"),
-        fix: "allowed: 0 B to 256 KiB, as in 12 KiB".to_owned(),
-    })
+    const MAX: u32 = 256 * 1024;
+    let bytes = response_bytes(text)?;
+    (bytes <= MAX)
+        .then_some(bytes)
+        .ok_or_else(|| ValueError::out_of_range(text, "0 B to 256 KiB, as in 12 KiB"))
 }
 
-fn steps(node: &Node) -> Result<Vec<Step>, Problem> {
-    let items = items(node, "calls", MOST_STEPS)?;
-    items.iter().map(step).collect()
+fn steps(fields: &Fields<'_>) -> Result<Vec<WorkStep>, Problem> {
+    match fields.get("calls") {
+        Some(node) => items(node, "calls", MAX_STEPS)?.iter().map(step).collect(),
+        None => Ok(Vec::new()),
+    }
 }
 
-fn step(node: &Node) -> Result<Step, Problem> {
+fn step(node: &Node) -> Result<WorkStep, Problem> {
     let Value::Map(_) = &node.value else {
-        return Ok(Step::Calls(vec![call(node)?]));
+        return Ok(WorkStep::Calls(vec![call(node)?]));
     };
     let fields = Fields::of(
         node,
@@ -147,17 +126,17 @@ fn step(node: &Node) -> Result<Step, Problem> {
     )?;
     match fields.only() {
         Some((key, inner)) if key.name == "sleep" => {
-            scalar(inner, "sleep", value::pause_ns).map(Step::SleepNs)
+            scalar(inner, "sleep", pause_ns).map(WorkStep::SleepNs)
         }
         Some((key, inner)) if key.name == "all" => {
-            let calls = items(inner, "all", MOST_STEPS)?.iter().map(call);
-            calls.collect::<Result<_, _>>().map(Step::Calls)
+            let calls = items(inner, "all", MAX_STEPS)?.iter().map(call);
+            calls.collect::<Result<_, _>>().map(WorkStep::Calls)
         }
-        _ => Ok(Step::Calls(vec![call(node)?])),
+        _ => Ok(WorkStep::Calls(vec![call(node)?])),
     }
 }
 
-/// A service's name, or the name and a share.
+/// The name of a service, or the name and a share.
 fn call(node: &Node) -> Result<Call, Problem> {
     if let Value::Scalar(name) = &node.value {
         return Ok(Call {
@@ -169,6 +148,6 @@ fn call(node: &Node) -> Result<Call, Problem> {
     let name = fields.need("call", CALLS_EXAMPLE)?;
     Ok(Call {
         service: text_of(name, "call")?.to_owned(),
-        share: fields.or("share", 1.0, value::share)?,
+        share: fields.or("share", 1.0, share)?,
     })
 }

@@ -75,7 +75,7 @@ struct Design {
     contaminated: bool,
 }
 
-/// A/A and a delay of 15 %, as the pairing sees them.
+/// A/A and a delay of 15 %, as the input of the pairing.
 fn simulate(noise: &mut Noise, design: &Design, delay: f64) -> (Paired, Paired) {
     let mut arms = [ByBlock::new(), ByBlock::new(), ByBlock::new()];
     for round in 1..=design.rounds {
@@ -98,8 +98,8 @@ fn simulate(noise: &mut Noise, design: &Design, delay: f64) -> (Paired, Paired) 
     for value in slow.values_mut() {
         *value += delay;
     }
-    let aa = infer(&pairs(&two, &[&one])).expect("pairs");
-    let effect = infer(&pairs(&slow, &[&one, &two])).expect("pairs");
+    let aa = infer(&pairs(&two, &[&one]), Inference::of_units).expect("pairs");
+    let effect = infer(&pairs(&slow, &[&one, &two]), Inference::of_units).expect("pairs");
     (aa, effect)
 }
 
@@ -185,7 +185,7 @@ enum Rule {
     Looks,
     /// At the look after one at which it was narrow, however wide it is then.
     OneLookOn,
-    /// At a look at which it is narrow, as it was at the one before.
+    /// At a check at which it is narrow, as it was at the previous one.
     TwoLooks,
 }
 

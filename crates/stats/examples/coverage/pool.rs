@@ -53,9 +53,8 @@ pub(crate) fn from_run(run: &Path) -> Result<String, String> {
         };
         let variant = VARIANTS.iter().position(|v| *v == record.trial.variant.0);
         let per_request = cpu_per_request_ns(&sample, load.completed);
-        let (Some(variant), Some(per_request), Some(probe)) =
-            (variant, per_request, sample.speed_probe_ns)
-        else {
+        let probe = sample.machines.first().and_then(|m| m.speed_probe_ns);
+        let (Some(variant), Some(per_request), Some(probe)) = (variant, per_request, probe) else {
             return Err(format!("{}: not a trial of such a pool", record.trial.id));
         };
         let steady = record.trial.load_point.0 == "steady";

@@ -1,11 +1,12 @@
 //! A run's records, as a run directory would give them, from figures.
 
+use meshtax_fixtures::environment::environment;
 use meshtax_model::analysis::RunFacts;
-use meshtax_model::environment::{CpuLayout, CpuSplit, Environment, Host};
+use meshtax_model::environment::Environment;
 use meshtax_model::event::Ending;
 use meshtax_model::experiment::{
-    Arrivals, Design, EqualWork, Experiment, LoadPoint, LoadPointId, Options, Placement,
-    PolicyLevel, Regime, Role, Variant, VariantId, Workload,
+    Arrivals, Design, Experiment, LoadPoint, LoadPointId, Placement, PolicyLevel, Regime, Role,
+    Variant, VariantId, Workers, Workload,
 };
 use meshtax_model::plan::{PlannedTrial, TrialId};
 use meshtax_model::trial::{
@@ -35,18 +36,12 @@ pub(crate) fn point_id(point: usize) -> LoadPointId {
 
 /// An experiment with the two baselines and these candidates, at both load points.
 pub(crate) fn experiment(candidates: &[&str]) -> Experiment {
-    let variant = |id: &str, role| Variant {
-        id: VariantId(id.into()),
-        data_plane: if role == Role::Candidate {
-            "mesh"
-        } else {
-            "none"
-        }
-        .into(),
-        level: (role == Role::Candidate).then_some(PolicyLevel::Plaintext),
-        role,
-        inject: None,
-        options: Options::default(),
+    let variant = |id: &str, role| {
+        let (data_plane, level) = match role {
+            Role::Candidate => ("mesh", Some(PolicyLevel::Plaintext)),
+            Role::Baseline | Role::Control => ("none", None),
+        };
+        Variant::new(VariantId(id.into()), data_plane, level, role)
     };
     let mut variants = vec![
         variant("none", Role::Baseline),
@@ -62,17 +57,18 @@ pub(crate) fn experiment(candidates: &[&str]) -> Experiment {
         study: None,
         series: None,
         placement: Placement::TwoNodes,
-        service: Default::default(),
+        topology: Default::default(),
         workload: Workload {
             response_bytes: 1024,
             connections: 32,
         },
-        equal_work: EqualWork { workers: 1 },
+        workers: Workers::Equal(1),
         variants,
         load_points: vec![
             LoadPoint::new("steady", steady),
             LoadPoint::new("saturated", Regime::Saturated),
         ],
+        margins: Default::default(),
         design: Design {
             min_rounds: 6,
             blocks_per_round: 2,
@@ -85,29 +81,7 @@ pub(crate) fn experiment(candidates: &[&str]) -> Experiment {
     }
 }
 
-fn environment() -> Environment {
-    Environment {
-        engine: "local".into(),
-        host: Host {
-            kernel: "6.0".into(),
-            cpu_model: "synthetic".into(),
-            cores: 2,
-            memory_bytes: 1 << 33,
-            clock_source: "tsc".into(),
-            virtual_machine: true,
-            cpu_split: CpuSplit::Sampled,
-        },
-        layout: CpuLayout {
-            generator: vec![0],
-            client_node: vec![1],
-            server_node: vec![1],
-        },
-        rootless: true,
-        artifacts: Vec::new(),
-    }
-}
-
-/// What one trial came to.
+/// The outcome of one trial.
 pub(crate) struct Figures<'a> {
     pub(crate) key: BlockKey,
     /// Its place in the block, from 1.
@@ -118,8 +92,12 @@ pub(crate) struct Figures<'a> {
     pub(crate) point: usize,
     pub(crate) window_ns: u64,
     pub(crate) completed: u64,
+    /// Requests without a response, beside the completed ones.
+    pub(crate) unanswered: u64,
     /// CPU of the path in the window.
     pub(crate) cpu_ns: u64,
+    /// What the hypervisor took of the time in which a core was wanted.
+    pub(crate) steal_ns: u64,
     pub(crate) latencies_ns: &'a [u64],
     pub(crate) speed_probe_ns: [u64; 2],
 }
@@ -167,7 +145,8 @@ impl Records {
         let id = TrialId::new(round, block, figures.position);
         let mut load = self.spare.pop().unwrap_or_default();
         load.window_ns = figures.window_ns;
-        load.offered = figures.completed;
+        load.offered = figures.completed + figures.unanswered;
+        load.unanswered = figures.unanswered;
         load.completed = figures.completed;
         load.succeeded = figures.completed;
         load.response.clear();
@@ -222,15 +201,16 @@ fn sample(id: &TrialId, figures: &Figures<'_>) -> ResourceSample {
             cpu_ns: figures.cpu_ns,
             ..ComponentUsage::new("app", ComponentRole::App)
         }],
-        machine: MachineUsage {
+        machines: vec![MachineUsage {
             wall_ns: figures.window_ns,
             cores: 2,
-            idle_ns: (2 * figures.window_ns).saturating_sub(figures.cpu_ns),
+            idle_ns: (2 * figures.window_ns).saturating_sub(figures.cpu_ns + figures.steal_ns),
+            steal_ns: figures.steal_ns,
             resolution_ns: 10_000_000,
+            speed_probe_ns: Some(figures.speed_probe_ns),
+            others: Some(Vec::new()),
             ..MachineUsage::default()
-        },
-        speed_probe_ns: Some(figures.speed_probe_ns),
-        others: Some(Vec::new()),
+        }],
         ..ResourceSample::new(id.clone())
     }
 }

@@ -41,7 +41,7 @@ impl Pool {
     }
 }
 
-/// A stretch of the pool, one block after the other.
+/// A contiguous part of the pool, block by block.
 pub(crate) struct Replay<'a> {
     pool: &'a Pool,
     noise: Noise,
@@ -75,7 +75,9 @@ impl<'a> Replay<'a> {
                 point: trial.point,
                 window_ns: trial.window_ns,
                 completed: trial.completed,
+                unanswered: 0,
                 cpu_ns: trial.cpu_ns,
+                steal_ns: 0,
                 latencies_ns: if trial.latencies_ns.is_empty() {
                     &[1_000_000]
                 } else {

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use meshtax_model::analysis::{Analysis, Effect, Interval, Metric, Verdict};
+use meshtax_model::analysis::{Analysis, Effect, Estimate, Interval, Metric, Verdict};
 use meshtax_model::experiment::Role;
 use meshtax_model::trial::TrialOutcome;
 use meshtax_stats::account::cpu_per_request_ns;
 use meshtax_stats::interval::{CONFIDENCE, Inference, relative};
-use meshtax_stats::pairing::{BlockKey, ByBlock, Paired, infer_mean, pairs};
+use meshtax_stats::pairing::{BlockKey, ByBlock, Paired, infer, pairs};
 use meshtax_stats::tails::{Counts, compare};
 
 use crate::records::{Records, SATURATED, STEADY, point_id};
@@ -19,8 +19,15 @@ pub(crate) const COVERS_MIN: f64 = 0.94;
 pub(crate) const WILSON_MIN: f64 = 0.93;
 /// Mean width, in units of Student's on the same data.
 pub(crate) const WIDTH_MAX: f64 = 1.3;
-/// Runs without any effect that declare one.
+/// Runs without any effect that declare one, and runs that call an effect of twice the margin irrelevant.
 pub(crate) const FALSE_MAX: f64 = 0.05;
+
+/// The largest mean error where trials are excluded, in units of the mean half width.
+pub(crate) const BIAS_MAX: f64 = 0.1;
+/// Overloaded candidates that are declared so.
+pub(crate) const OVERLOADS_MIN: f64 = 0.95;
+/// A candidate that loses requests in more trials than this is overloaded.
+const SELDOM: f64 = 0.1;
 
 /// So many of so many.
 #[derive(Clone, Copy, Debug, Default)]
@@ -106,12 +113,19 @@ impl Figure {
         }
     }
 
-    fn interval(self, effect: &Effect) -> Option<Interval> {
-        let estimate = match self {
+    fn found(self, effect: &Effect) -> Option<Estimate> {
+        match self {
             Self::P50Difference => effect.difference,
             _ => effect.relative,
-        };
-        estimate?.interval
+        }
+    }
+
+    fn interval(self, effect: &Effect) -> Option<Interval> {
+        self.found(effect)?.interval
+    }
+
+    fn estimate(self, effect: &Effect) -> Option<f64> {
+        Some(self.found(effect)?.value)
     }
 
     /// `None`: not known in closed form. A delay is a share that depends on the machine's speed,
@@ -134,39 +148,61 @@ pub(crate) struct Line {
     pub(crate) covers: Share,
     /// Without an interval.
     pub(crate) missing: u32,
+    /// Sums of the estimates' errors, and of the intervals' half widths.
+    error: f64,
+    half_width: f64,
     width: f64,
     student: f64,
 }
 
 impl Line {
+    /// The mean error, in units of the mean half width.
+    pub(crate) fn bias(&self) -> f64 {
+        self.error / self.half_width
+    }
+
     /// Mean width over that of Student's t, where both were computed.
     pub(crate) fn relative_width(&self) -> f64 {
         self.width / self.student
     }
 }
 
-/// What many experiments came to.
+/// The combined result of many experiments.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Score {
     pub(crate) experiments: u32,
     pub(crate) lines: BTreeMap<Figure, Line>,
     /// Runs in which a primary effect was declared, of those without any true effect.
     pub(crate) false_declarations: Share,
+    /// Runs in which an effect of twice its margin or more was called irrelevant, of those with such an effect.
+    pub(crate) false_equivalence: Share,
+    /// Effects that are truly zero and were called irrelevant.
+    pub(crate) true_equivalence: Share,
     pub(crate) rounds: u64,
     /// Runs that ended by precision.
     pub(crate) stopped: u32,
+    /// Candidates that seldom or never lose requests, and are declared overloaded.
+    pub(crate) false_overloads: Share,
+    /// Candidates that mostly lose requests, and are.
+    pub(crate) true_overloads: Share,
 }
 
 impl Score {
     pub(crate) fn add(&mut self, other: &Self) {
         self.experiments += other.experiments;
         self.false_declarations.add(other.false_declarations);
+        self.false_equivalence.add(other.false_equivalence);
+        self.true_equivalence.add(other.true_equivalence);
+        self.false_overloads.add(other.false_overloads);
+        self.true_overloads.add(other.true_overloads);
         self.rounds += other.rounds;
         self.stopped += other.stopped;
         for (figure, line) in &other.lines {
             let mine = self.lines.entry(*figure).or_default();
             mine.covers.add(line.covers);
             mine.missing += line.missing;
+            mine.error += line.error;
+            mine.half_width += line.half_width;
             mine.width += line.width;
             mine.student += line.student;
         }
@@ -192,13 +228,49 @@ impl Score {
             let any = analysis.effects.iter().any(declared);
             self.false_declarations.count(any);
         }
+        let mut beyond_margin = Vec::new();
         for cost in candidates {
+            let mut own = analysis.effects.iter().filter(|e| e.variant.0 == cost.name);
+            let is_overloaded = own.any(|e| matches!(e.verdict, Verdict::Overloaded(_)));
+            match cost.lossy > SELDOM {
+                true => self.true_overloads.count(is_overloaded),
+                false => self.false_overloads.count(is_overloaded),
+            }
             for effect in &analysis.effects {
                 if effect.variant.0 == cost.name {
                     self.take_effect(effect, cost, records, widths);
+                    beyond_margin.extend(self.take_equivalence(analysis, effect, cost));
                 }
             }
         }
+        if !beyond_margin.is_empty() {
+            self.false_equivalence.count(beyond_margin.contains(&true));
+        }
+    }
+
+    /// Whether an effect of twice its margin or more is called irrelevant; `None`: it is smaller, or not known.
+    fn take_equivalence(
+        &mut self,
+        analysis: &Analysis,
+        effect: &Effect,
+        cost: &Cost,
+    ) -> Option<bool> {
+        let relative = [
+            Figure::P50Relative,
+            Figure::P99Relative,
+            Figure::Throughput,
+            Figure::CpuSteady,
+        ];
+        let figure = relative
+            .into_iter()
+            .find(|figure| figure.metric() == effect.metric)?;
+        let truth = figure.truth(cost)?;
+        let is_equivalent = effect.verdict == Verdict::Equivalent;
+        if truth == 0.0 {
+            self.true_equivalence.count(is_equivalent);
+        }
+        let twice = 2.0 * effect.metric.margin(&analysis.experiment.margins);
+        (truth.abs() >= twice - 1e-9).then_some(is_equivalent)
     }
 
     fn take_effect(&mut self, effect: &Effect, cost: &Cost, records: &Records, widths: bool) {
@@ -216,6 +288,8 @@ impl Score {
             };
             line.covers
                 .count(interval.low <= truth && truth <= interval.high);
+            line.error += figure.estimate(effect).map_or(0.0, |value| value - truth);
+            line.half_width += (interval.high - interval.low) / 2.0;
             let student = widths.then(|| student(*figure, effect, records));
             if let Some(student) = student.flatten() {
                 line.width += interval.high - interval.low;
@@ -272,7 +346,7 @@ fn student(figure: Figure, effect: &Effect, records: &Records) -> Option<Interva
         }
     } else {
         let [one, two, own] = &levels;
-        infer_mean(&pairs(own, &[one, two]))?
+        infer(&pairs(own, &[one, two]), Inference::of_mean)?
     };
     match figure {
         Figure::P50Difference => paired.difference.interval(CONFIDENCE),

@@ -1,4 +1,4 @@
-//! One setting of the bench: how an experiment is made, when it ends, and what it comes to.
+//! One setting of the bench: how an experiment is simulated, when it ends, and its result.
 
 use meshtax_model::event::Ending;
 use meshtax_stats::pairing::BlockKey;
@@ -22,8 +22,12 @@ pub(crate) struct Setting {
     /// The most rounds, or all of them.
     pub(crate) rounds: u32,
     pub(crate) blocks: u32,
+    /// The standard deviation of a made-up trial.
+    pub(crate) trial_sd: f64,
     /// The half width at which it ends.
     pub(crate) precision: Option<f64>,
+    /// Mean share that the hypervisor takes of the time in which a core is wanted.
+    pub(crate) steal: f64,
 }
 
 /// Measures one experiment, until its end or until it is precise enough.
@@ -72,7 +76,9 @@ pub(crate) fn score_part(
             measure(setting, &mut records, |key, into| replay.block(key, into));
         } else {
             let (candidates, points) = (setting.candidates, setting.points);
-            let mut machine = Simulation::new(noise, candidates, points, setting.requests);
+            let [trial_sd, steal] = [setting.trial_sd, setting.steal];
+            let requests = setting.requests;
+            let mut machine = Simulation::new(noise, candidates, points, requests, trial_sd, steal);
             measure(setting, &mut records, |key, into| machine.block(key, into));
         }
         let analysis = analyse(&records.data());

@@ -2,10 +2,12 @@
 //! effects are known.
 //!
 //! - Latencies have a log-normal body and, one in ten, a Pareto tail.
-//! - The machine stalls for some milliseconds, at random times, whoever is measured.
-//! - It changes its speed by 15 to 30 % for 10 to 60 seconds: several blocks lie in one such
-//!   state, and its ends lie inside of blocks and trials.
-//! - Processes are made anew in each round, and differ by 1 %; trials differ by 2 %.
+//! - The machine stalls for some milliseconds, at random times, regardless of the variant.
+//! - It changes its speed by 15 to 30 % for 10 to 60 seconds: several blocks are within one such
+//!   state, and its ends are inside of blocks and trials.
+//! - Processes are made anew in each round, and differ by 1 %; trials differ by 2 %, or as a setting says.
+//! - In some settings the hypervisor takes a share of the time in which a core is wanted. Half of the share is that of the
+//!   block, half that of the trial.
 //! - A speed probe reads the speed before and after each trial, with an error of 2 %.
 
 use meshtax_stats::pairing::BlockKey;
@@ -23,7 +25,8 @@ const LATENCY_NS: f64 = 200_000.0;
 const CPU_NS: f64 = 100_000.0;
 const PROBE_NS: f64 = 1_700_000.0;
 const PROCESS_SD: f64 = 0.01;
-const TRIAL_SD: f64 = 0.02;
+/// Of a trial, where a setting says nothing else.
+pub(crate) const TRIAL_SD: f64 = 0.02;
 const PROBE_SD: f64 = 0.02;
 const TAIL_SHARE: f64 = 0.1;
 const TAIL_EXPONENT: f64 = 2.0;
@@ -39,6 +42,8 @@ pub(crate) struct Cost {
     pub(crate) delay_ns: f64,
     /// Factor on the CPU of every request; a saturated core does so many fewer.
     pub(crate) cpu: f64,
+    /// The share of its steady trials in which requests are lost.
+    pub(crate) lossy: f64,
 }
 
 impl Cost {
@@ -48,6 +53,7 @@ impl Cost {
             latency: 1.0,
             delay_ns: 0.0,
             cpu: 1.0,
+            lossy: 0.0,
         }
     }
 }
@@ -59,7 +65,7 @@ struct Instance {
     cpu: f64,
 }
 
-/// The machine's course: what it does at which time, the same whoever looks.
+/// The state of the machine over time, the same for all variants.
 struct Course {
     now_s: f64,
     /// (until, factor on all durations), the next ones to come first.
@@ -148,18 +154,25 @@ pub(crate) struct Simulation<'a> {
     costs: Vec<Cost>,
     points: &'a [usize],
     requests: usize,
+    trial_sd: f64,
+    /// Mean of the share that the hypervisor takes.
+    steal: f64,
+    /// Of this block.
+    block_steal: f64,
     instances: Vec<Instance>,
     round: u32,
     latencies_ns: Vec<u64>,
 }
 
 impl<'a> Simulation<'a> {
-    /// `requests` per steady trial; `points` that are measured.
+    /// `requests` per steady trial; `points` that are measured; `trial_sd`: the standard deviation of a trial.
     pub(crate) fn new(
         mut noise: Noise,
         candidates: &[Cost],
         points: &'a [usize],
         requests: usize,
+        trial_sd: f64,
+        steal: f64,
     ) -> Self {
         let course = Course::new(&mut noise);
         let mut costs = vec![Cost::none("none"), Cost::none("none-again")];
@@ -170,6 +183,9 @@ impl<'a> Simulation<'a> {
             costs,
             points,
             requests,
+            trial_sd,
+            steal,
+            block_steal: 0.0,
             instances: Vec::new(),
             round: 0,
             latencies_ns: Vec::new(),
@@ -197,6 +213,7 @@ impl<'a> Simulation<'a> {
             .flat_map(|variant| self.points.iter().map(move |point| (variant, *point)))
             .collect();
         self.noise.shuffle(&mut order);
+        self.block_steal = self.draw_steal();
         for ((variant, point), position) in order.into_iter().zip(1..) {
             self.trial(key, position, variant, point, into);
         }
@@ -213,19 +230,23 @@ impl<'a> Simulation<'a> {
         let before = self.course.probe_ns(&mut self.noise);
         self.course.advance(AROUND_S, &mut self.noise);
         let (cost, instance) = (self.costs[variant], self.instances[variant]);
-        let mut trial = || (TRIAL_SD * self.noise.normal()).exp();
+        let trial_sd = self.trial_sd;
+        let mut trial = || (trial_sd * self.noise.normal()).exp();
         let latency = cost.latency * instance.latency * trial();
         let cpu = cost.cpu * instance.cpu * trial();
         let slowness = self.mean_slowness();
+        let stolen = f64::midpoint(self.block_steal, self.draw_steal());
+        let lost = point == STEADY && cost.lossy > 0.0 && self.noise.uniform() < cost.lossy;
         let completed = if point == STEADY {
-            self.steady(latency, cost.delay_ns);
+            self.steady(latency / (1.0 - stolen), cost.delay_ns);
             self.requests as u64
         } else {
             self.latencies_ns.clear();
             self.latencies_ns.push(1_000_000);
-            let rate = 1e9 / (CPU_NS * cpu * slowness * trial_of(&mut self.noise));
-            (rate * (WINDOW_S - self.stalled_in_window_s())) as u64
+            let rate = 1e9 / (CPU_NS * cpu * slowness * (trial_sd * self.noise.normal()).exp());
+            (rate * (1.0 - stolen) * (WINDOW_S - self.stalled_in_window_s())) as u64
         };
+        let cpu_ns = CPU_NS * cpu * slowness * completed as f64;
         self.course.advance(WINDOW_S, &mut self.noise);
         into.push(&Figures {
             key,
@@ -234,7 +255,9 @@ impl<'a> Simulation<'a> {
             point,
             window_ns: (WINDOW_S * 1e9) as u64,
             completed,
-            cpu_ns: (CPU_NS * cpu * slowness * completed as f64) as u64,
+            unanswered: if lost { completed / 20 } else { 0 },
+            cpu_ns: cpu_ns as u64,
+            steal_ns: (cpu_ns * stolen / (1.0 - stolen)) as u64,
             latencies_ns: &self.latencies_ns,
             speed_probe_ns: [before, self.course.probe_ns(&mut self.noise)],
         });
@@ -261,6 +284,14 @@ impl<'a> Simulation<'a> {
         }
     }
 
+    /// Mostly little, sometimes much; never all. Without steal nothing is drawn, so that other settings stay the same.
+    fn draw_steal(&mut self) -> f64 {
+        if self.steal == 0.0 {
+            return 0.0;
+        }
+        (-self.noise.uniform().ln() * self.steal).min(0.8)
+    }
+
     fn mean_slowness(&self) -> f64 {
         const SLICES: u32 = 10;
         let at = |slice: u32| (f64::from(slice) + 0.5) / f64::from(SLICES) * WINDOW_S;
@@ -275,10 +306,6 @@ impl<'a> Simulation<'a> {
         let (begin, end) = (self.course.now_s, self.course.now_s + WINDOW_S);
         (to.min(end) - from.max(begin)).max(0.0)
     }
-}
-
-fn trial_of(noise: &mut Noise) -> f64 {
-    (TRIAL_SD * noise.normal()).exp()
 }
 
 /// The points in their usual order.

@@ -1,14 +1,19 @@
 //! What each variant adds in a cluster of a given size.
 
-use meshtax_model::advice::{Asked, Cost, CpuCost, MemoryCost, MemoryPart, Missing, ProxyPlace};
-use meshtax_model::analysis::{Analysis, Effect, Estimate, Interval, Metric, Verdict};
+use meshtax_model::advice::{
+    Asked, Cost, CostFigure, CpuCost, MemoryCost, MemoryPart, Missing, MissingReason, ProxyPlace,
+};
+use meshtax_model::analysis::{
+    Analysis, Effect, Estimate, Interval, Metric, NotEstimable, Verdict,
+};
 use meshtax_model::experiment::{LoadPoint, Variant};
-use meshtax_model::graph::Graph;
 use meshtax_model::trial::ComponentRole;
 
-use super::{map, measured, place, times};
+use super::estimates::{map, times};
+use super::measured::measured;
+use super::planes::place;
 
-/// A month, as prices have it.
+/// Hours of a month, as in price lists.
 const HOURS_A_MONTH: f64 = 730.0;
 
 const GIB: f64 = (1_u64 << 30) as f64;
@@ -16,28 +21,22 @@ const GIB: f64 = (1_u64 << 30) as f64;
 /// A hop passes two proxies: its client's and its server's.
 const PROXIES_A_HOP: f64 = 2.0;
 
-/// What a candidate costs beyond no mesh.
+/// The cost of a candidate beyond no mesh.
 pub(super) fn cost(analysis: &Analysis, asked: &Asked, variant: &Variant) -> Cost {
     let setting = Setting::of(analysis, asked, variant);
-    let mut missing = Vec::new();
-    let mut told = |what: &str, why: String| {
-        missing.push(Missing {
-            what: what.to_owned(),
-            why,
-        });
-    };
-    let cpu = setting.cpu().map_err(|why| told("CPU", why)).ok();
-    let memory = setting.memory().map_err(|why| told("memory", why)).ok();
-    told("idle CPU", setting.idle().to_owned());
-    told(
-        "program text",
-        "file pages, of which a node has one copy of each program, are not in the memory"
-            .to_owned(),
-    );
-    told(
-        "control plane",
-        "a cluster's alone: not measured here".to_owned(),
-    );
+    let (cpu, memory) = (setting.cpu(), setting.memory());
+    let missing = [
+        (CostFigure::Cpu, cpu.as_ref().err().cloned()),
+        (CostFigure::Memory, memory.as_ref().err().cloned()),
+        (CostFigure::IdleCpu, Some(setting.idle())),
+        (CostFigure::ProgramPages, Some(MissingReason::SharedByNode)),
+        (CostFigure::ControlPlane, Some(MissingReason::ClusterOnly)),
+    ];
+    let missing = missing
+        .into_iter()
+        .filter_map(|(figure, reason)| reason.map(|reason| Missing { figure, reason }))
+        .collect();
+    let (cpu, memory) = (cpu.ok(), memory.ok());
     let monthly = || sum(cpu.as_ref()?.monthly?, memory.as_ref()?.monthly?);
     Cost {
         variant: variant.id.clone(),
@@ -49,7 +48,7 @@ pub(super) fn cost(analysis: &Analysis, asked: &Asked, variant: &Variant) -> Cos
     }
 }
 
-/// The ends added up: wider than it need be where the two do not go together.
+/// The sum of both ends: wider than necessary if the two are not correlated.
 fn sum(one: Estimate, other: Estimate) -> Option<Estimate> {
     let ends = one.interval.zip(other.interval);
     let interval = ends.map(|(one, other)| Interval {
@@ -60,13 +59,13 @@ fn sum(one: Estimate, other: Estimate) -> Option<Estimate> {
     map(Estimate { value, interval }, |value| value)
 }
 
-/// One variant in the cluster that is asked about.
+/// One variant in the cluster of the request.
 struct Setting<'a> {
     analysis: &'a Analysis,
     asked: &'a Asked,
     variant: &'a Variant,
     place: ProxyPlace,
-    /// Where CPU and memory are taken from, and what each proxy carried there.
+    /// The load points from which CPU and memory are taken, and the requests per proxy there.
     nearest: Option<(&'a LoadPoint, f64)>,
 }
 
@@ -83,19 +82,14 @@ impl<'a> Setting<'a> {
         setting
     }
 
-    /// How many there are of what has a proxy, or how to say it.
-    fn count(&self) -> Result<u32, String> {
-        let (count, flag) = match self.place {
-            ProxyPlace::Pod => (self.asked.pods, "--pods"),
-            ProxyPlace::Node => (self.asked.nodes, "--nodes"),
+    /// The number of pods or nodes with a proxy.
+    fn count(&self) -> Result<u32, MissingReason> {
+        let count = match self.place {
+            ProxyPlace::Pod => self.asked.pods,
+            ProxyPlace::Node => self.asked.nodes,
         };
-        let per = match self.place {
-            ProxyPlace::Pod => "pod",
-            ProxyPlace::Node => "node",
-        };
-        count
-            .filter(|count| *count > 0)
-            .ok_or_else(|| format!("it has a proxy in each {per}: say how many with {flag}"))
+        let count = count.filter(|count| *count > 0);
+        count.ok_or(MissingReason::NoCount { per: self.place })
     }
 
     /// Requests per second through each proxy of the cluster.
@@ -105,14 +99,12 @@ impl<'a> Setting<'a> {
         (each.is_finite() && each > 0.0).then_some(each)
     }
 
-    /// Pods of the run that had a proxy: the client's, and one for each replica of each service.
+    /// Pods of the run with a proxy: the client's, and one for each replica of each service.
     fn pods(&self) -> f64 {
-        let service = &self.analysis.experiment.service;
-        let behind = service.graph.as_ref().map_or(0, Graph::pods);
-        1.0 + f64::from(service.replicas.max(1)) + f64::from(behind)
+        1.0 + f64::from(self.analysis.experiment.topology.pods())
     }
 
-    /// How many there were in the run of what has a proxy.
+    /// The number of these units in the run.
     fn places(&self) -> f64 {
         match self.place {
             ProxyPlace::Pod => self.pods(),
@@ -120,34 +112,31 @@ impl<'a> Setting<'a> {
         }
     }
 
-    /// Why it is no sum of its own.
-    fn idle(&self) -> &'static str {
+    /// Why CPU without requests is not a separate cost.
+    fn idle(&self) -> MissingReason {
         let found = measured(self.analysis, &self.variant.id);
         match found.and_then(|found| found.upkeep.idle_cores) {
-            Some(_) => {
-                "what proxies use without requests stands in the run's own report; what they use under load has it in it"
-            }
-            None => "this run does not say what its proxies use without requests",
+            Some(_) => MissingReason::InRunReport,
+            None => MissingReason::NotRead,
         }
     }
 
-    /// How often a request of the run's clients passed the mesh: their own call, and those between services.
+    /// Hops per request of the run's clients: their own call, and those between services.
     fn hops_measured(&self) -> f64 {
-        let graph = self.analysis.experiment.service.graph.as_ref();
-        let calls = graph.map_or(0.0, Graph::calls_per_request);
+        let calls = self.analysis.experiment.topology.calls_per_request();
         1.0 + if calls.is_finite() { calls } else { 0.0 }
     }
 
-    /// Nodes of the run that had a proxy: the client's, and those of the servers.
+    /// Nodes of the run with a proxy: the client's, and those of the servers.
     fn nodes(&self) -> f64 {
-        1.0 + f64::from(self.analysis.experiment.service.nodes.max(1))
+        1.0 + f64::from(self.analysis.experiment.topology.server_nodes())
     }
 
-    /// The load point with an effect whose rate is nearest, by ratio, to what each proxy will carry; one with an
-    /// interval, if there is any. Only those are looked at that are driven as the first one is: new connections or
-    /// other protocols are other costs.
+    /// The load point with an effect whose rate is nearest, by ratio, to the planned rate of each proxy; one with an
+    /// interval, if there is any. Only load points with the settings of the first one are considered: new
+    /// connections or other protocols have other costs.
     fn nearest_point(&self) -> Option<(&'a LoadPoint, f64)> {
-        // Between services no request passes a gateway.
+        // Calls between services do not pass a gateway.
         let points = self.analysis.experiment.load_points.iter();
         let points: Vec<&LoadPoint> = points.filter(|point| point.ingress.is_none()).collect();
         let first = *points.first()?;
@@ -185,43 +174,52 @@ impl<'a> Setting<'a> {
         (each.is_finite() && each > 0.0).then_some(each)
     }
 
-    /// A difference from the baselines that has a figure, or why there is none.
-    fn effect(&self, point: &LoadPoint, metric: Metric) -> Result<(&'a Effect, Estimate), String> {
+    /// The estimate of a difference from the baselines, or why there is none.
+    fn effect(
+        &self,
+        point: &LoadPoint,
+        metric: Metric,
+    ) -> Result<(&'a Effect, Estimate), MissingReason> {
         let effect = self.analysis.effect(&self.variant.id, &point.id, metric);
-        let effect = effect.ok_or_else(|| format!("no {} on record", metric.name()))?;
+        let effect = effect.ok_or(MissingReason::NotOnRecord { metric })?;
         let difference = effect.difference.and_then(|d| times(d, 1.0));
         match (difference, &effect.verdict) {
+            (_, Verdict::Overloaded(_)) => Err(MissingReason::NotEstimable {
+                reason: NotEstimable::Overloaded {
+                    variant: self.variant.id.clone(),
+                },
+            }),
             (Some(difference), _) => Ok((effect, difference)),
-            (None, Verdict::NotEstimable { reason }) => Err(reason.clone()),
-            (None, _) => Err(format!("no {} on record", metric.name())),
+            (None, Verdict::NotEstimable { reason }) => Err(MissingReason::NotEstimable {
+                reason: reason.clone(),
+            }),
+            (None, _) => Err(MissingReason::NotOnRecord { metric }),
         }
     }
 
-    fn point(&self) -> Result<(&'a LoadPoint, f64), String> {
+    fn point(&self) -> Result<(&'a LoadPoint, f64), MissingReason> {
         self.nearest.ok_or_else(|| {
             let points = self.analysis.experiment.load_points.iter();
             if points.clone().all(|point| point.ingress.is_some()) {
-                return "all clients of this run came in through a gateway: what services cost each other was not \
-                        measured"
-                    .to_owned();
+                return MissingReason::GatewayOnly;
             }
             let mut reasons = points.map(|point| self.effect(point, Metric::CpuPerRequest));
             let reason = reasons.find_map(Result::err);
-            reason.unwrap_or_else(|| "nothing of it was measured".to_owned())
+            reason.unwrap_or(MissingReason::NotMeasured)
         })
     }
 
-    fn cpu(&self) -> Result<CpuCost, String> {
+    fn cpu(&self) -> Result<CpuCost, MissingReason> {
         let rate = self
             .asked
             .requests_per_s
-            .ok_or("the requests per second are not given: --requests")?;
+            .ok_or(MissingReason::NoRequestRate)?;
         let (point, measured_per_proxy_per_s) = self.point()?;
         let (effect, added_ns) = self.effect(point, Metric::CpuPerRequest)?;
         let per_request_ns = times(added_ns, 1.0 / self.hops_measured());
-        let per_request_ns = per_request_ns.ok_or("the figure is out of range")?;
+        let per_request_ns = per_request_ns.ok_or(MissingReason::OutOfRange)?;
         let cores = times(per_request_ns, rate * self.asked.hops / 1e9);
-        let cores = cores.ok_or("the figure is out of range")?;
+        let cores = cores.ok_or(MissingReason::OutOfRange)?;
         let price = self.asked.cpu_price;
         Ok(CpuCost {
             load_point: point.id.clone(),
@@ -234,8 +232,8 @@ impl<'a> Setting<'a> {
         })
     }
 
-    /// The run's added memory, spread over what has a proxy. A waypoint is counted once, as its median.
-    fn memory(&self) -> Result<MemoryCost, String> {
+    /// The run's added memory, divided by the number of units with a proxy. A waypoint is counted once, as its median.
+    fn memory(&self) -> Result<MemoryCost, MissingReason> {
         let count = self.count()?;
         let (point, _) = self.point()?;
         let (_, added) = self.effect(point, Metric::AnonymousMemory)?;
@@ -245,7 +243,7 @@ impl<'a> Setting<'a> {
         let apart = waypoint.unwrap_or(0) as f64;
         let each = map(added, |bytes| (bytes - apart) / self.places());
         let total = each.and_then(|each| map(each, |bytes| bytes * f64::from(count) + apart));
-        let (each_bytes, total_bytes) = each.zip(total).ok_or("the figure is out of range")?;
+        let (each_bytes, total_bytes) = each.zip(total).ok_or(MissingReason::OutOfRange)?;
         let price = self.asked.memory_price;
         Ok(MemoryCost {
             load_point: point.id.clone(),

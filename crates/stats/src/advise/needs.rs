@@ -1,13 +1,13 @@
-//! Whether a mesh is needed, and which variants give what is.
+//! Whether a mesh is needed, and which variants meet the needs.
 
 use meshtax_model::advice::{AdvisedVariant, Given, Gives, Need, NeedAnswer, Standing};
 use meshtax_model::analysis::VariantAnalysis;
 use meshtax_model::evidence::{Balances, Evidence};
 use meshtax_model::experiment::{PolicyLevel, Variant, VariantId};
 
-/// What a variant gives of each need.
+/// Which needs a variant meets.
 pub(super) fn gives(variant: &Variant, found: Option<&VariantAnalysis>) -> Vec<Gives> {
-    let found = found.filter(|found| found.left_out.is_none());
+    let found = found.filter(|found| found.excluded.is_none());
     let evidence = found.and_then(|found| found.evidence.as_ref());
     let all = Need::ALL.into_iter();
     all.map(|need| Gives {
@@ -20,12 +20,12 @@ pub(super) fn gives(variant: &Variant, found: Option<&VariantAnalysis>) -> Vec<G
     .collect()
 }
 
-/// A level's promise counts where its probes passed: they are what proves it.
+/// A level's guarantee counts where its probes passed, since they prove it.
 fn promised(variant: &Variant, level: PolicyLevel, evidence: Option<&Evidence>) -> Given {
     match variant.level {
         Some(own) if own >= level => match evidence {
             Some(evidence) if evidence.passed() => Given::Yes,
-            _ => Given::NotTold,
+            _ => Given::NotCovered,
         },
         _ => Given::No,
     }
@@ -33,16 +33,16 @@ fn promised(variant: &Variant, level: PolicyLevel, evidence: Option<&Evidence>) 
 
 fn seen(need: Need, evidence: Option<&Evidence>) -> Given {
     let features = evidence.and_then(|evidence| evidence.features.as_ref());
-    let told = features.and_then(|features| match need {
+    let provided = features.and_then(|features| match need {
         Need::HttpMetrics => features.counts_requests,
         Need::Retries => features.tries_again,
         Need::RequestBalancing => features.balances.map(|b| b == Balances::Requests),
         Need::Mtls | Need::IdentityPolicy | Need::HttpPolicy | Need::Fips => None,
     });
-    match told {
+    match provided {
         Some(true) => Given::Yes,
         Some(false) => Given::No,
-        None => Given::NotTold,
+        None => Given::NotCovered,
     }
 }
 
@@ -55,7 +55,7 @@ fn given(variant: &AdvisedVariant, need: Need) -> bool {
 }
 
 fn choices(variants: &[AdvisedVariant]) -> impl Iterator<Item = &AdvisedVariant> {
-    let measured = variants.iter().filter(|v| v.left_out.is_none());
+    let measured = variants.iter().filter(|v| v.excluded.is_none());
     measured.filter(|v| v.standing == Standing::Choice)
 }
 
@@ -74,8 +74,8 @@ pub(super) fn answers(variants: &[AdvisedVariant], asked: &[Need]) -> Vec<NeedAn
     .collect()
 }
 
-/// Of each data plane, the lowest level that gives all that is needed. Validated cryptography is no matter of a
-/// run, and is left to the facts.
+/// For each data plane, the lowest level that meets all needs. Validated cryptography is not measured by a
+/// run, and is left to the published facts.
 pub(super) fn sufficient(variants: &[AdvisedVariant], asked: &[Need]) -> Vec<VariantId> {
     let needs: Vec<Need> = asked.iter().copied().filter(|n| *n != Need::Fips).collect();
     if needs.is_empty() {

@@ -1,14 +1,15 @@
-//! Objectives against the intervals of levels.
+//! Objectives compared with the intervals of levels.
 
 use meshtax_model::advice::{
-    AdvisedVariant, Objective, ObjectiveAnswer, ObjectiveCheck, ObjectiveVerdict, PresetRates,
+    AdvisedVariant, InconclusiveObjective, Objective, ObjectiveAnswer, ObjectiveCheck,
+    ObjectiveVerdict, PresetRates,
 };
-use meshtax_model::analysis::{Analysis, Estimate, Interval, Metric, Point};
+use meshtax_model::analysis::{Analysis, Estimate, Interval, LoadOutcome, Metric, NoLevel, Point};
 use meshtax_model::experiment::{LoadPoint, Regime};
 
-use super::measured;
+use super::measured::measured;
 
-/// Rates that differ by no more are one rate.
+/// Rates that differ by no more count as equal.
 const SAME_RATE: f64 = 0.01;
 
 /// One objective, for every variant at each load point of its kind.
@@ -26,7 +27,7 @@ pub(super) fn answer(
                 let variant = analysis.experiment.variant(&v.variant);
                 variant.is_some_and(|v| analysis.experiment.gap(v, point).is_none())
             };
-            let variants = variants.iter().filter(|v| v.left_out.is_none()).filter(has);
+            let variants = variants.iter().filter(|v| v.excluded.is_none()).filter(has);
             variants.map(move |variant| check(analysis, variant, point, objective))
         })
         .collect();
@@ -61,7 +62,7 @@ fn same(one: f64, other: f64) -> bool {
     (one - other).abs() <= SAME_RATE * other.abs()
 }
 
-/// Whether a load point is what an objective is about. One at another rate is not, higher or lower: see
+/// Whether an objective applies to a load point. It does not at another rate, higher or lower: see
 /// [`super`].
 pub(super) fn is_asked(objective: &Objective, point: &LoadPoint) -> bool {
     match (objective.rate_per_s, steady_rate(point)) {
@@ -79,44 +80,67 @@ fn check(
 ) -> ObjectiveCheck {
     let found = measured(analysis, &variant.variant);
     let point = found.and_then(|v| v.points.iter().find(|p| p.load_point == load.id));
-    let level = point.ok_or_else(|| "no trial of it at this load".to_owned());
-    let level = level.and_then(|point| level_of(point, objective.metric));
-    let (verdict, reason) = match &level {
-        Err(reason) => (ObjectiveVerdict::CannotTell, reason.clone()),
-        Ok(level) => judge(level, objective),
+    let level = point
+        .ok_or(InconclusiveObjective::NoTrials)
+        .and_then(|point| level_of(point, objective.metric));
+    let overload = point.and_then(|point| match point.outcome {
+        LoadOutcome::Overloaded(overload) => Some(overload),
+        _ => None,
+    });
+    let (verdict, reason) = match (&level, point.and_then(undecided)) {
+        _ if overload.is_some() => (ObjectiveVerdict::Missed, None),
+        (_, Some(reason)) => (ObjectiveVerdict::Inconclusive, Some(reason)),
+        (Err(reason), None) => (ObjectiveVerdict::Inconclusive, Some(reason.clone())),
+        (Ok(level), None) => judge(level, objective),
     };
     ObjectiveCheck {
         variant: variant.variant.clone(),
         load_point: load.id.clone(),
-        level: level.ok(),
+        level: level.ok().map(|(level, _)| level),
         verdict,
         reason,
+        overload,
     }
 }
 
-fn level_of(point: &Point, metric: Metric) -> Result<Estimate, String> {
-    let level = point.levels.iter().find(|level| level.metric == metric);
-    let level = level.ok_or_else(|| format!("{} is not on record", metric.name()))?;
-    let Some(value) = level.value.filter(|value| value.is_finite()) else {
-        let mut reason = level.reason.clone().unwrap_or_default();
-        let kinds: Vec<&str> = point.invalid.keys().map(String::as_str).collect();
-        if point.valid == 0 && !kinds.is_empty() {
-            reason.push_str(&format!(" ({})", kinds.join("; ")));
+/// Why a load cannot be judged although it was measured.
+fn undecided(point: &Point) -> Option<InconclusiveObjective> {
+    match point.outcome {
+        LoadOutcome::Carried | LoadOutcome::Overloaded(_) => None,
+        LoadOutcome::Uncertain { trials, of } => {
+            Some(InconclusiveObjective::LoadNotCarried { trials, of })
         }
-        return Err(reason);
-    };
-    let usable = |i: &Interval| i.low.is_finite() && i.high.is_finite();
-    Ok(Estimate {
-        value,
-        interval: level.interval.filter(usable),
-    })
+        LoadOutcome::BeyondMachine { .. } => Some(InconclusiveObjective::BeyondMachine),
+    }
 }
 
-/// By the ends of the interval, never by the estimate.
-fn judge(level: &Estimate, objective: &Objective) -> (ObjectiveVerdict, String) {
+/// The level, and whether it is a lower bound.
+fn level_of(point: &Point, metric: Metric) -> Result<(Estimate, bool), InconclusiveObjective> {
+    let level = point.levels.iter().find(|level| level.metric == metric);
+    let level = level.ok_or(InconclusiveObjective::NotOnRecord)?;
+    let Some(value) = level.value.filter(|value| value.is_finite()) else {
+        let invalid = point.invalid.keys().copied();
+        return Err(InconclusiveObjective::NoLevel {
+            reason: level.reason.unwrap_or(NoLevel::NoRequests),
+            invalid: invalid.filter(|_| point.valid == 0).collect(),
+        });
+    };
+    let usable = |i: &Interval| i.low.is_finite() && i.high.is_finite();
+    let estimate = Estimate {
+        value,
+        interval: level.interval.filter(usable),
+    };
+    Ok((estimate, level.lower_bound))
+}
+
+/// Decided by the ends of the interval, never by the estimate.
+fn judge(
+    (level, lower_bound): &(Estimate, bool),
+    objective: &Objective,
+) -> (ObjectiveVerdict, Option<InconclusiveObjective>) {
+    let inconclusive = |reason| (ObjectiveVerdict::Inconclusive, Some(reason));
     let Some(Interval { low, high }) = level.interval else {
-        let reason = "no interval: fewer than six of its blocks count".to_owned();
-        return (ObjectiveVerdict::CannotTell, reason);
+        return inconclusive(InconclusiveObjective::NoInterval);
     };
     let bound = objective.bound;
     let (keeps, is_beyond) = if objective.metric.larger_is_worse() {
@@ -125,11 +149,9 @@ fn judge(level: &Estimate, objective: &Objective) -> (ObjectiveVerdict, String) 
         (low > bound, high < bound)
     };
     match (keeps, is_beyond) {
-        (true, _) => (ObjectiveVerdict::Met, String::new()),
-        (_, true) => (ObjectiveVerdict::Missed, String::new()),
-        _ => {
-            let reason = "the interval holds the bound".to_owned();
-            (ObjectiveVerdict::CannotTell, reason)
-        }
+        (true, _) if *lower_bound => inconclusive(InconclusiveObjective::LowerBound),
+        (true, _) => (ObjectiveVerdict::Met, None),
+        (_, true) => (ObjectiveVerdict::Missed, None),
+        _ => inconclusive(InconclusiveObjective::IntervalContainsBound),
     }
 }

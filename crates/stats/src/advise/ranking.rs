@@ -1,23 +1,26 @@
-//! Variants in the order that is shown: by their own paired differences, like against like.
+//! Rankings of comparable variants, by their own paired differences.
+//!
+//! Places are ranges. All pairs are tested together (Holm, over the whole run), so that with 95 % confidence no difference
+//! is shown in the wrong direction, and all ranges contain the true places. What could not be estimated shows nothing:
+//! it narrows no range, its own least of all.
 
 use std::collections::BTreeSet;
 
 use meshtax_model::advice::{
-    AdvisedVariant, Asked, Facts, Place, Priority, PriorityAnswer, Ranking, Standing, Tie,
+    AdvisedVariant, Asked, Place, Priority, PriorityAnswer, Ranking, Standing, Tie,
 };
-use meshtax_model::analysis::{Analysis, Comparison, Metric, Verdict};
+use meshtax_model::analysis::{Analysis, Comparison, LoadOutcome, Metric, Verdict};
 use meshtax_model::experiment::{LoadPoint, PolicyLevel, VariantId};
 
-use super::facts::side_by_side;
+use super::measured::measured;
 use super::objectives::is_asked;
 
-/// Those that were asked for in their order, or all.
+/// The requested priorities in their order, or all.
 pub(super) fn priorities(
     analysis: &Analysis,
     asked: &Asked,
     variants: &[AdvisedVariant],
     sufficient: &[VariantId],
-    facts: &Facts,
 ) -> Vec<PriorityAnswer> {
     let wanted = match asked.priorities.as_slice() {
         [] => Priority::ALL.as_slice(),
@@ -27,19 +30,23 @@ pub(super) fn priorities(
     let answer = |priority: &Priority| PriorityAnswer {
         priority: *priority,
         rankings: rankings(analysis, asked, &groups, *priority),
-        facts: side_by_side(facts, priority.features()),
+        features: priority
+            .features()
+            .iter()
+            .map(|f| (*f).to_owned())
+            .collect(),
     };
     wanted.iter().map(answer).collect()
 }
 
-/// Variants that do the same work.
+/// Variants with comparable work.
 struct Group<'a> {
     level: Option<PolicyLevel>,
     members: Vec<&'a VariantId>,
 }
 
-/// What gives all that is needed; or, with no need stated, the choices of each level by themselves. Floors and
-/// emulations are no choices.
+/// The variants that meet all needs; or, without needs, the choices of each level separately. Floors and
+/// emulations are not choices.
 fn groups<'a>(
     asked: &Asked,
     variants: &'a [AdvisedVariant],
@@ -52,7 +59,7 @@ fn groups<'a>(
         }];
     }
     let choices = || {
-        let measured = variants.iter().filter(|v| v.left_out.is_none());
+        let measured = variants.iter().filter(|v| v.excluded.is_none());
         measured.filter(|v| v.standing == Standing::Choice)
     };
     let levels: BTreeSet<Option<PolicyLevel>> = choices().map(|v| v.level).collect();
@@ -94,7 +101,7 @@ fn rankings(
     rankings
 }
 
-/// The load points that the objectives are about, or the first of either kind; and the saturated ones, at which
+/// The load points of the objectives, or the first of either kind; and the saturated ones, at which
 /// CPU is compared.
 fn points<'a>(analysis: &'a Analysis, asked: &Asked) -> Vec<&'a LoadPoint> {
     let all = &analysis.experiment.load_points;
@@ -108,7 +115,7 @@ fn points<'a>(analysis: &'a Analysis, asked: &Asked) -> Vec<&'a LoadPoint> {
     points
 }
 
-/// `None` where the run compares nothing.
+/// `None` if the run has no comparisons.
 fn ranking(
     analysis: &Analysis,
     group: &Group<'_>,
@@ -125,20 +132,30 @@ fn ranking(
     if compared.is_empty() {
         return None;
     }
-    let shown: Vec<(&VariantId, &VariantId)> = compared.iter().filter_map(|c| better(c)).collect();
-    let (ranked, unranked): (Vec<&VariantId>, Vec<&VariantId>) = group
-        .members
+    let shown: BTreeSet<(&VariantId, &VariantId)> = compared
         .iter()
-        .partition(|id| compared.iter().any(|c| tells_of(c, id)));
+        .filter_map(|c| better(c))
+        .chain(carrying_and_overloaded(analysis, group, point))
+        .collect();
+    let (ranked, unranked): (Vec<&VariantId>, Vec<&VariantId>) =
+        group.members.iter().copied().partition(|id| {
+            compared.iter().any(|c| tells_of(c, id))
+                || shown.iter().any(|(one, two)| one == id || two == id)
+        });
+    let count = |is: &dyn Fn(&(&VariantId, &VariantId)) -> bool| {
+        shown.iter().filter(|pair| is(pair)).count() as u32
+    };
+    let all = group.members.len() as u32;
     let mut places: Vec<Place> = ranked
         .iter()
         .map(|id| Place {
             variant: (*id).clone(),
-            place: 1 + shown.iter().filter(|(_, worse)| worse == id).count() as u32,
+            best: 1 + count(&|(_, worse)| worse == id),
+            worst: all - count(&|(better, _)| better == id),
         })
         .collect();
-    // A stable sort: those that share a place stay in the experiment's order.
-    places.sort_by_key(|place| place.place);
+    // A stable sort: variants with equal places stay in the experiment's order.
+    places.sort_by_key(|place| (place.worst, place.best));
     let ties = compared.iter().filter(|c| better(c).is_none());
     Some(Ranking {
         level: group.level,
@@ -151,12 +168,35 @@ fn ranking(
                 first: c.first.clone(),
                 second: c.second.clone(),
                 verdict: match &c.verdict {
-                    Verdict::Different => Verdict::NotDistinguishable,
-                    told => told.clone(),
+                    Verdict::Different => Verdict::Inconclusive,
+                    other => other.clone(),
                 },
             })
             .collect(),
     })
+}
+
+/// A variant that did not carry the load is worse than each that did, in any metric: pairs of the better one and the
+/// other.
+fn carrying_and_overloaded<'a>(
+    analysis: &Analysis,
+    group: &Group<'a>,
+    point: &LoadPoint,
+) -> Vec<(&'a VariantId, &'a VariantId)> {
+    let outcome = |id: &VariantId| {
+        let mut points = measured(analysis, id)?.points.iter();
+        Some(points.find(|p| p.load_point == point.id)?.outcome)
+    };
+    let is_overloaded = |id: &VariantId| matches!(outcome(id), Some(LoadOutcome::Overloaded(_)));
+    let carried = |id: &VariantId| outcome(id) == Some(LoadOutcome::Carried);
+    let members = || group.members.iter().copied();
+    members()
+        .filter(|id| carried(id))
+        .flat_map(|one| {
+            let overloaded = members().filter(|id| is_overloaded(id));
+            overloaded.map(move |other| (one, other))
+        })
+        .collect()
 }
 
 fn tells_of(comparison: &Comparison, id: &VariantId) -> bool {
@@ -164,7 +204,7 @@ fn tells_of(comparison: &Comparison, id: &VariantId) -> bool {
     estimable && (comparison.first == *id || comparison.second == *id)
 }
 
-/// The better one and the other, where a difference is shown: the adjusted interval excludes zero, and the
+/// The better one and the other, if a difference is shown: the adjusted interval excludes zero, and the
 /// difference exceeds the margin.
 fn better(comparison: &Comparison) -> Option<(&VariantId, &VariantId)> {
     if comparison.verdict != Verdict::Different {

@@ -1,10 +1,10 @@
-//! Runs against each other: what cancels, what is covered, what is told.
+//! Comparison of runs: what cancels out, coverage, and what is reported.
 
-use meshtax_model::analysis::{Metric, Verdict};
-use meshtax_model::comparison::{BetweenSource, Change, RunComparison};
+use meshtax_model::analysis::{Metric, NotEstimable, RunSide, Verdict};
+use meshtax_model::comparison::{BetweenSource, Change, ComparisonNote, RunComparison};
 use meshtax_model::experiment::{LoadPointId, PolicyLevel, Regime};
 use meshtax_stats::RunData;
-use meshtax_stats::between::{Options, Runs, compare, default_between};
+use meshtax_stats::between::{Common, Options, Runs, compare, default_between};
 
 use crate::common::{Cost, Noise, Run, run};
 
@@ -18,7 +18,7 @@ pub(crate) fn candidate(factor: f64) -> Cost {
     }
 }
 
-/// A run of its own id. Trials differ by 3 %.
+/// A run with the given id. Trials differ by 3 %.
 pub(crate) fn one(seed: u128, rounds: u32, factor: f64) -> Run {
     run(seed, rounds, 1, 0.03, &[candidate(factor)])
 }
@@ -47,7 +47,7 @@ pub(crate) fn slow_down(run: &mut Run, factor: f64) {
     }
 }
 
-/// Each with an id of its own.
+/// Each with a different id.
 pub(crate) fn data<'a>(runs: &'a [Run], side: &str) -> Vec<RunData<'a>> {
     let all = runs.iter().enumerate();
     all.map(|(i, run)| {
@@ -79,7 +79,7 @@ fn of(comparison: &RunComparison, point: &str, metric: Metric) -> Change {
 }
 
 #[test]
-fn a_machine_that_is_slower_as_a_whole_changes_nothing() {
+fn uniformly_slower_machine_shows_no_change() {
     for seed in 0..10 {
         let base = one(seed, 8, 1.15);
         let mut new = one(seed + 100, 8, 1.15);
@@ -94,7 +94,7 @@ fn a_machine_that_is_slower_as_a_whole_changes_nothing() {
 }
 
 #[test]
-fn a_change_is_found_and_the_component_is_the_default() {
+fn change_is_detected_with_the_default_between_run_component() {
     let comparison = compared(&[one(1, 12, 1.1)], &[one(2, 12, 1.4)], None);
     for metric in [Metric::ResponseP50, Metric::CpuPerRequest] {
         let change = of(&comparison, "steady", metric);
@@ -116,12 +116,12 @@ fn a_change_is_found_and_the_component_is_the_default() {
 }
 
 #[test]
-fn a_run_is_equal_to_itself() {
+fn run_compared_with_itself_shows_no_change() {
     let comparison = compared(&[one(3, 8, 1.3)], &[one(3, 8, 1.3)], None);
     for change in &comparison.changes {
         if let Some(relative) = change.relative {
             assert_eq!(relative.value, 0.0, "{change:?}");
-            assert_eq!(change.verdict, Verdict::NotDistinguishable);
+            assert_eq!(change.verdict, Verdict::Inconclusive);
         }
     }
     assert!(
@@ -129,12 +129,16 @@ fn a_run_is_equal_to_itself() {
         "{:?}",
         comparison.differing
     );
-    let text = comparison.notes.join("\n");
-    assert!(text.contains("Same seed (1)"), "{text}");
+    let same_seed = ComparisonNote::SameSeed { seed: 1 };
+    assert!(
+        comparison.notes.contains(&same_seed),
+        "{:?}",
+        comparison.notes
+    );
 }
 
 #[test]
-fn the_component_widens_and_runs_that_agree_narrow() {
+fn between_run_component_widens_and_agreeing_runs_narrow_the_interval() {
     let width = |base: &[Run], new: &[Run], between| {
         let change = of(&compared(base, new, between), "steady", Metric::ResponseP50);
         let interval = change.relative.unwrap().interval.unwrap();
@@ -172,7 +176,7 @@ fn coverage(experiments: u128, runs: u128, tau: f64, metric: Metric) -> f64 {
 }
 
 #[test]
-fn intervals_between_runs_cover_when_runs_differ_as_by_default() {
+fn between_run_intervals_reach_coverage_with_the_default_component() {
     let metric = Metric::CpuPerRequest;
     let tau = default_between(metric);
     for (experiments, runs) in [(80, 1), (20, 3)] {
@@ -183,10 +187,10 @@ fn intervals_between_runs_cover_when_runs_differ_as_by_default() {
 }
 
 #[test]
-fn what_differs_is_told_and_what_is_not_there_is_named() {
+fn differing_settings_and_unpaired_load_points_are_listed() {
     let base = one(6, 7, 1.2);
     let mut new = one(7, 7, 1.2);
-    new.environment.host.kernel = "6.1".to_owned();
+    new.environment.machines[0].kernel = "6.1".to_owned();
     new.experiment.workload.connections = 64;
     new.experiment.load_points[0].load = Regime::Saturated;
     new.ending = None;
@@ -201,7 +205,7 @@ fn what_differs_is_told_and_what_is_not_there_is_named() {
 }
 
 #[test]
-fn runs_without_anything_in_common_say_what_they_have() {
+fn runs_without_a_common_variant_are_rejected_with_both_lists() {
     let base = one(8, 6, 1.2);
     let mut new = one(9, 6, 1.2);
     for variant in &mut new.experiment.variants {
@@ -216,7 +220,7 @@ fn runs_without_anything_in_common_say_what_they_have() {
         new: &new,
     };
     let apart = compare(runs, &Options::default()).unwrap_err();
-    assert_eq!(apart.what, "variant");
+    assert_eq!(apart.what, Common::Variant);
     assert_eq!(
         (apart.base, apart.new),
         (vec!["mesh".to_owned()], vec!["other".to_owned()])
@@ -231,11 +235,33 @@ fn runs_without_anything_in_common_say_what_they_have() {
         let Verdict::NotEstimable { reason } = of(&comparison, "steady", metric).verdict else {
             panic!("{comparison:?}");
         };
-        assert!(reason.starts_with("in NEW: left out"), "{reason}");
+        let NotEstimable::InSide { side, reason } = reason else {
+            panic!("{reason:?}");
+        };
+        assert_eq!(side, RunSide::New);
+        assert!(matches!(*reason, NotEstimable::Excluded { .. }));
     }
     let nothing = Runs {
         base: &[],
         new: &new,
     };
     assert!(compare(nothing, &Options::default()).is_err());
+}
+
+/// On shared cores, throughput is a property of their number; CPU per request is not.
+#[test]
+fn throughput_is_not_compared_between_machines_of_different_size() {
+    let base = [one(1, 8, 1.5)];
+    let same = compared(&base, &[one(2, 8, 1.5)], None);
+    let throughput = of(&same, "saturated", Metric::Throughput);
+    assert_ne!(throughput.relative, None);
+    let mut larger = one(2, 8, 1.5);
+    larger.environment.machines[0].cores = 8;
+    let compared = compared(&base, &[larger], None);
+    let throughput = of(&compared, "saturated", Metric::Throughput);
+    let reason = NotEstimable::DifferentMachineSizes;
+    assert_eq!(throughput.verdict, Verdict::NotEstimable { reason });
+    assert_eq!(throughput.relative, None);
+    let cpu = of(&compared, "saturated", Metric::CpuPerRequest);
+    assert_ne!(cpu.relative, None);
 }

@@ -1,20 +1,22 @@
 //! Made-up runs with known effects.
 
+use meshtax_fixtures::environment::environment;
 use meshtax_model::LatencyHistogram;
 use meshtax_model::analysis::{Analysis, Effect, Metric, RunFacts};
-use meshtax_model::environment::{CpuLayout, Environment, Host};
+use meshtax_model::environment::Environment;
 use meshtax_model::event::Ending;
-use meshtax_model::evidence::{Evidence, ProbeResult, Start, WireEvidence, probe};
+use meshtax_model::evidence::{Evidence, ProbeId, ProbeResult, Start, WireEvidence};
 use meshtax_model::experiment::{
-    Arrivals, Design, EqualWork, Experiment, LoadPoint, LoadPointId, Options, Placement,
-    PolicyLevel, Regime, Role, Variant, VariantId, Workload,
+    Arrivals, Design, Experiment, LoadPoint, LoadPointId, Placement, PolicyLevel, Regime, Role,
+    Variant, VariantId, Workers, Workload,
 };
+use meshtax_model::failure::VariantFailure;
 use meshtax_model::plan::{PlannedTrial, TrialId};
 use meshtax_model::trial::{
-    ComponentRole, ComponentUsage, LoadResult, MachineUsage, Memory, ResourceSample, TrialOutcome,
-    TrialRecord,
+    ComponentRole, ComponentUsage, GeneratorBound, GeneratorLimit, LoadResult, MachineUsage,
+    Memory, ProxyConnections, ResourceSample, TrialOutcome, TrialRecord,
 };
-use meshtax_stats::{RunData, VariantFailure, analyse, precision_reached};
+use meshtax_stats::{RunData, analyse, precision_reached};
 use rand::Rng;
 use rand_pcg::Pcg64Mcg;
 
@@ -117,37 +119,26 @@ pub(crate) fn effect<'a>(
 }
 
 pub(crate) fn experiment(candidates: &[Cost]) -> Experiment {
-    let none = |id: &str, role| Variant {
-        id: VariantId(id.into()),
-        data_plane: "none".into(),
-        level: None,
-        role,
-        inject: None,
-        options: Options::default(),
-    };
+    let none = |id: &str, role| Variant::new(VariantId(id.into()), "none", None, role);
     let mut variants = vec![
         none("none", Role::Baseline),
         none("none-again", Role::Control),
     ];
-    variants.extend(candidates.iter().map(|cost| Variant {
-        id: VariantId(cost.name.into()),
-        data_plane: "mesh".into(),
-        level: Some(cost.level),
-        role: Role::Candidate,
-        inject: None,
-        options: Options::default(),
+    variants.extend(candidates.iter().map(|cost| {
+        let id = VariantId(cost.name.into());
+        Variant::new(id, "mesh", Some(cost.level), Role::Candidate)
     }));
     Experiment {
         name: "test".into(),
         study: None,
         series: None,
         placement: Placement::TwoNodes,
-        service: Default::default(),
+        topology: Default::default(),
         workload: Workload {
             response_bytes: 1024,
             connections: 16,
         },
-        equal_work: EqualWork { workers: 1 },
+        workers: Workers::Equal(1),
         variants,
         load_points: vec![
             LoadPoint::new(
@@ -159,6 +150,7 @@ pub(crate) fn experiment(candidates: &[Cost]) -> Experiment {
             ),
             LoadPoint::new("saturated", Regime::Saturated),
         ],
+        margins: Default::default(),
         design: Design {
             min_rounds: 6,
             blocks_per_round: 2,
@@ -168,28 +160,6 @@ pub(crate) fn experiment(candidates: &[Cost]) -> Experiment {
             requests_per_trial: None,
             precision: None,
         },
-    }
-}
-
-fn environment() -> Environment {
-    Environment {
-        engine: "local".into(),
-        host: Host {
-            kernel: "6.0".into(),
-            cpu_model: "test".into(),
-            cores: 2,
-            memory_bytes: 1 << 33,
-            clock_source: "tsc".into(),
-            virtual_machine: true,
-            cpu_split: meshtax_model::environment::CpuSplit::Sampled,
-        },
-        layout: CpuLayout {
-            generator: vec![0],
-            client_node: vec![1],
-            server_node: vec![1],
-        },
-        rootless: true,
-        artifacts: Vec::new(),
     }
 }
 
@@ -234,12 +204,24 @@ pub(crate) fn run(seed: u128, rounds: u32, blocks: u32, trial_sd: f64, candidate
     run
 }
 
+/// A generator that sent too late.
+pub(crate) fn bound_generator() -> GeneratorBound {
+    GeneratorBound {
+        worker: None,
+        limit: GeneratorLimit::LateSends {
+            quantile: 0.95,
+            lag_ns: 3_000_000,
+            max_lag_ns: 1_000_000,
+        },
+    }
+}
+
 pub(crate) fn passed(variant: &VariantId, round: u32) -> Evidence {
     Evidence {
         variant: variant.clone(),
         round,
         probes: vec![ProbeResult {
-            probe: probe::PERMITTED.into(),
+            probe: ProbeId::PermittedRequest,
             passed: true,
             seen: "200".into(),
         }],
@@ -297,14 +279,14 @@ fn measure(
     let busy_ns = 1e8 + path_ns + 2e7;
     run.samples.push(ResourceSample {
         components,
-        machine: MachineUsage {
+        machines: vec![MachineUsage {
             wall_ns: 500_000_000,
             cores: 2,
             idle_ns: (1e9 - busy_ns).max(0.0) as u64,
             resolution_ns: 10_000_000,
+            others: Some(Vec::new()),
             ..MachineUsage::default()
-        },
-        others: Some(Vec::new()),
+        }],
         ..ResourceSample::new(planned.id.clone())
     });
     run.trials.push(TrialRecord {
@@ -320,7 +302,10 @@ fn measure(
                 response,
                 ..LoadResult::default()
             }),
-            proxy_connections: cost.map(|_| 4),
+            proxy_connections: cost.map(|_| ProxyConnections {
+                before: Some(4),
+                after: 4,
+            }),
             injected: None,
             replicas: Vec::new(),
             component_failures: Vec::new(),

@@ -1,4 +1,4 @@
-//! Intervals cover what they claim, with fixed seeds. The full tables come from
+//! Intervals reach their nominal coverage, with fixed seeds. The full tables come from
 //! `examples/coverage/`; these are smaller, to notice when something breaks.
 
 use crate::common::{Cost, Noise, effect, run};
@@ -30,7 +30,11 @@ fn paired_effects_cover_the_truth_over_rounds() {
         }
         let [one, two, mut slow] = arms;
         slow.values_mut().for_each(|value| *value *= 1.2);
-        let effect = infer(&pairs(&slow, &[&one, &two])).unwrap();
+        let effect = infer(
+            &pairs(&slow, &[&one, &two]),
+            meshtax_stats::interval::Inference::of_units,
+        )
+        .unwrap();
         let interval = effect.log_ratio.interval(CONFIDENCE).unwrap();
         ratio += u32::from(interval.low < 1.2_f64.ln() && 1.2_f64.ln() < interval.high);
         // E[exp(N(0, s²))] = exp(s²/2).
@@ -59,7 +63,11 @@ fn outlying_rounds_do_not_cost_coverage() {
             base.insert(key, (scale * noise.normal()).exp());
             again.insert(key, (scale * noise.normal()).exp());
         }
-        let effect = infer(&pairs(&again, &[&base])).unwrap();
+        let effect = infer(
+            &pairs(&again, &[&base]),
+            meshtax_stats::interval::Inference::of_units,
+        )
+        .unwrap();
         covered += u32::from(
             !effect
                 .log_ratio
@@ -112,7 +120,7 @@ fn tails_cover_no_difference_over_rounds() {
 
 /// What an objective is held against: processes differ from round to round, and the level is that of all of them.
 #[test]
-fn levels_cover_the_truth_over_rounds() {
+fn level_intervals_cover_the_truth_over_rounds() {
     const RUNS: u32 = 300;
     let mut noise = Noise::new(4);
     // Normal logarithms of both kinds are one normal one.
@@ -148,7 +156,7 @@ fn levels_cover_the_truth_over_rounds() {
 /// of twenty short runs, the baseline differs from itself in two at most, a delay of 15 % of
 /// the p50 is found in eighteen, and its interval holds the truth in seventeen.
 #[test]
-fn a_delay_of_fifteen_per_cent_is_found_again_and_again() {
+fn fifteen_percent_delay_is_detected_repeatedly() {
     let slow = Cost {
         name: "delay",
         level: PolicyLevel::Plaintext,

@@ -1,7 +1,9 @@
-//! Gates: what passes, what fails, and what cannot be told.
+//! Gates: passing, failing and inconclusive.
 
-use meshtax_model::analysis::{Interval, Metric};
-use meshtax_model::comparison::{Allowed, GateReport, GateVerdict, Limit};
+use meshtax_model::analysis::{Interval, Metric, NotEstimable};
+use meshtax_model::comparison::{
+    Allowed, GateCheck, GateReport, GateVerdict, InconclusiveCheck, Limit,
+};
 use meshtax_model::experiment::VariantId;
 use meshtax_stats::between::{Options, Runs};
 use meshtax_stats::gate::{GateError, gate_runs, gate_sides, limits_match, verdict};
@@ -39,7 +41,7 @@ fn cost_and_median() -> [Limit; 2] {
 }
 
 #[test]
-fn equal_runs_of_which_one_is_slower_as_a_whole_fail_no_gate() {
+fn uniformly_slower_run_fails_no_gate() {
     for seed in 0..10 {
         let base = one(seed, 7, 1.15);
         let mut new = one(seed + 50, 7, 1.15);
@@ -53,7 +55,7 @@ fn equal_runs_of_which_one_is_slower_as_a_whole_fail_no_gate() {
 }
 
 #[test]
-fn ten_percent_more_never_pass_five() {
+fn ten_percent_increase_never_passes_a_five_percent_limit() {
     for seed in 0..10 {
         let (base, new) = (one(seed, 12, 1.2), one(seed + 50, 12, 1.2 * 1.1));
         let gate = gated(&[base], &[new], &cost_and_median()).unwrap();
@@ -66,24 +68,37 @@ fn ten_percent_more_never_pass_five() {
     assert_eq!(gate.verdict, GateVerdict::Pass, "{gate:?}");
 }
 
+/// Why a side of a check has no estimate.
+fn in_side(check: &GateCheck) -> &NotEstimable {
+    match &check.reason {
+        Some(InconclusiveCheck::NotEstimable {
+            reason: NotEstimable::InSide { reason, .. },
+        }) => reason,
+        other => panic!("{other:?}"),
+    }
+}
+
 #[test]
-fn too_little_is_no_pass_and_says_so() {
+fn too_few_blocks_are_inconclusive() {
     let gate = gated(&[one(1, 1, 1.2)], &[one(2, 1, 1.2)], &cost_and_median()).unwrap();
-    assert_eq!(gate.verdict, GateVerdict::CannotTell);
+    assert_eq!(gate.verdict, GateVerdict::Inconclusive);
     for check in &gate.checks {
-        assert!(check.reason.contains("fewer than six blocks"), "{check:?}");
+        assert!(
+            matches!(in_side(check), NotEstimable::FewBlocks { .. }),
+            "{check:?}"
+        );
     }
     let p99 = [limit(Metric::ResponseP999, 0.5)];
     let gate = gated(&[one(1, 7, 1.2)], &[one(2, 7, 1.2)], &p99).unwrap();
-    assert_eq!(gate.verdict, GateVerdict::CannotTell);
+    assert_eq!(gate.verdict, GateVerdict::Inconclusive);
     assert!(
-        gate.checks[0].reason.contains("p99.9 not resolved"),
+        matches!(in_side(&gate.checks[0]), NotEstimable::Unresolved { .. }),
         "{gate:?}"
     );
 }
 
 #[test]
-fn a_loss_of_throughput_is_held_against_a_negative_limit() {
+fn throughput_loss_is_compared_with_a_negative_limit() {
     let lose = [limit(Metric::Throughput, -0.05)];
     let gate = gated(&[one(1, 12, 1.2)], &[one(2, 12, 1.8)], &lose).unwrap();
     assert_eq!(gate.verdict, GateVerdict::Fail, "{gate:?}");
@@ -92,7 +107,7 @@ fn a_loss_of_throughput_is_held_against_a_negative_limit() {
 }
 
 #[test]
-fn an_absolute_limit_is_one_of_the_base_runs_level() {
+fn absolute_limit_is_relative_to_the_base_runs_level() {
     let mut limit = limit(Metric::ResponseP50, 0.0);
     limit.allowed = Allowed::Absolute(24_000.0);
     let gate = gated(&[one(1, 12, 1.2)], &[one(2, 12, 1.2)], &[limit]).unwrap();
@@ -101,7 +116,7 @@ fn an_absolute_limit_is_one_of_the_base_runs_level() {
 }
 
 #[test]
-fn a_limit_on_nothing_is_an_error() {
+fn limit_that_matches_nothing_is_an_error() {
     let (base, new) = ([one(1, 6, 1.2)], [one(2, 6, 1.2)]);
     let mut nowhere = limit(Metric::ResponseP50, 0.1);
     nowhere.load_point = Some("saturated".to_owned());
@@ -124,7 +139,7 @@ fn side_by_side(seed: u128, first: f64, second: f64, rounds: u32) -> Run {
 }
 
 #[test]
-fn two_sides_of_one_run_are_judged_by_their_own_difference() {
+fn two_sides_of_one_run_are_judged_by_their_direct_difference() {
     let pairs = [(
         Some(VariantId("a.mesh".to_owned())),
         VariantId("b.mesh".to_owned()),
@@ -155,7 +170,7 @@ fn two_sides_of_one_run_are_judged_by_their_own_difference() {
 }
 
 #[test]
-fn chance_fails_few_gates_of_many_checks() {
+fn gates_with_many_checks_rarely_fail_by_chance() {
     // Equal sides, eight checks each at a limit of nothing: unadjusted, about one in six would fail.
     let pairs = [(
         Some(VariantId("a.mesh".to_owned())),
@@ -200,20 +215,20 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn a_wider_limit_is_never_harder(fit in fits(), limit in -0.9..2.0_f64, more in 0.0..1.0_f64) {
+    fn wider_limit_never_worsens_the_verdict(fit in fits(), limit in -0.9..2.0_f64, more in 0.0..1.0_f64) {
         prop_assert!(judge(&fit, limit + more, true) <= judge(&fit, limit, true));
         prop_assert!(judge(&fit, limit - more, false) <= judge(&fit, limit, false));
     }
 
     #[test]
-    fn one_check_is_judged_by_its_interval(fit in fits(), limit in -0.9..2.0_f64) {
+    fn single_check_is_judged_by_its_interval(fit in fits(), limit in -0.9..2.0_f64) {
         let interval = fit.interval(0.95).unwrap();
         let expected = if interval.high < limit {
             GateVerdict::Pass
         } else if interval.low > limit {
             GateVerdict::Fail
         } else {
-            GateVerdict::CannotTell
+            GateVerdict::Inconclusive
         };
         prop_assert_eq!(judge(&fit, limit, true), expected);
     }
@@ -223,7 +238,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 12, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn damaged_runs_make_no_panic_and_a_run_never_fails_against_itself(
+    fn damaged_runs_do_not_panic_and_a_run_never_fails_against_itself(
         harms in prop::collection::vec((0_usize..112, harm()), 0..40),
         share in 0.000_1..3.0_f64,
     ) {
@@ -253,7 +268,7 @@ proptest! {
 }
 
 #[test]
-fn a_variant_that_failed_is_no_pass() {
+fn failed_variant_does_not_pass() {
     let base = one(1, 7, 1.2);
     let mut new = one(2, 7, 1.2);
     let of_mesh = |run: &Run| -> Vec<usize> {
@@ -265,9 +280,12 @@ fn a_variant_that_failed_is_no_pass() {
         apply(&mut new, index, &Harm::Fail);
     }
     let gate = gated(&[base], &[new], &cost_and_median()).unwrap();
-    assert_eq!(gate.verdict, GateVerdict::CannotTell);
+    assert_eq!(gate.verdict, GateVerdict::Inconclusive);
     assert!(
-        gate.checks[0].reason.starts_with("in NEW: above 10 %"),
+        matches!(
+            in_side(&gate.checks[0]),
+            NotEstimable::TooManyInvalid { .. }
+        ),
         "{gate:?}"
     );
 }

@@ -6,6 +6,7 @@ mod between;
 mod common;
 mod coverage;
 mod gate;
+mod overload;
 mod robust;
 mod upkeep;
 mod whole;

@@ -4,8 +4,10 @@ use crate::common::{Cost, Run, run};
 use meshtax_model::LatencyHistogram;
 use meshtax_model::analysis::Analysis;
 use meshtax_model::experiment::{PolicyLevel, Role, VariantId};
+use meshtax_model::failure::{
+    ComponentEnding, ComponentFailure, TrialFailure, VariantFailure, VariantFailureReason,
+};
 use meshtax_model::trial::{InjectedTime, TrialOutcome, TrialRecord};
-use meshtax_stats::VariantFailure;
 use proptest::prelude::*;
 
 pub(crate) fn small() -> Run {
@@ -24,7 +26,7 @@ pub(crate) fn small() -> Run {
     )
 }
 
-/// JSON has no NaN and no infinity: what survives the way there and back has neither.
+/// JSON has no NaN and no infinity: a value that survives a round trip has neither.
 fn assert_finite(analysis: &Analysis) {
     let text = serde_json::to_string(analysis).unwrap();
     let back: Analysis = serde_json::from_str(&text).expect("no figure is missing");
@@ -78,7 +80,7 @@ pub(crate) fn apply(run: &mut Run, index: usize, harm: &Harm) {
         Harm::OtherRound(round) => record.trial.round = *round,
         Harm::Fail => {
             record.outcome = TrialOutcome::Failed {
-                reason: "test".into(),
+                failure: TrialFailure::VariantNotRunning,
             };
         }
         other => spoil(record, other),
@@ -96,7 +98,11 @@ fn spoil(record: &mut TrialRecord, harm: &Harm) {
         return;
     };
     match harm {
-        Harm::Kill => component_failures.push("app: killed".into()),
+        Harm::Kill => component_failures.push(ComponentFailure {
+            component: "app".to_owned(),
+            ending: ComponentEnding::Killed { signal: 9 },
+            last_output: Vec::new(),
+        }),
         Harm::NoWindow => load.window_ns = 0,
         Harm::NoHistogram => load.response = LatencyHistogram::new(),
         Harm::Huge => {
@@ -124,7 +130,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
 
     #[test]
-    fn any_part_of_the_records_will_do(
+    fn any_subset_of_the_records_is_analysed(
         keep_trials in prop::collection::vec(prop::bool::weighted(0.8), 112),
         keep_samples in prop::collection::vec(prop::bool::weighted(0.7), 112),
         keep_evidence in prop::collection::vec(any::<bool>(), 28),
@@ -138,10 +144,11 @@ proptest! {
         }
         for (index, [wall, idle, steal, step]) in machine {
             if let Some(sample) = run.samples.get_mut(index) {
-                sample.machine.wall_ns = wall;
-                sample.machine.idle_ns = idle;
-                sample.machine.steal_ns = steal;
-                sample.machine.resolution_ns = step;
+                let machine = &mut sample.machines[0];
+                machine.wall_ns = wall;
+                machine.idle_ns = idle;
+                machine.steal_ns = steal;
+                machine.resolution_ns = step;
                 sample.components[0].cpu_ns = step;
             }
         }
@@ -152,7 +159,7 @@ proptest! {
         run.failures.push(VariantFailure {
             variant: VariantId("b".into()),
             round: 2,
-            reason: "test".into(),
+            reason: VariantFailureReason::NotStarted,
         });
         assert_finite(&run.analyse());
         let _ = run.precise(0.1);
@@ -165,7 +172,7 @@ fn thin<T>(items: &mut Vec<T>, keep: &[bool]) {
 }
 
 #[test]
-fn nothing_at_all() {
+fn run_without_records_is_analysed() {
     let mut run = small();
     run.trials.clear();
     assert_finite(&run.analyse());
@@ -181,7 +188,7 @@ fn nothing_at_all() {
 }
 
 #[test]
-fn only_the_baselines() {
+fn run_with_baselines_only_is_analysed() {
     let mut run = small();
     run.experiment
         .variants

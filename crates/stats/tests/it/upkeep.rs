@@ -1,7 +1,7 @@
 //! What variants take before their first request and between requests.
 
 use meshtax_model::analysis::Estimate;
-use meshtax_model::experiment::{PolicyLevel, VariantId, node_of};
+use meshtax_model::experiment::{PolicyLevel, VariantId};
 use meshtax_model::scaling::{Grows, Over};
 use meshtax_model::trial::{ComponentRole, ComponentUsage, IdleProxies};
 use meshtax_stats::scaling::{Asked, Growth, Scaled, scaling};
@@ -36,7 +36,7 @@ fn recorded(push_ms: u64) -> Run {
         if measured != CANDIDATE {
             sample.idle_proxies = vec![IdleProxies {
                 variant: VariantId(CANDIDATE.to_owned()),
-                cpu_ns: sample.machine.wall_ns / 100,
+                cpu_ns: sample.wall_ns() / 100,
             }];
         }
     }
@@ -44,7 +44,7 @@ fn recorded(push_ms: u64) -> Run {
 }
 
 #[test]
-fn a_start_is_held_against_the_baselines_of_its_round() {
+fn start_up_is_compared_with_the_baselines_of_its_round() {
     let analysis = recorded(40).analyse();
     let found = |name: &str| {
         let mut all = analysis.variants.iter();
@@ -76,7 +76,7 @@ fn a_start_is_held_against_the_baselines_of_its_round() {
 }
 
 #[test]
-fn what_was_not_proven_or_not_recorded_has_no_figure() {
+fn unproven_or_unrecorded_starts_have_no_figure() {
     let mut run = recorded(40);
     for seen in &mut run.evidence {
         if seen.variant.0 == CANDIDATE {
@@ -94,7 +94,7 @@ fn what_was_not_proven_or_not_recorded_has_no_figure() {
 }
 
 #[test]
-fn the_time_of_a_push_is_a_law_over_what_is_known() {
+fn push_time_follows_a_law_over_extra_endpoints() {
     let runs: Vec<_> = [(1, 10), (100, 30), (1000, 210)]
         .map(|(at, push_ms)| (at, recorded(push_ms).analyse()))
         .into();
@@ -103,7 +103,7 @@ fn the_time_of_a_push_is_a_law_over_what_is_known() {
         .map(|(at, analysis)| Scaled { at: *at, analysis })
         .collect();
     let laws = scaling(&Growth {
-        over: Over::Known,
+        over: Over::Endpoints,
         runs: &scaled,
         asked: Some(Asked::Number(500)),
         check: None,
@@ -121,20 +121,28 @@ fn the_time_of_a_push_is_a_law_over_what_is_known() {
     assert!(law(Grows::AddedStart).line.is_some());
 }
 
-/// Eight proxies of 4 MiB, wherever they stand, and on each node a copy of their program of 1 MiB.
+/// Eight proxies of 4 MiB, on any node, and on each node a copy of their program of 1 MiB.
 #[test]
-fn memory_over_nodes_has_a_copy_of_the_programs_on_each() {
+fn memory_over_nodes_counts_program_pages_per_node() {
     const MIB: f64 = 1_048_576.0;
     let on_nodes = |nodes: u32| {
         let mut run = recorded(40);
+        let server = run.environment.nodes[1].clone();
+        run.environment.nodes.truncate(1);
+        run.environment
+            .nodes
+            .extend((0..nodes).map(|_| server.clone()));
         for sample in &mut run.samples {
+            for component in &mut sample.components {
+                component.node = 1;
+            }
             let proxy = |c: &&ComponentUsage| c.role == ComponentRole::ServerProxy;
             let Some(first) = sample.components.iter().find(proxy).cloned() else {
                 continue;
             };
             let further = (1..8).map(|replica| ComponentUsage {
                 cpu_ns: 0,
-                server_node: node_of(replica, nodes),
+                node: 1 + replica % nodes,
                 ..first.clone()
             });
             sample.components.extend(further);
@@ -169,7 +177,7 @@ fn memory_over_nodes_has_a_copy_of_the_programs_on_each() {
         .expect("the variant")
         .nodes
         .iter()
-        .map(|n| n.number)
+        .map(|n| n.node)
         .collect();
-    assert_eq!(nodes, [0, 1, 2, 3]);
+    assert_eq!(nodes, [1, 2, 3, 4]);
 }

@@ -6,7 +6,7 @@ use crate::pool::parse;
 use crate::replay::{CANDIDATES, Pool};
 use crate::score::{COVERS_MIN, FALSE_MAX, Figure, Score};
 use crate::setting::{Setting, score_part};
-use crate::synthetic::{BOTH_POINTS, Cost};
+use crate::synthetic::{BOTH_POINTS, Cost, TRIAL_SD};
 
 const MIXED: [Cost; 2] = [
     Cost {
@@ -14,12 +14,14 @@ const MIXED: [Cost; 2] = [
         latency: 1.12,
         delay_ns: 0.0,
         cpu: 1.25,
+        lossy: 0.0,
     },
     Cost {
         name: "delay",
         latency: 1.0,
         delay_ns: 25_000.0,
         cpu: 1.1,
+        lossy: 0.0,
     },
 ];
 
@@ -32,10 +34,12 @@ const FIXED: Setting = Setting {
     requests: 100,
     rounds: 12,
     blocks: 1,
+    trial_sd: TRIAL_SD,
     precision: None,
+    steal: 0.0,
 };
 
-/// The Wilson intervals of what was seen leave the bounds possible. Figures that most
+/// The Wilson intervals of the observed shares are compatible with the bounds. Figures that most
 /// experiments do not print are passed over: there are too few of them.
 fn assert_possible(score: &Score) {
     for (figure, line) in &score.lines {
@@ -66,7 +70,7 @@ fn whole_experiments_cover_their_true_effects() {
 }
 
 #[test]
-fn whole_experiments_cover_nothing_after_stopping_on_width() {
+fn null_experiments_keep_coverage_after_stopping_on_width() {
     let setting = Setting {
         candidates: &NOTHING,
         points: &BOTH_POINTS[1..],
@@ -80,7 +84,43 @@ fn whole_experiments_cover_nothing_after_stopping_on_width() {
     assert_possible(&score);
 }
 
-/// Real trials of four identical servers, dealt out anew in each round.
+/// However noisy the machine is: its noise is no licence to call a cost irrelevant.
+#[test]
+fn effects_of_twice_the_margin_are_not_declared_irrelevant() {
+    const TWICE: [Cost; 1] = [Cost {
+        name: "twice",
+        latency: 1.2,
+        delay_ns: 0.0,
+        cpu: 1.0 / 0.96,
+        lossy: 0.0,
+    }];
+    for (number, trial_sd) in [(4, 0.03), (5, 0.1), (6, 0.2)] {
+        let setting = Setting {
+            candidates: &TWICE,
+            trial_sd,
+            ..FIXED
+        };
+        let found = score_part(&setting, number, None, 0..60).false_equivalence;
+        assert_eq!(found.of, 60);
+        assert!(found.value() <= FALSE_MAX, "{trial_sd}: {found:?}");
+    }
+}
+
+/// Without noise worth mentioning, the absence of a cost is shown: the verdict is not out of reach.
+#[test]
+fn absent_cost_is_declared_irrelevant_on_a_quiet_machine() {
+    let setting = Setting {
+        candidates: &NOTHING,
+        points: &BOTH_POINTS[1..],
+        rounds: 60,
+        trial_sd: 0.005,
+        ..FIXED
+    };
+    let found = score_part(&setting, 7, None, 0..20).true_equivalence;
+    assert!(found.value() > 0.5, "{found:?}");
+}
+
+/// Real trials of four identical servers, reassigned at random in each round.
 #[test]
 fn identical_servers_do_not_differ() {
     let text = include_str!("../data/aa-pool.csv");

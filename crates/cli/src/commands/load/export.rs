@@ -1,21 +1,22 @@
-//! Where figures go besides the summary.
+//! Results in files and other formats.
 
 use std::fs::{self, OpenOptions};
 use std::io;
 use std::path::Path;
 
-use super::figures::Finished;
-use super::{csv, fortio, hgrm, json, vegeta};
+use meshtax_formats::Format;
+use meshtax_model::load::FinishedLoad;
+
 use crate::args::load::{Export, ExportFormat, OutputArgs};
 use crate::exit::{Failure, MISSING, USAGE};
 use crate::terminal::print;
 
-/// All exports that are asked for.
+/// All requested exports.
 ///
 /// # Errors
-/// With [`USAGE`] when two of them go to standard output, or one needs intervals and there are
-/// none; with [`MISSING`] when a file cannot be written: better now than after the load.
-pub(super) fn wanted(args: &OutputArgs) -> Result<Vec<Export>, Failure> {
+/// With [`USAGE`] when two of them go to standard output, or one needs intervals and there are none; with [`MISSING`]
+/// when a file cannot be written: the load should not run in vain.
+pub(super) fn requested(args: &OutputArgs) -> Result<Vec<Export>, Failure> {
     let json = args.json.then_some(Export {
         format: ExportFormat::Json,
         path: None,
@@ -39,11 +40,11 @@ pub(super) fn wanted(args: &OutputArgs) -> Result<Vec<Export>, Failure> {
     }
     let needs_intervals = exports.iter().any(|e| e.format == ExportFormat::Csv);
     if needs_intervals && args.interval == 0 {
-        let problem = "csv has a row for each interval, and --interval 0 asks for none";
-        return Err(Failure::with_fix(USAGE, problem, "leave --interval out"));
+        let problem = "csv has a row for each interval, and --interval 0 disables intervals";
+        return Err(Failure::with_fix(USAGE, problem, "remove --interval 0"));
     }
     for path in exports.iter().filter_map(|export| export.path.as_deref()) {
-        try_out(path).map_err(|e| cannot_write(path, &e))?;
+        try_open(path).map_err(|e| cannot_write(path, &e))?;
     }
     Ok(exports)
 }
@@ -57,8 +58,8 @@ fn cannot_write(path: &Path, error: &io::Error) -> Failure {
     )
 }
 
-/// Opens it as it will be opened, and leaves nothing behind.
-fn try_out(path: &Path) -> io::Result<()> {
+/// Opens it as it will be opened later; leaves no new file behind.
+fn try_open(path: &Path) -> io::Result<()> {
     let is_new = !path.exists();
     OpenOptions::new().append(true).create(true).open(path)?;
     if is_new {
@@ -71,14 +72,14 @@ fn try_out(path: &Path) -> io::Result<()> {
 ///
 /// # Errors
 /// With [`MISSING`] when a file cannot be written after all.
-pub(super) fn write(exports: &[Export], finished: &Finished<'_>) -> Result<(), Failure> {
+pub(super) fn write(exports: &[Export], finished: &FinishedLoad) -> Result<(), Failure> {
     for export in exports {
         let text = match export.format {
-            ExportFormat::Json => json::json(finished),
-            ExportFormat::Hgrm => hgrm::hgrm(finished),
-            ExportFormat::Fortio => fortio::fortio(finished),
-            ExportFormat::Vegeta => vegeta::vegeta(finished),
-            ExportFormat::Csv => csv::csv(finished),
+            ExportFormat::Json => meshtax_report::load::json(finished),
+            ExportFormat::Hgrm => Format::Hgrm.write(finished),
+            ExportFormat::Fortio => Format::Fortio.write(finished),
+            ExportFormat::Vegeta => Format::Vegeta.write(finished),
+            ExportFormat::Csv => Format::Intervals.write(finished),
         };
         match &export.path {
             None => print(&text),

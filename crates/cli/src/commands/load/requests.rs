@@ -1,4 +1,4 @@
-//! Files that a load is described with: lists of requests, times to replay, bodies, certificates.
+//! Files that describe a load: lists of requests, send times to replay, bodies, certificates.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -6,8 +6,9 @@ use std::path::Path;
 
 use meshtax_load::Request;
 use serde::Deserialize;
+use thiserror::Error;
 
-use super::url::Url;
+use super::url::{Url, UrlError};
 use crate::args::load::hex_bytes;
 use crate::exit::{Failure, USAGE};
 
@@ -28,7 +29,7 @@ pub(super) fn read(flag: &str, path: &Path) -> Result<Vec<u8>, Failure> {
 /// As [`read`], and for what is not UTF-8.
 pub(super) fn read_text(flag: &str, path: &Path) -> Result<String, Failure> {
     String::from_utf8(read(flag, path)?).map_err(|_| {
-        let problem = format!("{flag}: {} is no text in UTF-8", path.display());
+        let problem = format!("{flag}: {} is not UTF-8 text", path.display());
         Failure::with_fix(USAGE, problem, "name a text file")
     })
 }
@@ -64,6 +65,50 @@ fn root() -> String {
     "/".into()
 }
 
+/// What is wrong with a list of requests.
+#[derive(Debug, Error)]
+enum ListError {
+    #[error("{0}")]
+    Yaml(String),
+    #[error("it has no requests")]
+    Empty,
+    #[error("request {number}: {problem}")]
+    Request { number: usize, problem: BodyError },
+    #[error("line {number}: {problem}")]
+    Line { number: usize, problem: LineError },
+}
+
+/// What is wrong with a request's body.
+#[derive(Debug, Error)]
+enum BodyError {
+    #[error("both body and body_hex are set")]
+    Both,
+    #[error("body_hex is not hexadecimal")]
+    NotHexadecimal,
+}
+
+/// What is wrong with a line of a text of paths.
+#[derive(Debug, Error)]
+enum LineError {
+    #[error("`{0}` is not a path")]
+    NotAPath(String),
+    #[error("{url}: {problem}")]
+    Url { url: String, problem: UrlError },
+    #[error("{url} is not at {target}: a load has one target")]
+    OtherTarget { url: String, target: String },
+}
+
+/// What is wrong with a list of send times.
+#[derive(Debug, Error, PartialEq)]
+enum ReplayError {
+    #[error("it has no times")]
+    Empty,
+    #[error("line {line}: `{text}` is not a time")]
+    NotATime { line: usize, text: String },
+    #[error("line {line}: {text} is before the line above")]
+    OutOfOrder { line: usize, text: String },
+}
+
 /// The form of a list, for messages.
 const LIST: &str = "give a YAML or JSON list of {weight, method, path, headers, body or body_hex}, \
                     or a text with a path a line, as in `/a` or `GET /a`";
@@ -71,26 +116,22 @@ const LIST: &str = "give a YAML or JSON list of {weight, method, path, headers, 
 /// The requests in a file; those of a text have weight 1.
 ///
 /// # Errors
-/// With [`USAGE`], the file and, where it can be told, the line.
+/// With [`USAGE`], the file and, if available, the line.
 pub(super) fn requests(path: &Path, url: &Url) -> Result<Vec<Request>, Failure> {
     let text = read_text("--requests", path)?;
-    let wrong = |why: String| {
-        Failure::with_fix(
-            USAGE,
-            format!("--requests: {}: {why}", path.display()),
-            LIST,
-        )
-    };
     let requests = if is_list(path, &text) {
         from_list(&text, url)
     } else {
         from_lines(&text, url)
     };
-    let requests = requests.map_err(wrong)?;
-    if requests.is_empty() {
-        return Err(wrong("it names no request".into()));
-    }
-    Ok(requests)
+    let requests = match requests {
+        Ok(requests) if requests.is_empty() => Err(ListError::Empty),
+        other => other,
+    };
+    requests.map_err(|problem| {
+        let message = format!("--requests: {}: {problem}", path.display());
+        Failure::with_fix(USAGE, message, LIST)
+    })
 }
 
 /// Whether it is YAML or JSON: its name says so, or it begins as a list does.
@@ -105,25 +146,25 @@ fn is_nothing(line: &str) -> bool {
     line.is_empty() || line.starts_with('#')
 }
 
-fn from_list(text: &str, url: &Url) -> Result<Vec<Request>, String> {
+fn from_list(text: &str, url: &Url) -> Result<Vec<Request>, ListError> {
     let entries: Vec<Entry> = serde_saphyr::from_str(text).map_err(|e| {
-        let said = e.to_string();
-        said.lines().next().unwrap_or_default().to_owned()
+        let message = e.to_string();
+        ListError::Yaml(message.lines().next().unwrap_or_default().to_owned())
     })?;
     entries
         .into_iter()
         .zip(1..)
         .map(|(entry, number)| {
-            request(entry, url).map_err(|why| format!("request {number}: {why}"))
+            request(entry, url).map_err(|problem| ListError::Request { number, problem })
         })
         .collect()
 }
 
-fn request(entry: Entry, url: &Url) -> Result<Request, String> {
+fn request(entry: Entry, url: &Url) -> Result<Request, BodyError> {
     let body = match entry.body_hex {
         None => entry.body.into_bytes(),
-        Some(_) if !entry.body.is_empty() => return Err("it has body and body_hex".into()),
-        Some(digits) => hex_bytes(&digits).ok_or("its body_hex is not hexadecimal")?,
+        Some(_) if !entry.body.is_empty() => return Err(BodyError::Both),
+        Some(digits) => hex_bytes(&digits).ok_or(BodyError::NotHexadecimal)?,
     };
     Ok(Request {
         weight: entry.weight,
@@ -135,32 +176,36 @@ fn request(entry: Entry, url: &Url) -> Result<Request, String> {
     })
 }
 
-fn from_lines(text: &str, url: &Url) -> Result<Vec<Request>, String> {
+fn from_lines(text: &str, url: &Url) -> Result<Vec<Request>, ListError> {
     let lines = text.lines().map(str::trim).zip(1..);
     lines
         .filter(|(line, _)| !is_nothing(line))
-        .map(|(line, number)| from_line(line, url).map_err(|why| format!("line {number}: {why}")))
+        .map(|(line, number)| {
+            from_line(line, url).map_err(|problem| ListError::Line { number, problem })
+        })
         .collect()
 }
 
 /// `/a`, `GET /a`, or the same with the whole URL.
-fn from_line(line: &str, url: &Url) -> Result<Request, String> {
+fn from_line(line: &str, url: &Url) -> Result<Request, LineError> {
     let words: Vec<_> = line.split_whitespace().collect();
     let (method, target) = match words.as_slice() {
         [target] => ("GET", *target),
         [method, target] => (*method, *target),
-        _ => return Err(format!("`{}` is no path", line.escape_debug())),
+        _ => return Err(LineError::NotAPath(line.escape_debug().to_string())),
     };
     let path = if target.starts_with('/') {
         target.to_owned()
     } else {
-        let whole =
-            Url::parse(target).map_err(|why| format!("{}: {why}", target.escape_debug()))?;
+        let whole = Url::parse(target).map_err(|problem| LineError::Url {
+            url: target.escape_debug().to_string(),
+            problem,
+        })?;
         if (whole.scheme, &whole.host, whole.port) != (url.scheme, &url.host, url.port) {
-            return Err(format!(
-                "{target} is not of {}: a load has one target",
-                url.authority
-            ));
+            return Err(LineError::OtherTarget {
+                url: target.to_owned(),
+                target: url.authority.clone(),
+            });
         }
         whole.path
     };
@@ -183,18 +228,21 @@ pub(super) fn replay(path: &Path) -> Result<Vec<u64>, Failure> {
     })
 }
 
-fn times(text: &str) -> Result<Vec<u64>, String> {
+fn times(text: &str) -> Result<Vec<u64>, ReplayError> {
     let mut times: Vec<u64> = Vec::new();
     let lines = text.lines().map(str::trim).zip(1..);
-    for (line, number) in lines.filter(|(line, _)| !is_nothing(line)) {
-        let time = time_ns(line)
-            .ok_or_else(|| format!("line {number}: `{}` is no time", line.escape_debug()))?;
+    for (text, line) in lines.filter(|(text, _)| !is_nothing(text)) {
+        let time = time_ns(text).ok_or_else(|| ReplayError::NotATime {
+            line,
+            text: text.escape_debug().to_string(),
+        })?;
         if times.last().is_some_and(|last| time < *last) {
-            return Err(format!("line {number}: {line} is before the line above"));
+            let text = text.to_owned();
+            return Err(ReplayError::OutOfOrder { line, text });
         }
         times.push(time);
     }
-    let first = *times.first().ok_or("it has no times in it")?;
+    let first = *times.first().ok_or(ReplayError::Empty)?;
     times.iter_mut().for_each(|time| *time -= first);
     Ok(times)
 }
@@ -235,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_in_yaml_or_json() {
+    fn list_is_parsed_from_yaml_or_json() {
         let yaml = "# mixed\n- {path: /a, weight: 3}\n- path: /b\n  method: POST\n  headers: {x-y: z}\n  body: hi\n";
         let requests = from_list(yaml, &url()).unwrap();
         assert_eq!((requests[0].weight, requests[0].path.as_str()), (3, "/a"));
@@ -260,22 +308,25 @@ mod tests {
     }
 
     #[test]
-    fn a_path_a_line() {
+    fn text_with_a_path_per_line_is_parsed() {
         let text = "/a\n\n# comment\nPOST /b?c\nGET http://a:8080/d\n";
         let requests = from_lines(text, &url()).unwrap();
         let of = |r: &Request| format!("{} {}", r.method, r.path);
         let all: Vec<_> = requests.iter().map(of).collect();
         assert_eq!(all, ["GET /a", "POST /b?c", "GET /d"]);
         let other = from_lines("/a\nhttp://b/\n", &url()).unwrap_err();
-        assert!(
-            other.starts_with("line 2: http://b/ is not of a:8080"),
-            "{other}"
-        );
+        let problem = |error: &ListError| {
+            matches!(
+                error,
+                ListError::Line { number: 2, problem: LineError::OtherTarget { url, .. } } if url == "http://b/"
+            )
+        };
+        assert!(problem(&other), "{other}");
         assert!(from_lines("GET /a HTTP/1.1", &url()).is_err());
     }
 
     #[test]
-    fn which_form_a_file_has() {
+    fn form_is_recognized_by_name_or_first_line() {
         assert!(is_list(Path::new("a.yaml"), ""));
         assert!(is_list(Path::new("a"), "# x\n\n[{}]"));
         assert!(is_list(Path::new("a"), "- path: /"));
@@ -283,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn times_from_the_first_on() {
+    fn send_times_count_from_the_first() {
         let text = "1732179938.086500507\n1732179938.086500508\n\n# x\n1732179939\n";
         assert_eq!(times(text), Ok(vec![0, 1, 913_499_493]));
         assert_eq!(times("1ms\n2500us\n"), Ok(vec![0, 1_500_000]));
@@ -299,9 +350,10 @@ mod tests {
         ] {
             assert!(times(wrong).is_err(), "{wrong}");
         }
+        let text = "0".to_owned();
         assert_eq!(
-            times("1\n0").unwrap_err(),
-            "line 2: 0 is before the line above"
+            times("1\n0"),
+            Err(ReplayError::OutOfOrder { line: 2, text })
         );
     }
 }

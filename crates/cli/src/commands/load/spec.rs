@@ -335,7 +335,7 @@ mod tests {
         let error = match parsed(line) {
             Err(error) => error,
             Ok(args) => match spec(&args).map(|s| s.validate()) {
-                Err(failure) => failure.message,
+                Err(failure) => failure.to_string(),
                 Ok(Err(error)) => error.to_string(),
                 Ok(Ok(())) => panic!("{line} is taken"),
             },

@@ -1,11 +1,14 @@
-//! Where a load goes: the URL, what stands for it on the command line, and its address.
+//! The target of a load: its URL, and the address to connect to.
 
 use std::net::{SocketAddr, ToSocketAddrs as _};
+
+use http::Uri;
+use http::uri::{Authority, InvalidUri};
 
 use crate::args::load::{ConnectTo, ConnectionArgs};
 use crate::exit::{Failure, USAGE};
 
-/// What a URL's first word says.
+/// The scheme of a URL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Scheme {
     Http,
@@ -34,12 +37,12 @@ impl Scheme {
         }
     }
 
-    /// Whether nothing but bytes is spoken.
+    /// Whether the connection carries plain bytes instead of HTTP.
     pub(super) fn is_plain(self) -> bool {
         matches!(self, Self::Tcp | Self::Tls)
     }
 
-    /// Whether that is within TLS.
+    /// Whether the connection is encrypted.
     pub(super) fn is_secure(self) -> bool {
         matches!(self, Self::Https | Self::Tls)
     }
@@ -58,68 +61,84 @@ pub(super) struct Url {
     pub(super) path: String,
 }
 
-/// How a URL is to be written.
+/// How to write a URL.
 const FORM: &str = "write it as http://HOST[:PORT][/PATH], https://HOST[:PORT][/PATH], \
                     tcp://HOST:PORT or tls://HOST:PORT, an IPv6 address in brackets";
 
+/// Why a text is not the URL of a load.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum UrlError {
+    /// A character that would have to be percent-encoded.
+    #[error("it has a space or a character that is not ASCII; percent-encode those")]
+    NotAscii,
+    /// The URL's grammar is violated.
+    #[error("{0}")]
+    Syntax(#[from] InvalidUri),
+    /// A scheme other than those of [`Scheme`].
+    #[error("the scheme `{0}` is not supported")]
+    Scheme(String),
+    /// Credentials would end up in the stored result.
+    #[error("it contains a user name; pass credentials as -H 'Authorization: …' instead")]
+    UserInfo,
+    /// Nothing names the server.
+    #[error("it has no host")]
+    NoHost,
+    /// Not a TCP port.
+    #[error("the port is not a number from 1 to 65535")]
+    Port,
+    /// TCP has no default port.
+    #[error("it has no port, which TCP needs")]
+    NoPort,
+    /// TCP carries no path.
+    #[error("TCP has no path")]
+    PathOfTcp,
+}
+
 impl Url {
-    /// Reads it, or says what is wrong with it.
+    /// Parses a URL for the command line.
     ///
     /// # Errors
-    /// With [`USAGE`]: no host, an unknown scheme, a port that is none, a user's name.
+    /// With [`USAGE`], the reason and the expected form.
     pub(super) fn read(text: &str) -> Result<Self, Failure> {
         Self::parse(text).map_err(|why| {
             Failure::with_fix(USAGE, format!("{}: {why}", text.escape_debug()), FORM)
         })
     }
 
-    /// The same without words around it.
+    /// Parses a URL; without a scheme it is `http`.
     ///
     /// # Errors
-    /// What is wrong with it.
-    pub(super) fn parse(text: &str) -> Result<Self, &'static str> {
+    /// When it is malformed, has an unsupported scheme, user info, no host or an invalid port.
+    pub(super) fn parse(text: &str) -> Result<Self, UrlError> {
         if !text.bytes().all(|b| b.is_ascii_graphic()) {
-            return Err("it has a space or a character that is not ASCII; percent-encode those");
+            return Err(UrlError::NotAscii);
         }
-        let (scheme, rest) = match text.split_once("://") {
-            None => (Scheme::Http, text),
-            Some((name, rest)) => (
-                Scheme::named(name).ok_or("this scheme is not spoken")?,
-                rest,
-            ),
+        let uri: Uri = match text.contains("://") {
+            true => text.parse()?,
+            false => format!("http://{text}").parse()?,
         };
-        let rest = rest.split('#').next().unwrap_or_default();
-        let end = rest.find(['/', '?']).unwrap_or(rest.len());
-        let (authority, path) = rest.split_at(end);
-        if authority.contains('@') {
-            return Err(
-                "it has a user's name in it; give credentials as -H 'Authorization: …' instead",
-            );
-        }
+        let name = uri.scheme_str().unwrap_or_default();
+        let scheme = Scheme::named(name).ok_or_else(|| UrlError::Scheme(name.to_owned()))?;
+        let authority = uri.authority().ok_or(UrlError::NoHost)?;
         let (host, port) = host_and_port(authority)?;
-        let port = port
-            .or(scheme.default_port())
-            .ok_or("it has no port, which TCP needs")?;
-        if scheme.is_plain() && !matches!(path, "" | "/") {
-            return Err("TCP has no path");
+        let port = port.or(scheme.default_port()).ok_or(UrlError::NoPort)?;
+        let path = uri.path_and_query().map_or("/".into(), ToString::to_string);
+        if scheme.is_plain() && path != "/" {
+            return Err(UrlError::PathOfTcp);
         }
         Ok(Self {
             scheme,
-            authority: authority.to_owned(),
+            authority: authority.to_string(),
             host: host.to_owned(),
             port,
-            path: match path {
-                "" => "/".into(),
-                query if query.starts_with('?') => format!("/{query}"),
-                path => path.to_owned(),
-            },
+            path,
         })
     }
 
-    /// Looks up where to connect, once: a name with several addresses is tried at its first.
+    /// Resolves the host once; of several addresses the first is used, IPv4 before IPv6.
     ///
     /// # Errors
-    /// With [`USAGE`] when the host has no address, or none of the family asked for.
+    /// With [`USAGE`] when the host has no address, or none of the requested family.
     pub(super) fn address(&self, args: &ConnectionArgs) -> Result<SocketAddr, Failure> {
         let elsewhere = args.connect_to.iter().find(|to| self.is_meant(to));
         let to_host = elsewhere.and_then(|to| to.to_host.as_deref());
@@ -155,32 +174,30 @@ impl Url {
     }
 }
 
-fn host_and_port(authority: &str) -> Result<(&str, Option<u16>), &'static str> {
-    let (host, port) = if let Some(rest) = authority.strip_prefix('[') {
-        let (host, after) = rest.split_once(']').ok_or("its bracket is not closed")?;
-        match after.strip_prefix(':') {
-            None if after.is_empty() => (host, None),
-            None => return Err("there is something between its address and its port"),
-            Some(port) => (host, Some(port)),
-        }
-    } else {
-        match authority.split_once(':') {
-            None => (authority, None),
-            Some((_, port)) if port.contains(':') => {
-                return Err("it has too many colons for a host and a port");
-            }
-            Some((host, port)) => (host, Some(port)),
-        }
-    };
-    if host.is_empty() {
-        return Err("no host is named");
+/// The host without brackets, and the port if there is one. [`Uri`] itself accepts any port.
+fn host_and_port(authority: &Authority) -> Result<(&str, Option<u16>), UrlError> {
+    if authority.as_str().contains('@') {
+        return Err(UrlError::UserInfo);
     }
-    let digits_only = |text: &&str| text.bytes().all(|b| b.is_ascii_digit());
-    let number = |text: &str| -> Option<u16> { Some(text).filter(digits_only)?.parse().ok() };
-    match port.map(number) {
-        None => Ok((host, None)),
-        Some(None | Some(0)) => Err("the port is no number from 1 to 65535"),
-        Some(port) => Ok((host, port)),
+    let bracketed = authority.host();
+    let host = bracketed
+        .strip_prefix('[')
+        .and_then(|host| host.strip_suffix(']'))
+        .unwrap_or(bracketed);
+    if host.is_empty() {
+        return Err(UrlError::NoHost);
+    }
+    let after_host = &authority.as_str()[bracketed.len()..];
+    if after_host.is_empty() {
+        return Ok((host, None));
+    }
+    let digits = after_host.strip_prefix(':').ok_or(UrlError::Port)?;
+    if !digits.bytes().all(|b| b.is_ascii_digit()) {
+        return Err(UrlError::Port);
+    }
+    match digits.parse() {
+        Ok(0) | Err(_) => Err(UrlError::Port),
+        Ok(port) => Ok((host, Some(port))),
     }
 }
 
@@ -194,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn urls_in_all_their_forms() {
+    fn urls_are_split_into_their_components() {
         let of = |scheme, host: &str, port, path: &str| (scheme, host.into(), port, path.into());
         assert_eq!(parts("http://a"), of(Scheme::Http, "a", 80, "/"));
         assert_eq!(parts("HTTPS://a"), of(Scheme::Https, "a", 443, "/"));
@@ -214,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_url_is_refused() {
+    fn malformed_urls_are_rejected() {
         for wrong in [
             "",
             "http://",
@@ -244,8 +261,8 @@ mod tests {
     }
 
     #[test]
-    fn a_secret_is_not_asked_to_be_in_the_url() {
+    fn user_info_is_rejected_with_a_pointer_to_headers() {
         let failure = Url::read("http://user:secret@a/").unwrap_err();
-        assert!(failure.message.contains("Authorization"), "{failure:?}");
+        assert!(failure.to_string().contains("Authorization"), "{failure:?}");
     }
 }

@@ -1,13 +1,14 @@
 //! What a month costs.
 
+use crate::view::reasons::{self, cost_figure};
 use meshtax_model::advice::{Advice, Cost, ProxyPlace};
 use meshtax_model::analysis::{Estimate, Verdict};
 use meshtax_model::experiment::LoadPointId;
 use meshtax_model::trial::ComponentRole;
 
-use super::{APART, Section, apart, at, interval_of, left, name_cell, table};
+use super::section::{APART, Section, apart, at, interval_of, left, name_cell, table};
 use crate::format::{self, MIB, MICROSECONDS, Unit, grouped, plural, trimmed};
-use crate::view::{Cell, Table};
+use crate::view::table::{Cell, Table};
 
 const CORES: Unit = Unit {
     factor: 1.0,
@@ -30,24 +31,24 @@ const GIB: Unit = Unit {
     name: "GiB",
 };
 
-/// Rates that differ by more are worth a word.
+/// A difference in rates above this factor is noted.
 const FAR: f64 = 1.5;
 
 pub(super) fn section(advice: &Advice) -> Section {
-    let mut section = Section::new("3. What does a month cost?");
+    let mut section = Section::new("3. What does it cost per month?");
     section.say(setting(advice));
-    // Why there is nothing of the others stands below.
-    let told = advice
+    // The missing figures of the others are explained below.
+    let estimated = advice
         .costs
         .iter()
         .filter(|cost| cost.cpu.is_some() || cost.memory.is_some());
-    let told: Vec<Cost> = told.cloned().collect();
-    let [choices, floors] = apart(advice, &told, |cost| &cost.variant);
+    let estimated: Vec<Cost> = estimated.cloned().collect();
+    let [choices, floors] = apart(advice, &estimated, |cost| &cost.variant);
     let interval = interval_of(advice);
-    let measured_in = format!("for each request and hop, pod or node; {interval}");
+    let measured_in = format!("per request and hop, per pod, or per node; {interval}");
     section.show(measured(advice, &choices, measured_in));
     section.show(measured(advice, &floors, APART.to_owned()));
-    let month = format!("a month is 730 hours; {interval}");
+    let month = format!("730 hours; {interval}");
     section.show(in_the_cluster(advice, &choices, month));
     section.show(in_the_cluster(advice, &floors, APART.to_owned()));
     section.show(held(advice));
@@ -57,7 +58,7 @@ pub(super) fn section(advice: &Advice) -> Section {
     section.notes.extend(missing(advice));
     if !advice.costs.is_empty() {
         section.notes.push(
-            "It is what is used, not what is reserved for it: requests and limits of pods may be higher.".to_owned(),
+            "Costs are of resources used, not reserved: resource requests and limits of pods may be higher.".to_owned(),
         );
     }
     section
@@ -91,15 +92,15 @@ fn setting(advice: &Advice) -> String {
         }
     }
     match parts.as_slice() {
-        [] => "Nothing is said of the cluster: --requests, --pods, --nodes, --cpu-price, --memory-price.".to_owned(),
-        parts => format!("What each variant adds to no mesh, for {}:", parts.join(", ")),
+        [] => "The cluster is not described: use --requests, --pods, --nodes, --cpu-price, --memory-price.".to_owned(),
+        parts => format!("Added by each variant, for {}:", parts.join(", ")),
     }
 }
 
 fn measured(advice: &Advice, costs: &[Cost], detail: String) -> Table {
     let head = format!("CPU {}/request", MICROSECONDS.name);
     let columns = vec![left("variant"), left("at"), left(&head), left(MIB.name)];
-    let mut told = table("Measured, against no mesh", detail, columns);
+    let mut costs_table = table("Measured overhead against no mesh", detail, columns);
     let row = |cost: &Cost| {
         let (cpu, memory) = (cost.cpu.as_ref(), cost.memory.as_ref());
         let point = cpu.map(|cpu| &cpu.load_point);
@@ -111,8 +112,8 @@ fn measured(advice: &Advice, costs: &[Cost], detail: String) -> Table {
             figure(memory.map(|memory| memory.each_bytes), MIB).marked(per(cost)),
         ]
     };
-    told.rows = costs.iter().map(row).collect();
-    told
+    costs_table.rows = costs.iter().map(row).collect();
+    costs_table
 }
 
 fn in_the_cluster(advice: &Advice, costs: &[Cost], detail: String) -> Table {
@@ -124,9 +125,9 @@ fn in_the_cluster(advice: &Advice, costs: &[Cost], detail: String) -> Table {
     let mut columns = vec![left("variant"), left(cpu_unit.name), left(memory_unit.name)];
     let priced = advice.asked.cpu_price.is_some() || advice.asked.memory_price.is_some();
     if priced {
-        columns.push(left("money a month"));
+        columns.push(left("cost per month"));
     }
-    let mut told = table("Added in the cluster", detail, columns);
+    let mut costs_table = table("Added cost of the cluster", detail, columns);
     let row = |cost: &Cost| {
         let mut row = vec![
             name_cell(advice, &cost.variant),
@@ -138,8 +139,8 @@ fn in_the_cluster(advice: &Advice, costs: &[Cost], detail: String) -> Table {
         }
         row
     };
-    told.rows = costs.iter().map(row).collect();
-    told
+    costs_table.rows = costs.iter().map(row).collect();
+    costs_table
 }
 
 /// The larger unit, unless it would make fractions of all figures.
@@ -173,7 +174,7 @@ fn figure(estimate: Option<Estimate>, unit: Unit) -> Cell {
     }
 }
 
-/// Of CPU and memory together, or of the one that there is.
+/// CPU and memory together, or the one that is available.
 fn money(cost: &Cost) -> Cell {
     let cpu = cost.cpu.as_ref().and_then(|cpu| cpu.monthly);
     let memory = cost.memory.as_ref().and_then(|memory| memory.monthly);
@@ -186,7 +187,7 @@ fn money(cost: &Cost) -> Cell {
     figure(part, MONEY).marked(if part.is_some() { of } else { "" })
 }
 
-/// What each proxy held, and where its file pages are told.
+/// The memory of each kind of proxy, and where its file pages are reported.
 fn held(advice: &Advice) -> Table {
     let mut held = table(
         "Memory of each proxy in this run",
@@ -240,7 +241,7 @@ impl Origin<'_> {
             [low, high] => format!("{low} to {high}"),
         };
         let mut text = format!(
-            "CPU per request is from {}, where each proxy carried {carried}/s ({})",
+            "CPU per request was measured at {}, where each proxy carried {carried}/s ({})",
             self.load_point,
             self.variants.join(", ")
         );
@@ -248,19 +249,19 @@ impl Origin<'_> {
             return text + ".";
         };
         text.push_str(&format!(
-            "; yours would carry {}/s",
+            "; in your cluster it would carry {}/s",
             grouped(asked, usize::from(asked < 10.0))
         ));
         if asked * FAR < low || asked > high * FAR {
             text.push_str(
-                ", which was not measured: at a low rate a request may cost several times as much as at a high one",
+                ", which was not measured: at a low rate, CPU per request may be several times higher",
             );
         }
         text + "."
     }
 }
 
-/// Where CPU per request is from, and how far that is from what is asked.
+/// The load points behind CPU per request, and how far they are from the requested rate.
 fn rates(advice: &Advice) -> Vec<String> {
     let mut origins: Vec<Origin<'_>> = Vec::new();
     for cost in &advice.costs {
@@ -291,19 +292,11 @@ fn not_apart(advice: &Advice) -> Option<String> {
     let names: Vec<&str> = costs
         .filter(|cost| {
             let verdict = cost.cpu.as_ref().map(|cpu| &cpu.verdict);
-            matches!(
-                verdict,
-                Some(Verdict::NotDistinguishable | Verdict::Equivalent)
-            )
+            matches!(verdict, Some(Verdict::Inconclusive | Verdict::Equivalent))
         })
         .map(|cost| cost.variant.0.as_str())
         .collect();
-    (!names.is_empty()).then(|| {
-        format!(
-            "Added CPU is not distinguishable from none: {}.",
-            names.join(", ")
-        )
-    })
+    (!names.is_empty()).then(|| format!("No added CPU is shown for: {}.", names.join(", ")))
 }
 
 fn waypoints(advice: &Advice) -> Option<String> {
@@ -317,7 +310,7 @@ fn waypoints(advice: &Advice) -> Option<String> {
         .collect();
     (!names.is_empty()).then(|| {
         format!(
-            "{}: one waypoint is counted, as its median; each further one takes as much again.",
+            "{}: one waypoint is included, at its median; each additional one costs the same again.",
             names.join(", ")
         )
     })
@@ -325,25 +318,30 @@ fn waypoints(advice: &Advice) -> Option<String> {
 
 /// Each missing figure once, with the variants that it is missing for.
 fn missing(advice: &Advice) -> Vec<String> {
-    let mut said: Vec<(String, Vec<&str>)> = Vec::new();
+    let mut texts: Vec<(String, Vec<&str>)> = Vec::new();
     for cost in &advice.costs {
         for missing in &cost.missing {
-            let text = format!("{}: {}", missing.what, missing.why);
+            let text = format!(
+                "{}: {}",
+                cost_figure(missing.figure),
+                reasons::missing(&missing.reason, &cost.variant)
+            );
             let name = cost.variant.0.as_str();
-            match said.iter_mut().find(|(known, _)| *known == text) {
+            match texts.iter_mut().find(|(known, _)| *known == text) {
                 Some((_, names)) => names.push(name),
-                None => said.push((text, vec![name])),
+                None => texts.push((text, vec![name])),
             }
         }
     }
     let all = advice.costs.len();
-    let said = said.into_iter();
-    said.map(|(text, names)| {
-        if names.len() == all {
-            format!("Not in it: {text}.")
-        } else {
-            format!("Not in it, of {}: {text}.", names.join(", "))
-        }
-    })
-    .collect()
+    let texts = texts.into_iter();
+    texts
+        .map(|(text, names)| {
+            if names.len() == all {
+                format!("Not included: {text}.")
+            } else {
+                format!("Not included for {}: {text}.", names.join(", "))
+            }
+        })
+        .collect()
 }

@@ -2,37 +2,37 @@
 
 use meshtax_model::advice::{Advice, Given, Need, NeedAnswer, Standing};
 
-use super::{Section, left, level_in_words, list, table};
-use crate::view::{Align, Cell, Column, Keep, Tone};
+use super::section::{Section, left, level_in_words, list, table};
+use crate::view::table::{Align, Cell, Column, Keep, Tone};
 
-/// What it is, in words.
+/// A description of the need.
 fn what(need: Need) -> &'static str {
     match need {
         Need::Mtls => "encryption with verified identities",
-        Need::IdentityPolicy => "policy on the peer's identity",
-        Need::HttpPolicy => "policy on HTTP's method and path",
-        Need::HttpMetrics => "answers counted by status",
-        Need::RequestBalancing => "requests of one connection spread over replicas",
-        Need::Retries => "failed requests sent again",
+        Need::IdentityPolicy => "authorization by peer identity",
+        Need::HttpPolicy => "authorization by HTTP method and path",
+        Need::HttpMetrics => "responses counted by status",
+        Need::RequestBalancing => "per-request load balancing",
+        Need::Retries => "retries",
         Need::Fips => "validated cryptography",
     }
 }
 
-/// How it may be had without one.
+/// The alternative without a mesh.
 fn without(need: Need) -> &'static str {
     match need {
         Need::Mtls => {
-            "encryption between nodes by the network plug-in (WireGuard, IPsec), without an identity of each \
-             workload; TLS in the applications"
+            "encryption between nodes by the CNI plug-in (WireGuard, IPsec), without workload identities; TLS in \
+             the applications"
         }
         Need::IdentityPolicy => {
             "network policies on labels and addresses, without verified identities; TLS in the applications"
         }
-        Need::HttpPolicy => "in the applications; at a gateway, for what comes through it",
-        Need::HttpMetrics => "applications that count; observers by eBPF",
-        Need::RequestBalancing => "clients that balance (gRPC's own); a gateway in between",
-        Need::Retries => "the clients' libraries",
-        Need::Fips => "validated libraries in the applications",
+        Need::HttpPolicy => "in the applications; at a gateway, for ingress traffic",
+        Need::HttpMetrics => "metrics in the applications; eBPF observability",
+        Need::RequestBalancing => "client-side load balancing (as in gRPC); a gateway in between",
+        Need::Retries => "client libraries",
+        Need::Fips => "validated cryptographic libraries in the applications",
     }
 }
 
@@ -46,19 +46,23 @@ pub(super) fn section(advice: &Advice) -> Section {
         && !asked.is_empty()
     {
         section.say(
-            "Encryption alone may come from the network plug-in, between nodes and without an identity of each \
-             workload.",
+            "Encryption alone is also available from the CNI plug-in, between nodes and without workload \
+             identities.",
         );
     }
     let columns = vec![
         left("need"),
         Column::new("what", Align::Left, Keep::IfItFits(1)),
         left("lowest level"),
-        left("given here by"),
+        left("provided by"),
     ];
-    let mut told = table("What a mesh gives", "as this run's probes saw it", columns);
-    told.rows = advice.needs.iter().map(|need| row(advice, need)).collect();
-    section.show(told);
+    let mut needs = table(
+        "What a mesh provides",
+        "as proven by this run's probes",
+        columns,
+    );
+    needs.rows = advice.needs.iter().map(|need| row(advice, need)).collect();
+    section.show(needs);
     let relevant = |answer: &&NeedAnswer| answer.asked || asked.is_empty();
     let relevant = advice.needs.iter().filter(relevant);
     let alternatives = relevant.map(|answer| {
@@ -72,27 +76,27 @@ pub(super) fn section(advice: &Advice) -> Section {
 fn answer(advice: &Advice) -> String {
     let asked: Vec<&str> = advice.asked.needs.iter().map(|need| need.name()).collect();
     if asked.is_empty() {
-        return "No need is named (--need). Without one the answer is no mesh: it would cost what stands below, and \
-                give what is not asked for."
+        return "No requirement is given (--need). Without one, no mesh is needed: it would cost what is listed below \
+         and provide nothing that is required."
             .to_owned();
     }
     let asked = asked.join(", ");
     if advice.asked.needs.iter().all(|need| *need == Need::Fips) {
-        return format!("For {asked}, which no run shows: see the facts below.");
+        return format!("For {asked}, which a run cannot show: see the facts below.");
     }
     if advice.sufficient.is_empty() {
         return format!(
-            "For {asked}, a mesh may be what is needed; no variant of this run is shown to give all of it."
+            "For {asked}, a mesh may be needed; no variant of this run is proven to provide all of it."
         );
     }
     format!(
-        "For {asked}: a mesh gives it, unless what stands below will do. The lowest that is shown to give all of it, of \
-         each data plane: {}.",
+        "For {asked}, a mesh provides it, unless one of the alternatives below is sufficient. Lowest level \
+         proven to provide all of it, per data plane: {}.",
         list(&advice.sufficient)
     )
 }
 
-/// Seen not to be given is not the same as not looked at.
+/// A need that was observed to be unmet differs from one that was not probed.
 fn by_none(advice: &Advice, need: Need) -> &'static str {
     let choices = advice.variants.iter();
     let choices = choices.filter(|v| v.standing == Standing::Choice);
@@ -100,20 +104,20 @@ fn by_none(advice: &Advice, need: Need) -> &'static str {
     if gives.any(|gives| gives.need == need && gives.given == Given::No) {
         "none"
     } else {
-        "not shown by this run"
+        "not proven by this run"
     }
 }
 
 fn row(advice: &Advice, answer: &NeedAnswer) -> Vec<Cell> {
     let name = Cell::text(answer.need.name());
     let given = match answer.need {
-        Need::Fips => Cell::text("no run shows it").toned(Tone::Muted),
+        Need::Fips => Cell::text("a run cannot show it").toned(Tone::Muted),
         need if answer.given_by.is_empty() => Cell::text(by_none(advice, need)).toned(Tone::Muted),
         _ => Cell::text(list(&answer.given_by)),
     };
     vec![
         if answer.asked {
-            name.toned(Tone::Strong).marked(" (asked)")
+            name.toned(Tone::Strong).marked(" (required)")
         } else {
             name
         },

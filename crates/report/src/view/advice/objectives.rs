@@ -1,12 +1,16 @@
 //! Which variants meet each objective.
 
+use crate::view::outcome;
+use crate::view::reasons::inconclusive_objective;
 use meshtax_model::advice::{Advice, ObjectiveAnswer, ObjectiveCheck, ObjectiveVerdict, Standing};
 use meshtax_model::analysis::Metric;
 use meshtax_model::experiment::VariantId;
 
-use super::{APART, Section, apart, at, interval_of, is_apart, left, list, name_cell, table};
+use super::section::{
+    APART, Section, apart, at, interval_of, is_apart, left, list, name_cell, table,
+};
 use crate::format::{self, Unit};
-use crate::view::{Cell, Table, Tone};
+use crate::view::table::{Cell, Table, Tone};
 
 const PER_SECOND: Unit = Unit {
     factor: 1.0,
@@ -14,9 +18,9 @@ const PER_SECOND: Unit = Unit {
 };
 
 pub(super) fn section(advice: &Advice) -> Section {
-    let mut section = Section::new("2. What meets the objectives?");
+    let mut section = Section::new("2. Which variants meet the objectives?");
     if advice.objectives.is_empty() {
-        section.say("No objective is stated, as in --slo 'p99<5ms@2000/s'.");
+        section.say("No objective is given (as in --slo 'p99<5ms@2000/s').");
         return section;
     }
     if let Some(text) = all_of_them(advice) {
@@ -30,23 +34,24 @@ pub(super) fn section(advice: &Advice) -> Section {
         let [choices, floors] = apart(advice, &answer.checks, |check| &check.variant);
         let title = answer.objective.text.clone();
         let detail = interval_of(advice);
-        section.show(told(advice, answer, &title, detail, &choices));
+        section.show(checks_table(advice, answer, &title, detail, &choices));
         let detail = APART.to_owned();
-        section.show(told(advice, answer, &title, detail, &floors));
+        section.show(checks_table(advice, answer, &title, detail, &floors));
     }
     section.notes.extend(without_a_mesh(advice));
     if advice.objectives.iter().any(|o| !o.checks.is_empty()) {
         section.notes.push(
-            "Met: the whole interval keeps to the objective. Missed: the whole interval is beyond it. Each by its \
-             own interval, not adjusted for their number. The rate is that of one client and one service, through their \
-             proxies alone."
+            "Met: the whole interval is within the objective. Missed: the whole interval is beyond it, or the \
+             variant did not carry the load. Intervals \
+             are not adjusted for multiple comparisons. The rate is that of one client and one service, through \
+             their proxies only."
                 .to_owned(),
         );
     }
     section
 }
 
-/// Who meets each of them, where each was measured.
+/// Which variants meet each objective, where each was measured.
 fn all_of_them(advice: &Advice) -> Option<String> {
     let measured = advice.objectives.iter().all(|o| !o.checks.is_empty());
     if !measured {
@@ -63,18 +68,18 @@ fn all_of_them(advice: &Advice) -> Option<String> {
     let choices = advice.variants.iter().filter(|v| !is_apart(v));
     let choices = choices.map(|variant| &variant.variant);
     let met: Vec<VariantId> = choices.filter(|id| meets(id)).cloned().collect();
-    let open = checks().filter(|c| c.verdict == ObjectiveVerdict::CannotTell);
+    let open = checks().filter(|c| c.verdict == ObjectiveVerdict::Inconclusive);
     let mut text = match met.as_slice() {
-        [] => "Shown to meet every objective: none.".to_owned(),
-        met => format!("Shown to meet every objective: {}.", list(met)),
+        [] => "Variants that meet every objective: none.".to_owned(),
+        met => format!("Variants that meet every objective: {}.", list(met)),
     };
     if open.count() > 0 {
-        text.push_str(" Where it cannot be told, a longer run may.");
+        text.push_str(" Inconclusive ones need a longer run.");
     }
     Some(text)
 }
 
-/// What not even the baseline meets is not the mesh's to answer for.
+/// Objectives that even the baseline misses are not attributed to the mesh.
 fn without_a_mesh(advice: &Advice) -> Option<String> {
     let baseline = advice.variants.iter();
     let mut baseline = baseline.filter(|v| v.standing == Standing::Baseline);
@@ -87,13 +92,13 @@ fn without_a_mesh(advice: &Advice) -> Option<String> {
     let missed: Vec<&str> = missed.map(|o| o.objective.text.as_str()).collect();
     (!missed.is_empty()).then(|| {
         format!(
-            "Missed without a mesh as well, so that it is not a mesh that stands in the way here: {}.",
+            "Missed even without a mesh, so the mesh is not the cause: {}.",
             missed.join(", ")
         )
     })
 }
 
-/// What was asked, what there is, and how to have it.
+/// The requested load, the measured loads, and how to measure the requested one.
 fn not_measured(answer: &ObjectiveAnswer) -> String {
     let objective = &answer.objective;
     let mut has: Vec<String> = answer
@@ -128,14 +133,14 @@ fn not_measured(answer: &ObjectiveAnswer) -> String {
         }
     };
     format!(
-        "{}: not measured. This run measured {has}; {}/s was not. Nothing is said from other rates: latency need not \
-         be lower at a lower one. To measure it: {how}.",
+        "{}: not measured. This run measured {has}, not {}/s. Other rates do not answer it: latency is not \
+         necessarily lower at a lower rate. To measure it: {how}.",
         objective.text,
         format::trimmed(rate),
     )
 }
 
-fn told(
+fn checks_table(
     advice: &Advice,
     answer: &ObjectiveAnswer,
     title: &str,
@@ -145,18 +150,25 @@ fn told(
     let unit = unit(answer);
     let head = format!("{} {}", answer.objective.metric.name(), unit.name);
     let columns = vec![left("variant"), left("at"), left(&head), left(""), left("")];
-    let mut told = table(title, detail, columns);
+    let mut shown = table(title, detail, columns);
+    let metric = answer.objective.metric.name();
     let row = |check: &ObjectiveCheck| {
+        let reason = check.reason.as_ref();
+        let reason = reason.map(|reason| inconclusive_objective(reason, metric));
+        let reason = reason.or_else(|| {
+            let overload = check.overload.as_ref()?;
+            Some(format!("overloaded: {}", outcome::overload(overload)))
+        });
         vec![
             name_cell(advice, &check.variant),
             at(&check.load_point),
-            level(check, unit),
+            level(check, unit, answer.objective.metric),
             verdict(check.verdict),
-            Cell::text(check.reason.clone()).toned(Tone::Muted),
+            Cell::text(reason.unwrap_or_default()).toned(Tone::Muted),
         ]
     };
-    told.rows = checks.iter().map(row).collect();
-    told
+    shown.rows = checks.iter().map(row).collect();
+    shown
 }
 
 /// One for the bound and all levels.
@@ -167,7 +179,7 @@ fn unit(answer: &ObjectiveAnswer) -> Unit {
     }
 }
 
-fn level(check: &ObjectiveCheck, unit: Unit) -> Cell {
+fn level(check: &ObjectiveCheck, unit: Unit, metric: Metric) -> Cell {
     let Some(level) = check.level.filter(|level| level.value.is_finite()) else {
         return Cell::missing();
     };
@@ -175,6 +187,8 @@ fn level(check: &ObjectiveCheck, unit: Unit) -> Cell {
     let decimals = format::decimals_by_interval(scaled.value, scaled.interval);
     let interval = scaled.interval.map(|i| format::interval_text(i, decimals));
     let value = format::grouped(scaled.value, decimals);
+    let is_lower_bound = check.overload.is_some() && metric != Metric::Throughput;
+    let value = outcome::at_least(value, is_lower_bound);
     Cell::figure(value, interval.unwrap_or_default())
 }
 
@@ -182,7 +196,7 @@ fn verdict(verdict: ObjectiveVerdict) -> Cell {
     let tone = match verdict {
         ObjectiveVerdict::Met => Tone::Good,
         ObjectiveVerdict::Missed => Tone::Bad,
-        ObjectiveVerdict::CannotTell => Tone::Strong,
+        ObjectiveVerdict::Inconclusive => Tone::Strong,
     };
     Cell::text(verdict.to_string()).toned(tone)
 }

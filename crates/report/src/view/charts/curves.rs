@@ -3,12 +3,12 @@
 use meshtax_model::analysis::{CurvePoint, Point};
 use meshtax_model::experiment::{LoadPoint, Variant};
 
-use super::super::{Source, load_in_words, point_of};
-use super::{figure_text, in_words, name, raw};
-use crate::figure::{
-    Axis, Chapter, Chart, Choice, Dot, Figure, Lines, Scale, Series, Sheet, Stroke,
-};
 use crate::format::{MICROSECONDS, MILLISECONDS, Unit, trimmed};
+use crate::view::chart::{
+    Axis, Chapter, Chart, Choice, Dot, Figure, Line, LineChart, Scale, Sheet, Stroke,
+};
+use crate::view::charts::words::{figure_text, in_words, name, raw};
+use crate::view::source::{Source, load_in_words, point_of};
 
 pub(super) fn percentiles(source: Source<'_>) -> Option<Figure> {
     let mut data = Sheet::new(&["load_point", "variant", "quantile", "response_latency_ns"]);
@@ -30,16 +30,16 @@ pub(super) fn percentiles(source: Source<'_>) -> Option<Figure> {
     (!choices.is_empty()).then(|| Figure {
         id: "percentiles",
         chapter: Chapter::Latency,
-        title: "Percentiles of response latency".to_owned(),
-        caption: "From the intended send time, all valid trials merged. A curve ends where too few requests lie \
-                  above it."
+        title: "Response latency by percentile".to_owned(),
+        caption: "Measured from the intended send time; all valid trials merged. A curve ends where too few requests lie \
+         above the percentile."
             .to_owned(),
         choices,
         data,
     })
 }
 
-fn lines(source: Source<'_>, point: &LoadPoint, data: &mut Sheet) -> Option<Lines> {
+fn lines(source: Source<'_>, point: &LoadPoint, data: &mut Sheet) -> Option<LineChart> {
     let with_curve = || {
         source.measured().filter_map(|(asked, found)| {
             let found = point_of(found, &point.id)?;
@@ -56,7 +56,7 @@ fn lines(source: Source<'_>, point: &LoadPoint, data: &mut Sheet) -> Option<Line
     } else {
         MICROSECONDS
     };
-    let series: Vec<Series> = with_curve()
+    let series: Vec<Line> = with_curve()
         .map(|(asked, found)| series(source, asked, found, unit))
         .collect();
     for (asked, found) in with_curve() {
@@ -69,7 +69,7 @@ fn lines(source: Source<'_>, point: &LoadPoint, data: &mut Sheet) -> Option<Line
             ]);
         }
     }
-    (!series.is_empty()).then(|| Lines {
+    (!series.is_empty()).then(|| LineChart {
         x: Axis {
             name: "percentile of requests".to_owned(),
             scale: Scale::Nines,
@@ -83,7 +83,7 @@ fn lines(source: Source<'_>, point: &LoadPoint, data: &mut Sheet) -> Option<Line
     })
 }
 
-fn series(source: Source<'_>, asked: &Variant, found: &Point, unit: Unit) -> Series {
+fn series(source: Source<'_>, asked: &Variant, found: &Point, unit: Unit) -> Line {
     let dot = |at: &CurvePoint| Dot {
         x: at.quantile,
         y: at.value_ns * unit.factor,
@@ -91,17 +91,20 @@ fn series(source: Source<'_>, asked: &Variant, found: &Point, unit: Unit) -> Ser
         faint: false,
     };
     let place = source.place(&asked.id);
-    Series {
+    Line {
         variant: Some(place),
         look: place,
-        label: name(asked),
-        // The least is the fastest of thousands, and says nothing.
+        label: match found.levels.iter().any(|level| level.lower_bound) {
+            true => format!("{} (lower bounds)", name(asked)),
+            false => name(asked),
+        },
+        // The minimum is the fastest of thousands, and not informative.
         dots: found.curve.iter().skip(1).map(dot).collect(),
         stroke: Stroke::Line,
     }
 }
 
-/// `50`, `99.9`, with no more digits than tell it from 100.
+/// `50`, `99.9`, with no more digits than needed to distinguish it from 100.
 fn nines(quantile: f64) -> String {
     let percent = quantile * 100.0;
     if percent < 99.0 {

@@ -1,17 +1,20 @@
 //! What is added, with intervals and the noise floor.
 
+use crate::view::outcome;
+use crate::view::reasons::not_estimable;
 use meshtax_model::analysis::{Effect, Estimate, Interval, Metric, Verdict};
 use meshtax_model::experiment::{LoadPoint, Variant};
 
-use super::super::{Source, Tone, load_in_words};
-use super::{in_words, name, raw, unit_of};
-use crate::figure::{Chapter, Chart, Choice, Figure, Mark, Panel, Sheet};
 use crate::format::{self, Unit};
+use crate::view::chart::{Chapter, Chart, Choice, Figure, Mark, Panel, Sheet};
+use crate::view::charts::words::{in_words, name, raw, unit_of};
+use crate::view::source::{Source, load_in_words};
+use crate::view::table::Tone;
 
-const CAPTION: &str = "Points are estimates of the paired difference from no mesh, whiskers their intervals. The \
-                       shaded band is the noise floor: what the baseline shows against itself.";
+const CAPTION: &str = "Points are estimated paired differences from no mesh, whiskers their confidence intervals. The shaded band is \
+ the noise floor: the difference of the baseline from itself.";
 
-/// Latency, throughput, CPU and memory. How to read them is said once, at the first.
+/// Latency, throughput, CPU and memory. The first one has the reading instructions.
 pub(super) fn figures(source: Source<'_>) -> Vec<Figure> {
     let all = [
         latency(source),
@@ -57,7 +60,7 @@ fn throughput(source: Source<'_>) -> Option<Figure> {
         .points()
         .filter(|p| !p.is_steady())
         .map(|point| (point, Metric::Throughput));
-    let title = "Throughput when saturated, change".to_owned();
+    let title = "Change of throughput at saturation".to_owned();
     figure(source, "throughput", title, wanted, |point, _| {
         load_in_words(point)
     })
@@ -80,7 +83,7 @@ fn memory(source: Source<'_>) -> Option<Figure> {
     let wanted = source
         .points()
         .map(|point| (point, Metric::AnonymousMemory));
-    let title = "Added memory, application and proxies".to_owned();
+    let title = "Added memory of application and proxies".to_owned();
     figure(source, "added-memory", title, wanted, |point, _| {
         load_in_words(point)
     })
@@ -127,7 +130,7 @@ fn figure<'a>(
     })
 }
 
-/// A change of the throughput is told relative to no mesh, all else as it is added.
+/// Throughput is relative to no mesh; all other metrics are differences.
 fn estimate(effect: &Effect, metric: Metric) -> Option<Estimate> {
     match metric {
         Metric::Throughput => effect.relative,
@@ -162,7 +165,7 @@ fn panel(source: Source<'_>, point: &LoadPoint, metric: Metric, data: &mut Sheet
     }
     Panel {
         axis: match metric {
-            Metric::Throughput => "change of requests per second, %".to_owned(),
+            Metric::Throughput => "change of throughput, %".to_owned(),
             Metric::CpuPerRequest => "added CPU, ms per 1,000 requests".to_owned(),
             _ => format!("added {}, {}", metric.name(), unit.name),
         },
@@ -193,9 +196,13 @@ fn row(
         raw(floor),
         match &effect.verdict {
             Verdict::Different => "different".to_owned(),
-            Verdict::NotDistinguishable => "not distinguishable".to_owned(),
-            Verdict::Equivalent => "no relevant difference".to_owned(),
-            Verdict::NotEstimable { reason } => format!("not estimable: {reason}"),
+            Verdict::Inconclusive => "inconclusive".to_owned(),
+            Verdict::Equivalent => "equivalent".to_owned(),
+            Verdict::Overloaded(overload) => format!("overloaded: {}", outcome::overload(overload)),
+            Verdict::NotEstimable { reason } => {
+                let why = not_estimable(reason, Some(&effect.variant));
+                format!("not estimable: {why}")
+            }
         },
     ]
 }
@@ -204,6 +211,7 @@ fn mark(source: Source<'_>, asked: &Variant, effect: &Effect, unit: Unit) -> Opt
     let estimate = estimate(effect, effect.metric)?;
     let scaled = format::scale(estimate, unit);
     let (value, interval) = format::estimate(estimate, unit);
+    let value = outcome::at_least(value, effect.lower_bound);
     let ends = scaled
         .interval
         .filter(|Interval { low, high }| low.is_finite() && high.is_finite());
@@ -222,6 +230,7 @@ fn mark(source: Source<'_>, asked: &Variant, effect: &Effect, unit: Unit) -> Opt
         interval: ends.map(|i| (i.low, i.high)),
         tone: match effect.verdict {
             Verdict::Different => Tone::Strong,
+            Verdict::Overloaded(_) => Tone::Bad,
             _ => Tone::Muted,
         },
     })

@@ -7,17 +7,21 @@ use meshtax_model::analysis::{Interval, Point};
 use meshtax_model::experiment::Variant as Ours;
 use meshtax_published::{Column, Metric, ResultSet, Row, Unit, Variant};
 
-use super::super::Source;
-use super::super::study::places::{self, Found, Place, ends, extent, found, further, ours, value};
-use super::{in_words as chart_in_words, name, raw};
-use crate::figure::{Chapter, Chart, Choice, Figure, Lane, Lanes, Load, Origin, Pair, Sheet};
 use crate::format::{decimals_of_three, grouped, interval_text, plural, three_digits};
-use crate::published::head;
+use crate::view::chart::{
+    Chapter, Chart, Choice, Figure, Lane, Lanes, LoadGroup, Origin, Pair, Sheet,
+};
+use crate::view::charts::words::{in_words as chart_in_words, name, raw};
+use crate::view::published::head;
+use crate::view::source::Source;
+use crate::view::study::loads::{
+    self, Found, StudyLoad, ends, extent, found, further, ours, value,
+};
 
 /// `None`: the runs follow no study, or nothing of it was measured here. The runs are those of one spec.
-pub(in crate::view) fn figure(sources: &[Source<'_>]) -> Option<Figure> {
-    let study = places::of(sources)?;
-    let places = places::places(sources, study);
+pub(crate) fn figure(sources: &[Source<'_>]) -> Option<Figure> {
+    let study = loads::of(sources)?;
+    let places = loads::study_loads(sources, study);
     let mut data = Sheet::new(&[
         "load", "metric", "unit", "variant", "origin", "value", "low", "high", "said",
     ]);
@@ -41,7 +45,7 @@ pub(in crate::view) fn figure(sources: &[Source<'_>]) -> Option<Figure> {
     (!choices.is_empty()).then(|| Figure {
         id: "published",
         chapter: Chapter::Published,
-        title: format!("Measured here, and published: {}", study.title),
+        title: format!("Measured and published: {}", study.title),
         caption: caption(sources, study, &places),
         choices,
         data,
@@ -57,7 +61,7 @@ fn is_drawn(column: &Column) -> bool {
 /// Percentiles of latency first, then the rest of it.
 fn looked_for(metric: Metric) -> u8 {
     match metric {
-        metric if places::quantile(metric).is_some() => 0,
+        metric if loads::quantile(metric).is_some() => 0,
         Metric::LatencyMean | Metric::LatencyMax => 1,
         _ => 2,
     }
@@ -90,16 +94,16 @@ struct Picture<'a> {
 
 impl Picture<'_> {
     /// `None` unless there is something of both kinds.
-    fn lanes(&self, places: &[Place<'_>]) -> Option<Lanes> {
-        let loads: Vec<Load> = places.iter().filter_map(|place| self.load(place)).collect();
+    fn lanes(&self, places: &[StudyLoad<'_>]) -> Option<Lanes> {
+        let loads: Vec<LoadGroup> = places.iter().filter_map(|place| self.load(place)).collect();
         let lanes = || loads.iter().flat_map(|l| &l.pairs).flat_map(|p| &p.lanes);
         let has = |origin| lanes().any(|lane| lane.origin == origin && lane.value.is_some());
         if !has(Origin::Measured) || !has(Origin::Published) {
             return None;
         }
         let spread = match self.column.group {
-            Some(_) => "from the least to the most of its trials",
-            None => "with its interval over rounds",
+            Some(_) => "minimum to maximum over its trials",
+            None => "confidence interval over rounds",
         };
         Some(Lanes {
             axis: match self.column.unit {
@@ -109,14 +113,14 @@ impl Picture<'_> {
             loads,
             measured: format!("measured here, {spread}"),
             published: format!(
-                "published: {}; another machine, another application version: not comparable in level",
+                "published: {}; another machine and application version: absolute values are not comparable",
                 cited(self.study)
             ),
         })
     }
 
     /// `None`: nothing was published there.
-    fn load(&self, place: &Place<'_>) -> Option<Load> {
+    fn load(&self, place: &StudyLoad<'_>) -> Option<LoadGroup> {
         let published: Vec<&Row> = place.rows.iter().copied().filter(|r| self.has(r)).collect();
         if published.is_empty() {
             return None;
@@ -131,7 +135,7 @@ impl Picture<'_> {
             variant: Some(place.source.place(&ours.id)),
             lanes: vec![self.measured(place, Some(ours), None)],
         });
-        Some(Load {
+        Some(LoadGroup {
             name: place.name(self.study),
             pairs: of_study.chain(further).collect(),
         })
@@ -143,7 +147,7 @@ impl Picture<'_> {
 
     fn pair(
         &self,
-        place: &Place<'_>,
+        place: &StudyLoad<'_>,
         ours: Option<&Ours>,
         variant: &Variant,
         rows: &[&Row],
@@ -156,7 +160,12 @@ impl Picture<'_> {
         }
     }
 
-    fn measured(&self, place: &Place<'_>, ours: Option<&Ours>, of_study: Option<&Variant>) -> Lane {
+    fn measured(
+        &self,
+        place: &StudyLoad<'_>,
+        ours: Option<&Ours>,
+        of_study: Option<&Variant>,
+    ) -> Lane {
         let label = ours.map(name);
         let label = label.or(of_study.map(|variant| variant.name.clone()));
         let lane = Lane {
@@ -208,7 +217,7 @@ impl Picture<'_> {
         let Some((low, high)) = spread.filter(|(low, high)| low < high) else {
             return (with_unit(&three_digits(value), unit), String::new());
         };
-        // So many that the ends are told apart, as far as six decimals go.
+        // As many decimals as needed to distinguish the ends, up to six.
         let by_width = (-((high - low) / 2.0).log10()).ceil().clamp(0.0, 6.0) as usize;
         let decimals = decimals_of_three(value).max(by_width);
         let value = with_unit(&grouped(value, decimals), unit);
@@ -246,7 +255,7 @@ impl Picture<'_> {
                     raw(lane.value),
                     raw(lane.interval.map(|(low, _)| low)),
                     raw(lane.interval.map(|(_, high)| high)),
-                    lane.said(),
+                    lane.text(),
                 ]);
             }
         }
@@ -255,17 +264,17 @@ impl Picture<'_> {
 
 /// `LiveWyer, service mesh comparison, 2024`.
 fn cited(study: &ResultSet) -> String {
-    let date = study.date.as_deref().unwrap_or("no year");
+    let date = study.date.as_deref().unwrap_or("no date");
     format!("{}, {date}", study.source)
 }
 
 /// How to read it, and what has no mark of one kind.
-fn caption(sources: &[Source<'_>], study: &ResultSet, places: &[Place<'_>]) -> String {
+fn caption(sources: &[Source<'_>], study: &ResultSet, places: &[StudyLoad<'_>]) -> String {
     let mut texts = vec![
-        "Filled marks were measured here, hollow ones published by others; what is wrong with those stands below the \
-         study's table. A filled mark without ends has no interval: fewer than six blocks, a mean, or a single request. \
-         Equal distances are equal factors. What a mesh adds can be read within one kind of mark, and never from one \
-         kind to the other."
+        "Filled marks were measured in this run, hollow ones published by others; caveats of the published \
+         figures are below the study's table. A filled mark without whiskers has no interval: fewer than six \
+         blocks, a mean, or a single request. The scale is logarithmic: equal distances are equal factors. \
+         Compare marks of one kind only, never a filled with a hollow one."
             .to_owned(),
     ];
     let first = sources.first();
@@ -273,15 +282,12 @@ fn caption(sources: &[Source<'_>], study: &ResultSet, places: &[Place<'_>]) -> S
         further(*source, study).map(name).collect::<Vec<String>>()
     });
     if !without.is_empty() {
-        texts.push(format!(
-            "Without a published mark, as the study has nothing like it: {}.",
-            without.join(", ")
-        ));
+        texts.push(format!("No published counterpart: {}.", without.join(", ")));
     }
-    let (elsewhere, all) = places::elsewhere(places, study);
+    let (elsewhere, all) = loads::elsewhere(places, study);
     if elsewhere > 0 {
         texts.push(format!(
-            "{elsewhere} of the study's {all} {} not measured here.",
+            "{elsewhere} of the study's {all} {} not measured in this run.",
             plural(elsewhere, "loads was", "loads were")
         ));
     }
@@ -292,23 +298,9 @@ fn caption(sources: &[Source<'_>], study: &ResultSet, places: &[Place<'_>]) -> S
         .collect();
     if !unpublished.is_empty() {
         texts.push(format!(
-            "Measured here, and not in the study: {}.",
+            "Measured but not in the study: {}.",
             unpublished.join("; ")
         ));
     }
     texts.join(" ")
-}
-
-/// What the marks are, then `64 connections: envoy-sidecar-mtls 0.0132 s; published: Istio 0.5286 s`.
-pub(super) fn in_words(lanes: &Lanes) -> Vec<String> {
-    let of_load = |load: &Load| {
-        let all = load.pairs.iter().flat_map(|pair| &pair.lanes);
-        let said: Vec<String> = all
-            .map(|lane| format!("{} {}", lane.name(), lane.said()))
-            .collect();
-        format!("{}: {}", load.name, said.join("; "))
-    };
-    let mut words = vec![lanes.measured.clone(), lanes.published.clone()];
-    words.extend(lanes.loads.iter().map(of_load));
-    words
 }

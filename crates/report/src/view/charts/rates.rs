@@ -1,14 +1,14 @@
 //! Latency over the offered rate, and where each variant ceases to keep up.
 
-use meshtax_model::analysis::{Metric, Point};
+use meshtax_model::analysis::{LoadOutcome, Metric, Point};
 use meshtax_model::experiment::{LoadPoint, Regime, Variant};
 
-use super::super::{Source, manner_in_words, point_of};
-use super::{figure_text, in_words, name, raw};
-use crate::figure::{
-    Axis, Chapter, Chart, Choice, Dot, Figure, Lines, Rule, Scale, Series, Sheet, Stroke,
-};
 use crate::format::{MICROSECONDS, grouped};
+use crate::view::chart::{
+    Axis, Chapter, Chart, Choice, Dot, Figure, Line, LineChart, Rule, Scale, Sheet, Stroke,
+};
+use crate::view::charts::words::{figure_text, in_words, name, raw};
+use crate::view::source::{Source, manner_in_words, point_of};
 
 const METRICS: [Metric; 3] = [
     Metric::ResponseP50,
@@ -53,9 +53,9 @@ pub(super) fn over_rate(source: Source<'_>) -> Option<Figure> {
     (!choices.is_empty()).then(|| Figure {
         id: "latency-over-rate",
         chapter: Chapter::Latency,
-        title: "Latency over the offered rate".to_owned(),
-        caption: "A line ends at the highest offered rate that its variant kept up with. Dashed: the throughput that \
-                  it reaches when saturated, its knee lies below."
+        title: "Latency by offered rate".to_owned(),
+        caption: "A line ends at the highest offered rate that its variant kept up with. Dashed: saturation throughput; \
+         the knee is below it."
             .to_owned(),
         choices,
         data,
@@ -91,7 +91,7 @@ fn lines(
     manner: &[(&LoadPoint, f64)],
     metric: Metric,
     data: &mut Sheet,
-) -> Lines {
+) -> LineChart {
     let mut series = Vec::new();
     let mut rules = Vec::new();
     for (asked, found) in source.measured() {
@@ -103,7 +103,8 @@ fn lines(
             let Some(at) = point_of(found, &point.id) else {
                 continue;
             };
-            let value = level(at, metric);
+            // Beyond it, latency is that of a queue that grows.
+            let value = level(at, metric).filter(|_| at.outcome == LoadOutcome::Carried);
             data.row([
                 point.id.0.clone(),
                 metric.name().to_owned(),
@@ -138,7 +139,7 @@ fn lines(
                 tip: format!("{} saturated: {}/s", asked.id, grouped(per_s, 0)),
             });
         }
-        series.push(Series {
+        series.push(Line {
             variant: Some(place),
             look: place,
             label: name(asked),
@@ -146,7 +147,7 @@ fn lines(
             stroke: Stroke::Marked,
         });
     }
-    Lines {
+    LineChart {
         x: Axis {
             name: "offered requests per second".to_owned(),
             scale: Scale::Log,

@@ -1,13 +1,14 @@
 //! Where CPU and memory go, by component.
 
-use meshtax_model::analysis::{CpuAccount, Node, NodeMemory, VariantAnalysis};
+use meshtax_model::analysis::{CpuAccount, NodeMemory, VariantAnalysis};
+use meshtax_model::environment::NodeRole;
 use meshtax_model::trial::ComponentRole;
 
-use super::super::details::role_name;
-use super::super::{Source, load_in_words, point_of};
-use super::{figure_text, in_words, name, raw};
-use crate::figure::{Chapter, Chart, Choice, Figure, Piece, Sheet, Stack, Stacks};
 use crate::format::{CPU_MS_PER_1K, MIB, Unit};
+use crate::view::chart::{Chapter, Chart, Choice, Figure, Segment, Sheet, Stack, Stacks};
+use crate::view::charts::words::{figure_text, in_words, name, raw};
+use crate::view::labels::role_name;
+use crate::view::source::{Source, load_in_words, point_of};
 
 const PATH: [ComponentRole; 5] = [
     ComponentRole::App,
@@ -32,16 +33,16 @@ pub(super) fn cpu(source: Source<'_>) -> Option<Figure> {
             .measured()
             .filter_map(|(asked, found)| {
                 let account = point_of(found, &point.id)?.cpu.as_ref()?;
-                let pieces = cpu_pieces(account);
-                for piece in &pieces {
+                let segments = cpu_segments(account);
+                for segment in &segments {
                     data.row([
                         point.id.0.clone(),
                         asked.id.0.clone(),
-                        kinds()[piece.kind].to_owned(),
-                        raw(Some(piece.value / CPU_MS_PER_1K.factor)),
+                        kinds()[segment.kind].to_owned(),
+                        raw(Some(segment.value / CPU_MS_PER_1K.factor)),
                     ]);
                 }
-                Some(stack(source.place(&asked.id), name(asked), pieces, "ms"))
+                Some(stack(source.place(&asked.id), name(asked), segments, "ms"))
             })
             .collect();
         if stacks.is_empty() {
@@ -62,15 +63,15 @@ pub(super) fn cpu(source: Source<'_>) -> Option<Figure> {
         id: "cpu-by-component",
         chapter: Chapter::Cpu,
         title: "CPU per 1,000 requests, by component".to_owned(),
-        caption: "Without the generator. Unattributed is what the machine was busy with and no component used: \
-                  interrupts, the kernel's threads, other programs."
+        caption: "Excludes the load generator. Unattributed: busy time of the machine that no component accounts for \
+         (interrupts, kernel threads, other programs)."
             .to_owned(),
         choices,
         data,
     })
 }
 
-fn cpu_pieces(account: &CpuAccount) -> Vec<Piece> {
+fn cpu_segments(account: &CpuAccount) -> Vec<Segment> {
     let unit = CPU_MS_PER_1K;
     let of_role = |role: ComponentRole| {
         let mut here = account
@@ -86,7 +87,7 @@ fn cpu_pieces(account: &CpuAccount) -> Vec<Piece> {
         .filter(|_| account.requests > 0)
         .map(|ns| ns as f64 / account.requests as f64);
     let values = PATH.into_iter().map(of_role).chain([rest]);
-    pieces(
+    segments(
         values
             .enumerate()
             .filter_map(|(kind, value)| Some((kind, value?))),
@@ -95,14 +96,14 @@ fn cpu_pieces(account: &CpuAccount) -> Vec<Piece> {
     )
 }
 
-fn pieces(
+fn segments(
     values: impl Iterator<Item = (usize, f64)>,
     unit: Unit,
     kinds: &[&'static str],
-) -> Vec<Piece> {
+) -> Vec<Segment> {
     values
         .filter(|(_, value)| value.is_finite() && *value >= 0.0)
-        .map(|(kind, value)| Piece {
+        .map(|(kind, value)| Segment {
             kind,
             value: value * unit.factor,
             tip: format!(
@@ -114,8 +115,8 @@ fn pieces(
         .collect()
 }
 
-fn stack(variant: usize, label: String, pieces: Vec<Piece>, unit: &'static str) -> Stack {
-    let sum: f64 = pieces.iter().map(|piece| piece.value).sum();
+fn stack(variant: usize, label: String, segments: Vec<Segment>, unit: &'static str) -> Stack {
+    let sum: f64 = segments.iter().map(|segment| segment.value).sum();
     let plain = Unit {
         factor: 1.0,
         name: unit,
@@ -124,7 +125,7 @@ fn stack(variant: usize, label: String, pieces: Vec<Piece>, unit: &'static str) 
         variant,
         label,
         figure: figure_text(sum, plain),
-        pieces,
+        segments,
     }
 }
 
@@ -143,8 +144,8 @@ pub(super) fn memory(source: Source<'_>) -> Option<Figure> {
         id: "memory",
         chapter: Chapter::Memory,
         title: "Memory".to_owned(),
-        caption: "By component: anonymous pages, medians over the trials. By node: those of all that stands on it, and \
-                  one copy of each program."
+        caption: "By component: anonymous pages, medians over the trials. By node: anonymous pages of all processes on \
+         it, and one copy of each program."
             .to_owned(),
         choices,
         data,
@@ -172,11 +173,11 @@ fn memory_choice(
                 raw(Some(*bytes)),
             ]);
         }
-        let pieces = pieces(values.into_iter(), MIB, &kinds);
+        let segments = segments(values.into_iter(), MIB, &kinds);
         stacks.push(stack(
             source.place(&asked.id),
             name(asked),
-            pieces,
+            segments,
             MIB.name,
         ));
     }
@@ -212,8 +213,8 @@ const NODE_KINDS: [&str; 4] = [
 
 /// The servers' nodes together, where there are several: each has its own copy of the programs.
 fn node_values(found: &VariantAnalysis) -> Vec<(usize, f64)> {
-    let of_kind = |(first, kind): (usize, Node)| {
-        let here = || found.nodes.iter().filter(|held| held.node == kind);
+    let of_kind = |(first, kind): (usize, NodeRole)| {
+        let here = || found.nodes.iter().filter(|held| held.role == kind);
         here().next()?;
         let sum = |of: fn(&NodeMemory) -> u64| here().map(|held| of(held) as f64).sum::<f64>();
         Some([
@@ -221,6 +222,6 @@ fn node_values(found: &VariantAnalysis) -> Vec<(usize, f64)> {
             (first + 1, sum(|held| held.file_bytes)),
         ])
     };
-    let kinds = [(0, Node::Client), (2, Node::Server)].into_iter();
+    let kinds = [(0, NodeRole::Client), (2, NodeRole::Server)].into_iter();
     kinds.filter_map(of_kind).flatten().collect()
 }

@@ -1,16 +1,16 @@
-//! The run as it went: each trial's CPU, memory and median, and how a trial goes.
+//! The timeline of the run: each trial's CPU, memory and median, and the course of a trial.
 
 use meshtax_model::analysis::{Moment, RoleMoment};
 use meshtax_model::experiment::{LoadPoint, Variant};
 use meshtax_model::trial::ComponentRole;
 
-use super::super::details::role_name;
-use super::super::{Source, load_in_words, point_of};
-use super::{figure_text, in_words, name, raw};
-use crate::figure::{
-    Axis, Chapter, Chart, Choice, Dot, Figure, Lines, Scale, Series, Sheet, Stroke,
-};
 use crate::format::{MIB, MICROSECONDS, Unit};
+use crate::view::chart::{
+    Axis, Chapter, Chart, Choice, Dot, Figure, Line, LineChart, Scale, Sheet, Stroke,
+};
+use crate::view::charts::words::{figure_text, in_words, name, raw};
+use crate::view::labels::role_name;
+use crate::view::source::{Source, load_in_words, point_of};
 
 const ROLES: [ComponentRole; 5] = [
     ComponentRole::ClientProxy,
@@ -26,8 +26,8 @@ const CORES: Unit = Unit {
 };
 
 pub(super) fn figures(source: Source<'_>) -> Vec<Figure> {
-    let over_run = "Each mark is a trial; hollow ones do not count. Levels that move together over the run are the \
-                    machine's doing, and the pairing takes them out.";
+    let over_run = "Each mark is a trial; hollow ones are excluded. Drift that all variants share comes from the machine, and \
+     pairing removes it.";
     let figures = [
         by_role(
             source,
@@ -150,7 +150,7 @@ fn median(source: Source<'_>, caption: &str) -> Option<Figure> {
     })
 }
 
-fn choice(label: String, title: &str, lines: Lines) -> Choice {
+fn choice(label: String, title: &str, lines: LineChart) -> Choice {
     let chart = Chart::Lines(lines);
     Choice {
         alt: format!("{title}, {label}. {}", in_words(&chart)),
@@ -166,7 +166,7 @@ fn over_run(
     unit: Unit,
     value: impl Fn(&Moment) -> Option<f64>,
     mut kept: impl FnMut([String; 5]),
-) -> Option<Lines> {
+) -> Option<LineChart> {
     let clock = Clock::of(source);
     let mut all = Vec::new();
     for (asked, found) in source.measured() {
@@ -183,7 +183,7 @@ fn over_run(
                 moment.valid.to_string(),
                 raw(Some(value)),
             ]);
-            let counts = if moment.valid { "" } else { ", does not count" };
+            let counts = if moment.valid { "" } else { ", excluded" };
             dots.push(Dot {
                 x: moment.at_ns as f64 / clock.per_unit_ns,
                 y: value * unit.factor,
@@ -195,7 +195,7 @@ fn over_run(
             all.push(series(source, asked, dots));
         }
     }
-    (!all.is_empty()).then(|| Lines {
+    (!all.is_empty()).then(|| LineChart {
         x: Axis {
             name: clock.name.to_owned(),
             scale: Scale::Linear,
@@ -209,9 +209,9 @@ fn over_run(
     })
 }
 
-fn series(source: Source<'_>, asked: &Variant, dots: Vec<Dot>) -> Series {
+fn series(source: Source<'_>, asked: &Variant, dots: Vec<Dot>) -> Line {
     let place = source.place(&asked.id);
-    Series {
+    Line {
         variant: Some(place),
         look: place,
         label: name(asked),
@@ -220,7 +220,7 @@ fn series(source: Source<'_>, asked: &Variant, dots: Vec<Dot>) -> Series {
     }
 }
 
-/// How a trial goes, mean over all that count: a step by which a process is still warming up shows here.
+/// The course of a trial, mean over all valid ones: a process that is still warming up is visible here.
 fn within(source: Source<'_>) -> Option<Figure> {
     let mut data = Sheet::new(&["load_point", "variant", "component", "end_ns", "cores"]);
     let mut choices = Vec::new();
@@ -250,7 +250,7 @@ fn within(source: Source<'_>) -> Option<Figure> {
                     tip: figure_text(*cores, CORES),
                     faint: false,
                 };
-                all.push(Series {
+                all.push(Line {
                     variant: None,
                     look: look + 2,
                     label: role_name(role).to_owned(),
@@ -259,7 +259,7 @@ fn within(source: Source<'_>) -> Option<Figure> {
                 });
             }
             if all.iter().any(|series| series.dots.len() > 1) {
-                let lines = Lines {
+                let lines = LineChart {
                     x: Axis {
                         name: "ms since the window began".to_owned(),
                         scale: Scale::Linear,
@@ -280,8 +280,8 @@ fn within(source: Source<'_>) -> Option<Figure> {
         id: "within-a-trial",
         chapter: Chapter::Time,
         title: "CPU within a trial".to_owned(),
-        caption: "Mean over the valid trials, by component. A slope means that the window begins before its processes \
-                  are warm."
+        caption: "Mean over the valid trials, by component. A slope means that the window begins before the processes are \
+         warmed up."
             .to_owned(),
         choices,
         data,

@@ -1,12 +1,13 @@
-//! Where what a data plane adds comes from, as steps.
+//! The components of a data plane's overhead, as steps.
 
 use meshtax_model::analysis::{Attribution, Metric, Step};
+use meshtax_model::catalogue;
 
-use super::super::attribution::parts_in_words;
-use super::super::{Source, load_in_words};
-use super::{in_words, raw, unit_of};
-use crate::figure::{Chapter, Chart, Choice, Figure, Rise, Sheet, Waterfall};
 use crate::format::{self, Unit};
+use crate::view::attribution::parts_in_words;
+use crate::view::chart::{Chapter, Chart, Choice, Figure, Rise, Sheet, Waterfall};
+use crate::view::charts::words::{in_words, raw, unit_of};
+use crate::view::source::{Source, load_in_words};
 
 /// One for latency, one for CPU.
 pub(super) fn figures(source: Source<'_>) -> Vec<Figure> {
@@ -52,9 +53,9 @@ fn figure(source: Source<'_>, id: &'static str, metric: Metric, title: &str) -> 
         .filter(|value| value.is_finite())
         .fold(0.0, f64::max);
     let unit = unit_of(metric, largest);
-    // The minimal proxies are in every picture of the others; those come first.
+    // The minimal proxies are in every picture of the others; those are listed first.
     let mut ordered: Vec<&Attribution> = all().collect();
-    ordered.sort_by_key(|a| a.data_plane.starts_with("limit-"));
+    ordered.sort_by_key(|a| catalogue::is_floor(&a.data_plane));
     for attribution in ordered {
         let point = source
             .analysis
@@ -79,8 +80,8 @@ fn figure(source: Source<'_>, id: &'static str, metric: Metric, title: &str) -> 
         id,
         chapter: Chapter::Attribution,
         title: title.to_owned(),
-        caption: "Each step is a paired difference between two variants of this run, with its interval. What cannot be \
-                  taken apart here stands together as one step."
+        caption: "Each step is a paired difference between two variants of this run, with its interval. Costs that this \
+         run cannot separate are one step."
             .to_owned(),
         choices,
         data,

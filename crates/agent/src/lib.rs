@@ -1,0 +1,28 @@
+//! What runs next to pods: it drives the load generator, reads CPU, memory, switches and links in the
+//! measured window, and captures packets on links.
+//!
+//! It is not tied to an engine: it is given process ids, links and a way to start the generator. The lab's
+//! init is its user on one machine.
+
+mod capture;
+mod captured;
+mod generator;
+mod packet_socket;
+mod protocol;
+mod sample;
+mod surroundings;
+mod tls_hello;
+mod trial;
+mod watched;
+mod window;
+
+pub use capture::Capture;
+pub use captured::{Captured, Segment};
+pub use generator::{GeneratorError, StartedWorker, Worker, ending};
+pub use packet_socket::PacketSocket;
+pub use protocol::{AGENT_PROTOCOL, AgentReply, AgentRequest};
+pub use surroundings::{Before, Surroundings};
+pub use trial::{
+    MeasureError, Measurement, NodeUsage, measure, observe_window, speed_probe_on, warm_up,
+};
+pub use watched::{Entrance, Process, Watched};

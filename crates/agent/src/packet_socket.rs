@@ -1,0 +1,104 @@
+//! A packet socket: every frame on one link, without tcpdump.
+#![expect(
+    unsafe_code,
+    reason = "sockaddr_ll and PACKET_STATISTICS have no safe form"
+)]
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::socket::{
+    AddressFamily, MsgFlags, SockFlag, SockType, recv, setsockopt, socket, sockopt,
+};
+
+/// Receives the frames of a link, in both directions.
+#[derive(Debug)]
+pub struct PacketSocket(OwnedFd);
+
+impl PacketSocket {
+    /// On the link with this index, in the calling thread's network namespace.
+    ///
+    /// # Errors
+    /// If the kernel refuses the socket (it needs `CAP_NET_RAW`).
+    pub fn open(link_index: u32) -> io::Result<Self> {
+        // Without a protocol it receives nothing until it is bound, so no frame of another link gets in.
+        let socket = socket(
+            AddressFamily::Packet,
+            SockType::Raw,
+            SockFlag::SOCK_CLOEXEC,
+            None,
+        )?;
+        // As large as the system allows (root may exceed the limit). Too small a buffer causes drops,
+        // which are counted and checked.
+        if setsockopt(&socket, sockopt::RcvBufForce, &(8 << 20)).is_err() {
+            let _ = setsockopt(&socket, sockopt::RcvBuf, &(8 << 20));
+        }
+        // SAFETY: a zeroed sockaddr_ll is valid.
+        let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
+        address.sll_family = libc::AF_PACKET as u16;
+        address.sll_protocol = (libc::ETH_P_ALL as u16).to_be();
+        address.sll_ifindex = link_index.cast_signed();
+        // SAFETY: the pointer and the length are those of `address`.
+        let bound = unsafe {
+            libc::bind(
+                socket.as_raw_fd(),
+                std::ptr::addr_of!(address).cast(),
+                size_of::<libc::sockaddr_ll>() as libc::socklen_t,
+            )
+        };
+        if bound != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(Self(socket))
+    }
+
+    /// The next frame; `None` if none came within the time.
+    pub(crate) fn next<'a>(
+        &self,
+        buffer: &'a mut [u8],
+        wait_ms: u16,
+    ) -> io::Result<Option<&'a [u8]>> {
+        let mut ready = [PollFd::new(self.0.as_fd(), PollFlags::POLLIN)];
+        if poll(&mut ready, PollTimeout::from(wait_ms))? == 0 {
+            return Ok(None);
+        }
+        let length = recv(self.0.as_raw_fd(), buffer, MsgFlags::MSG_DONTWAIT)?;
+        Ok(Some(&buffer[..length]))
+    }
+
+    /// Frames that the kernel dropped because they were not read in time.
+    pub(crate) fn dropped(&self) -> io::Result<u64> {
+        #[repr(C)]
+        #[derive(Default)]
+        struct Statistics {
+            packets: u32,
+            drops: u32,
+        }
+        const SOL_PACKET: libc::c_int = 263;
+        const PACKET_STATISTICS: libc::c_int = 6;
+        let mut statistics = Statistics::default();
+        let mut length = size_of::<Statistics>() as libc::socklen_t;
+        // SAFETY: the kernel writes at most `length` bytes into `statistics`.
+        let result = unsafe {
+            libc::getsockopt(
+                self.as_fd().as_raw_fd(),
+                SOL_PACKET,
+                PACKET_STATISTICS,
+                std::ptr::addr_of_mut!(statistics).cast(),
+                &raw mut length,
+            )
+        };
+        if result != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        let _ = statistics.packets;
+        Ok(u64::from(statistics.drops))
+    }
+}
+
+impl AsFd for PacketSocket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}

@@ -1,0 +1,147 @@
+//! One trial's load, and the readings that are taken around it.
+
+use std::collections::BTreeMap;
+use std::thread;
+
+use meshtax_load::{LoadSpec, Window};
+use meshtax_model::plan::TrialId;
+use meshtax_model::trial::{
+    ComponentUsage, LoadResult, MachineUsage, Memory, ProxyConnections, ResourceSample,
+};
+use meshtax_observe::{ObserveError, monotonic_ns, sleep_until_ns, speed_probe};
+use nix::sched::{CpuSet, sched_setaffinity};
+use nix::unistd::Pid;
+
+use crate::generator::{Generator, GeneratorError, StartedWorker};
+use crate::watched::Watched;
+use crate::window::{Readings, full_window, observe};
+
+/// Why a trial was not measured.
+#[derive(Debug, thiserror::Error)]
+pub enum MeasureError {
+    /// There was no load.
+    #[error(transparent)]
+    Generator(#[from] GeneratorError),
+    /// The machine could not be read.
+    #[error(transparent)]
+    Observe(#[from] ObserveError),
+}
+
+/// A trial's load, and what was read while it ran.
+pub struct Measurement {
+    /// The generator's result.
+    pub load: LoadResult,
+    /// `None`: there are no proxies, or their connections cannot be counted.
+    pub proxy_connections: Option<ProxyConnections>,
+    /// Established connections at the load's first proxy, just after the load.
+    pub entered_connections: Option<u32>,
+    generator: u32,
+    memories: BTreeMap<u32, Memory>,
+    readings: Readings,
+}
+
+/// Runs a load and reads all watched processes in its window. `on_window` is called when the window is known, before the
+/// warm-up: agents on other nodes start to observe it then.
+///
+/// # Errors
+/// If there is no load or no result of it, or `/proc/stat` cannot be read.
+pub fn measure(
+    spec: LoadSpec,
+    started: StartedWorker,
+    watched: &Watched,
+    on_window: &mut dyn FnMut(Window),
+) -> Result<Measurement, MeasureError> {
+    let ends_early = spec.max_requests.is_some();
+    let mut generator = Generator::start(started, spec)?;
+    let window = generator.window()?;
+    on_window(window);
+    let before = connections_before(watched, &window);
+    let pid = generator.pid();
+    let readings = match ends_early {
+        false => observe(watched, &window, pid, &mut full_window),
+        true => observe(watched, &window, pid, &mut |until_ns| {
+            generator.has_ended_before(until_ns)
+        }),
+    };
+    let load = generator.result();
+    // The load is over and its connections are still open.
+    let after = watched.connections();
+    let entered_connections = watched.entered(pid);
+    let memories = watched.memories();
+    drop(generator);
+    Ok(Measurement {
+        load: load?,
+        proxy_connections: after.map(|after| ProxyConnections { before, after }),
+        entered_connections,
+        generator: pid,
+        memories,
+        readings: readings?,
+    })
+}
+
+/// Connections between the proxies at the end of the warm-up, with enough time left for the kernel to walk its table.
+fn connections_before(watched: &Watched, window: &Window) -> Option<u32> {
+    const AHEAD_NS: u64 = 20_000_000;
+    let at_ns = window.start_monotonic_ns.saturating_sub(AHEAD_NS);
+    if monotonic_ns() > at_ns {
+        return None;
+    }
+    sleep_until_ns(at_ns);
+    watched.connections()
+}
+
+/// Runs a load that is not measured, so that what it needs is there when one is: connections between proxies above all.
+///
+/// # Errors
+/// If there is no load, or no result of it.
+pub fn warm_up(spec: LoadSpec, started: StartedWorker) -> Result<LoadResult, GeneratorError> {
+    let mut generator = Generator::start(started, spec)?;
+    generator.window()?;
+    generator.result()
+}
+
+impl Measurement {
+    /// What the trial cost. `speed_probe_ns`: from just before and just after it.
+    #[must_use]
+    pub fn sample(&self, trial: &TrialId, speed_probe_ns: [u64; 2]) -> ResourceSample {
+        let load = (self.generator, &self.load);
+        self.readings
+            .sample(trial, &self.memories, load, speed_probe_ns)
+    }
+}
+
+/// What a node used in a window.
+#[derive(Clone, Debug)]
+pub struct NodeUsage {
+    /// Its processes.
+    pub components: Vec<ComponentUsage>,
+    /// Its machine.
+    pub machine: MachineUsage,
+}
+
+/// Reads the watched processes of one node, and its machine, in the window of a load that another node's agent drives.
+///
+/// # Errors
+/// If the machine cannot be read.
+pub fn observe_window(watched: &Watched, window: Window) -> Result<NodeUsage, ObserveError> {
+    let own = std::process::id();
+    let readings = observe(watched, &window, own, &mut full_window)?;
+    Ok(NodeUsage {
+        components: readings.components(&watched.memories()),
+        machine: readings.machine(),
+    })
+}
+
+/// Times a fixed amount of work (about 2 ms) on a core, in nanoseconds: how fast that core is now.
+#[must_use]
+pub fn speed_probe_on(core: Option<u32>) -> u64 {
+    let pinned = || {
+        let mut set = CpuSet::new();
+        if let Some(core) = core {
+            let _ = set.set(core as usize);
+            let _ = sched_setaffinity(Pid::from_raw(0), &set);
+        }
+        speed_probe()
+    };
+    thread::scope(|scope| scope.spawn(pinned).join().unwrap_or(0))
+}

@@ -1,0 +1,86 @@
+//! Stored runs and their analyses.
+
+use std::path::Path;
+
+use meshtax_model::analysis::{Analysis, Caveat, RunFacts};
+use meshtax_model::trial::TrialOutcome;
+use meshtax_stats::RunData;
+use meshtax_store::RunOnDisk;
+
+use crate::exit::{Failure, UNREADABLE};
+use crate::terminal::say;
+
+/// The analysis of a run.
+pub(crate) fn analysis(path: &Path) -> Result<Analysis, Failure> {
+    analysis_with_study(path, None)
+}
+
+/// The same, as if the run's spec had named `study`.
+pub(crate) fn analysis_with_study(path: &Path, study: Option<&str>) -> Result<Analysis, Failure> {
+    let mut run = read(path)?;
+    if let Some(study) = study {
+        run.manifest.experiment.study = Some(study.to_owned());
+    }
+    let mut analysis = meshtax_stats::analyse(&data(&run));
+    if let Some(study) = study {
+        analysis.caveats.push(Caveat::PublishedFigures {
+            study: study.to_owned(),
+        });
+    }
+    Ok(analysis)
+}
+
+/// The analysis of a run in progress, without any message; `None` if it cannot be read now.
+pub(crate) fn analysis_so_far(path: &Path) -> Option<Analysis> {
+    let run = meshtax_store::read(path).ok()?;
+    Some(meshtax_stats::analyse(&data(&run)))
+}
+
+/// Reads a run, and reports anomalies in its files.
+pub(crate) fn read(path: &Path) -> Result<RunOnDisk, Failure> {
+    let run = meshtax_store::read(path).map_err(|e| Failure::new(UNREADABLE, e))?;
+    for note in &run.notes {
+        say(&format!("note: {note}"));
+    }
+    Ok(run)
+}
+
+/// The data of a stored run that the analysis needs.
+pub(crate) fn data(run: &RunOnDisk) -> RunData<'_> {
+    let manifest = &run.manifest;
+    RunData {
+        run: RunFacts {
+            id: manifest.run_id.clone(),
+            meshtax_version: manifest.meshtax_version.clone(),
+            started_unix_ms: manifest.started_unix_ms,
+            took_ns: took_ns(run),
+            seed: manifest.seed,
+            ending: manifest.ending.clone(),
+        },
+        experiment: &manifest.experiment,
+        environment: &manifest.environment,
+        trials: &run.trials,
+        samples: &run.samples,
+        evidence: &run.evidence,
+        failures: &run.failures,
+    }
+}
+
+/// From the start of the run to the end of its last recorded trial.
+fn took_ns(run: &RunOnDisk) -> u64 {
+    let design = &run.manifest.experiment.design;
+    let last = run.trials.iter().max_by_key(|t| t.started_unix_ms);
+    last.map_or(0, |last| {
+        // A trial of a fixed number of requests ends before its time limit.
+        let window_ns = match &last.outcome {
+            TrialOutcome::Measured { load, .. } => load.window_ns,
+            TrialOutcome::Failed { .. } => design.trial_ns,
+        };
+        let begin = last.started_unix_ms;
+        let before_ns = begin.saturating_sub(run.manifest.started_unix_ms);
+        let before_ns = before_ns.saturating_mul(1_000_000);
+        before_ns
+            .saturating_add(design.warmup_ns)
+            .saturating_add(window_ns)
+    })
+}

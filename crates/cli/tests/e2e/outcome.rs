@@ -1,0 +1,111 @@
+//! Outcomes as programs read them: by the ids of the JSON report and of the store, never by sentences.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use serde_json::Value;
+
+use crate::support::records;
+
+fn items(value: &Value) -> impl Iterator<Item = &Value> {
+    value.as_array().into_iter().flatten()
+}
+
+/// A variant of a JSON report.
+pub(crate) fn variant_of<'a>(analysis: &'a Value, id: &str) -> &'a Value {
+    let found = items(&analysis["variants"]).find(|variant| variant["variant"] == id);
+    found.unwrap_or_else(|| panic!("no variant {id} in {:#}", analysis["variants"]))
+}
+
+#[track_caller]
+pub(crate) fn assert_not_excluded(variant: &Value) {
+    assert_eq!(variant["excluded"], Value::Null, "{}", variant["variant"]);
+}
+
+/// Asserts that the variant was excluded because this probe failed, and that its observation contains all of these
+/// values (identities, ports, status codes).
+#[track_caller]
+pub(crate) fn assert_excluded_by(variant: &Value, probe: &str, values: &[&str]) {
+    let failure = &variant["excluded"]["failure"];
+    let found = items(&failure["probes"]).find(|failed| failed["probe"] == probe);
+    let found = found.unwrap_or_else(|| panic!("{probe} did not fail: {:#}", variant["excluded"]));
+    let seen = found["seen"].as_str().unwrap_or_default();
+    for value in values {
+        assert!(seen.contains(value), "{probe}: no {value:?} in {seen:?}");
+    }
+}
+
+/// Asserts that the store has a failure of this variant.
+#[track_caller]
+pub(crate) fn assert_failure_is_stored(run: &Path, id: &str) {
+    let failures = records(&run.join("failures.jsonl"));
+    let found = failures.iter().any(|failure| failure["variant"] == id);
+    assert!(found, "{id}: {failures:#?}");
+}
+
+/// What a passed probe saw, in one record of evidence.
+#[track_caller]
+pub(crate) fn seen_by<'a>(evidence: &'a Value, probe: &str) -> &'a str {
+    let found = items(&evidence["probes"]).find(|result| result["probe"] == probe);
+    let found = found.unwrap_or_else(|| panic!("no probe {probe} in {evidence:#}"));
+    assert_eq!(found["passed"], true, "{found}");
+    found["seen"].as_str().expect("an observation")
+}
+
+/// The ids of the report's caveats.
+pub(crate) fn caveat_ids(analysis: &Value) -> BTreeSet<&str> {
+    let caveats = items(&analysis["caveats"]);
+    caveats.filter_map(|caveat| caveat["id"].as_str()).collect()
+}
+
+/// All points of all variants.
+pub(crate) fn points(analysis: &Value) -> impl Iterator<Item = &Value> {
+    items(&analysis["variants"]).flat_map(|variant| items(&variant["points"]))
+}
+
+/// The ids of the reasons for which trials of any variant are invalid.
+pub(crate) fn invalid_reasons(analysis: &Value) -> BTreeSet<&str> {
+    let reasons = points(analysis).filter_map(|point| point["invalid"].as_object());
+    reasons
+        .flat_map(|reasons| reasons.keys().map(String::as_str))
+        .collect()
+}
+
+/// Whether every point of the variants that are not excluded has a valid trial.
+pub(crate) fn has_every_point(analysis: &Value) -> bool {
+    let measured = items(&analysis["variants"]).filter(|variant| variant["excluded"].is_null());
+    let mut points = measured.flat_map(|variant| items(&variant["points"]));
+    points.all(|point| point["valid"].as_u64() > Some(0))
+}
+
+/// Invalid trials of a point, for any reason of these; `None`: for any at all.
+fn invalid_for(point: &Value, reasons: Option<&[&str]>) -> u64 {
+    let invalid = point["invalid"].as_object().into_iter().flatten();
+    let invalid = invalid.filter(|(id, _)| reasons.is_none_or(|of| of.contains(&id.as_str())));
+    invalid.filter_map(|(_, count)| count.as_u64()).sum()
+}
+
+/// Invalid trials of a point.
+pub(crate) fn invalid_trials(point: &Value) -> u64 {
+    invalid_for(point, None)
+}
+
+/// Trials of a point that the hypervisor or other programs disturbed.
+pub(crate) fn disturbed_trials(point: &Value) -> u64 {
+    invalid_for(point, Some(&["steal", "late-by-steal", "other-programs"]))
+}
+
+/// Asserts that at least `least` trials of a point were taken as planned, whether or not other tests on the same cores
+/// disturbed them.
+#[track_caller]
+pub(crate) fn assert_taken(point: &Value, least: u64, what: &str) {
+    let taken = point["valid"].as_u64().unwrap_or(0) + disturbed_trials(point);
+    assert!(taken >= least, "{what}: {point:#}");
+}
+
+/// As [`assert_taken`], and at least one of them is valid.
+#[track_caller]
+pub(crate) fn assert_measured(point: &Value, least: u64, what: &str) {
+    assert_taken(point, least, what);
+    assert!(point["valid"].as_u64() > Some(0), "{what}: {point:#}");
+}

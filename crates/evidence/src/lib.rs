@@ -1,0 +1,27 @@
+//! The evidence that a variant is what its name states: probes over real connections, and captures.
+//!
+//! Probes act through [`Vantage`] points in the network and a [`Deployment`] of the variant; every engine implements
+//! these two traits. A probe fails unless it observes what the contract promises.
+
+#![forbid(unsafe_code)]
+
+mod deployment;
+mod features;
+mod finding;
+mod hbone;
+mod held;
+mod http;
+mod probes;
+mod requests;
+mod subject;
+mod traffic;
+mod vantage;
+mod verify;
+
+pub use deployment::{Acknowledged, Deployment, Issuer, NoCertificate};
+pub use probes::wire::Captures;
+pub use requests::{StatsError, all_respond, app_stats};
+pub use subject::{READY_WITHIN, Subject, ingress_address};
+pub use traffic::{LoadPath, Traffic, lost_connections, read_traffic};
+pub use vantage::{Connection, Endpoint, Vantage};
+pub use verify::{Active, conclude, failed_again, missing_proxies, run_active, run_again};

@@ -1,0 +1,166 @@
+//! A variant under test.
+
+use std::net::Ipv4Addr;
+use std::time::{Duration, Instant};
+
+use meshtax_dataplane::{
+    ALLOWED_PATH, Contract, GATEWAY_PORT, IngressTarget, Pod, PodNode, Site, SiteService,
+};
+use meshtax_model::experiment::VariantId;
+use meshtax_model::topology::Topology;
+
+use crate::deployment::Deployment;
+use crate::http::HttpRequest;
+use crate::vantage::{Endpoint, Nowhere, Vantage};
+
+/// How long a variant has for its first permitted request.
+pub const READY_WITHIN: Duration = Duration::from_secs(10);
+/// Requests with the canary: enough for the frames and bytes that the wire must show.
+const MOST_CANARIES: u64 = 8;
+/// Bytes of the responses to one probe: a capture of more would drop packets.
+const PROBED_BYTES: u64 = 1 << 20;
+
+/// How many requests with the canary a probe sends for responses of this size.
+pub(crate) fn canaries(response_bytes: u32) -> u64 {
+    (PROBED_BYTES / u64::from(response_bytes).max(1)).clamp(1, MOST_CANARIES)
+}
+
+/// A variant under test.
+#[derive(Clone, Copy)]
+pub struct Subject<'a> {
+    /// Which variant.
+    pub variant: &'a VariantId,
+    /// Its pods and services.
+    pub site: &'a Site,
+    /// What it promises.
+    pub contract: &'a Contract,
+    /// Which of its services call each other.
+    pub topology: &'a Topology,
+    /// As the engine runs it.
+    pub deployment: &'a dyn Deployment,
+    /// A text that the probes send, and that nothing else on the wire contains.
+    pub canary: &'a str,
+    /// When its first permitted request must have succeeded.
+    pub ready_until: Instant,
+    /// From the start of its first process to the first response, in nanoseconds; `None`: not observed.
+    pub served_ns: Option<u64>,
+}
+
+/// A service as clients call it, or the gateway in front of it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Target<'a> {
+    pub(crate) service: &'a SiteService,
+    pub(crate) to: Endpoint,
+    /// Size of its responses.
+    pub(crate) response_bytes: u32,
+}
+
+impl<'a> Target<'a> {
+    /// The name in its requests, without the port.
+    pub(crate) fn host(&self) -> &'a str {
+        &self.service.name
+    }
+
+    /// A GET that every policy allows.
+    pub(crate) fn permitted(&self) -> HttpRequest<'a> {
+        HttpRequest::get(self.host(), ALLOWED_PATH)
+    }
+}
+
+impl<'a> Subject<'a> {
+    /// The vantage point of a pod.
+    pub(crate) fn at(&self, pod: &Pod) -> &'a dyn Vantage {
+        self.deployment.pod(&pod.name).unwrap_or(&Nowhere)
+    }
+
+    /// The vantage point of the proxies that serve a node.
+    pub(crate) fn at_node(&self, node: PodNode) -> &'a dyn Vantage {
+        self.deployment.node(node).unwrap_or(&Nowhere)
+    }
+
+    pub(crate) fn at_all(&self, pods: &[Pod]) -> Vec<&'a dyn Vantage> {
+        pods.iter().map(|pod| self.at(pod)).collect()
+    }
+
+    /// The vantage points of the proxies that serve the server nodes.
+    pub(crate) fn at_server_nodes(&self) -> Vec<&'a dyn Vantage> {
+        let service = self.site.entry_point();
+        let mut nodes: Vec<_> = Vec::new();
+        for pod in &service.pods {
+            if !nodes.contains(&pod.node) {
+                nodes.push(pod.node);
+            }
+        }
+        nodes.into_iter().map(|node| self.at_node(node)).collect()
+    }
+
+    /// Where the probes' requests come from: the client's pod, or the outsider where the gateway is the only ingress.
+    pub(crate) fn client(&self) -> &'a dyn Vantage {
+        match self.site.has_outside_clients_only() {
+            true => self.deployment.outsider(),
+            false => self.at(&self.site.client),
+        }
+    }
+
+    /// The address of that client.
+    pub(crate) fn client_address(&self) -> Ipv4Addr {
+        match self.site.has_outside_clients_only() {
+            true => self.deployment.outsider_address(),
+            false => self.site.client.address,
+        }
+    }
+
+    /// A service at this address.
+    pub(crate) fn target(&self, service: &'a SiteService, to: Endpoint) -> Target<'a> {
+        let own = self.topology.service(&service.name);
+        let usual = service.ports.first().map_or(0, |port| port.response_bytes);
+        Target {
+            service,
+            to,
+            response_bytes: own.and_then(|own| own.response_bytes).unwrap_or(usual),
+        }
+    }
+
+    /// The first service that clients call.
+    pub(crate) fn first(&self) -> Target<'a> {
+        let service = self.site.entry_point();
+        let to = match self.ingress() {
+            Some((address, _)) if self.site.has_outside_clients_only() => (address, GATEWAY_PORT),
+            _ => service.endpoint(),
+        };
+        self.target(service, to)
+    }
+
+    /// All services that clients call.
+    pub(crate) fn targets(&self) -> Vec<Target<'a>> {
+        let further = self.site.entry_points().skip(1);
+        let further = further.map(|service| self.target(service, service.endpoint()));
+        std::iter::once(self.first()).chain(further).collect()
+    }
+
+    /// Where clients outside the mesh connect to.
+    pub(crate) fn ingress(&self) -> Option<(Ipv4Addr, IngressTarget)> {
+        ingress_address(self.site, self.contract)
+    }
+
+    /// The application in the first replica's pod, for requests that bypass the client's proxy.
+    pub(crate) fn server_pod(&self) -> Endpoint {
+        let service = self.site.entry_point();
+        let address = service
+            .pods
+            .first()
+            .map_or(service.address, |pod| pod.address);
+        (address, service.port())
+    }
+}
+
+/// Where clients outside the mesh connect to; `None`: there are none.
+#[must_use]
+pub fn ingress_address(site: &Site, contract: &Contract) -> Option<(Ipv4Addr, IngressTarget)> {
+    let target = contract.ingress?;
+    let address = match target {
+        IngressTarget::Gateway => site.gateway.as_ref()?.pod.address,
+        IngressTarget::EntryPoint => site.entry_point().address,
+    };
+    Some((address, target))
+}

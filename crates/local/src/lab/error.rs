@@ -1,0 +1,34 @@
+//! Why a variant cannot be started in the lab.
+
+use std::io;
+
+use meshtax_workload::UnresolvedDelay;
+
+/// Why a variant cannot be started.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum StartError {
+    #[error("there is no data plane {0}")]
+    UnknownDataPlane(String),
+    #[error("cannot create the pods' directories: {0}")]
+    Directories(#[source] io::Error),
+    #[error("cannot write {path}: {source}")]
+    File { path: String, source: io::Error },
+    #[error("no certificate for {identity}: {detail}")]
+    Certificate { identity: String, detail: String },
+    #[error("cannot redirect into the proxy: {0}")]
+    Redirect(#[source] io::Error),
+    #[error("cannot serve the proxy's control plane: {0}")]
+    ControlPlane(#[source] io::Error),
+    #[error("there is no {0} binary")]
+    MissingProgram(&'static str),
+    #[error("cannot start {name}: {source}")]
+    Process { name: String, source: io::Error },
+    #[error("cannot start the service's own program `{program}`: {source}")]
+    OwnProgram { program: String, source: io::Error },
+    #[error("the service's own program has no name")]
+    UnnamedProgram,
+    #[error(transparent)]
+    UnresolvedDelay(#[from] UnresolvedDelay),
+    #[error("the application's configuration: {0}")]
+    Configuration(#[from] serde_json::Error),
+}

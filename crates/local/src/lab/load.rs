@@ -1,0 +1,92 @@
+//! Loads on a variant: what a trial measures, and the bursts before.
+
+use meshtax_agent::{GeneratorError, StartedWorker};
+use meshtax_dataplane::PodNode;
+use meshtax_evidence::ingress_address;
+use meshtax_load::LoadSpec;
+use meshtax_model::experiment::{LoadPoint, Regime, VariantId};
+use meshtax_model::trial::ComponentRole;
+use meshtax_workload::{NoGateway, Timing};
+
+use super::component::{own_program, spawn_in};
+use super::instance::Instance;
+use super::setup::Lab;
+
+/// Bursts of the loads of all load points at full concurrency, which are not recorded: proxies that keep connections to
+/// each other have as many afterwards as the loads need.
+///
+/// # Errors
+/// If a generator ended before its time. Where a load fails otherwise, the trials fail as well, and tell why.
+pub(crate) fn warm_up(lab: &Lab, instance: &Instance) -> Result<(), GeneratorError> {
+    const BURST: Timing = Timing {
+        warmup_ns: 0,
+        window_ns: 50_000_000,
+        interval_ns: None,
+        requests_per_trial: None,
+    };
+    for burst in bursts(&lab.setup.load_points) {
+        let spec = load(lab, instance, &burst, BURST, 0);
+        let started = start_generator(lab, &instance.variant.id, &burst);
+        if let (Ok(spec), Ok(started)) = (spec, started)
+            && let Err(ended @ GeneratorError::Ended(_)) = meshtax_agent::warm_up(spec, started)
+        {
+            return Err(ended);
+        }
+    }
+    Ok(())
+}
+
+/// The load of a point, offered by the generator's cores.
+pub(crate) fn load(
+    lab: &Lab,
+    instance: &Instance,
+    point: &LoadPoint,
+    timing: Timing,
+    seed: u64,
+) -> Result<LoadSpec, NoGateway> {
+    let address = ingress_address(&instance.site, &instance.blueprint.contract);
+    let address = address.map(|(address, _)| address);
+    let cores = lab.cores_of(PodNode::Client, ComponentRole::Generator);
+    let demand = lab.setup.demand();
+    let spec = demand.load(&instance.site, address, point, timing, seed)?;
+    Ok(LoadSpec {
+        cores: cores.to_vec(),
+        threads: cores.len().max(1) as u32,
+        ..spec
+    })
+}
+
+/// A closed loop for each kind of connections that the load points have.
+fn bursts(points: &[LoadPoint]) -> Vec<LoadPoint> {
+    let mut bursts: Vec<LoadPoint> = Vec::new();
+    for point in points {
+        let burst = LoadPoint {
+            connections: point.connections,
+            protocol: point.protocol,
+            response_bytes: point.response_bytes,
+            ingress: point.ingress,
+            ..LoadPoint::new("burst", Regime::Saturated)
+        };
+        if !bursts.contains(&burst) {
+            bursts.push(burst);
+        }
+    }
+    bursts
+}
+
+/// Starts the load generator in the source pod of the load.
+pub(crate) fn start_generator(
+    lab: &Lab,
+    variant: &VariantId,
+    point: &LoadPoint,
+) -> Result<StartedWorker, GeneratorError> {
+    let namespace = match point.ingress {
+        None => lab.pods[variant].client(),
+        Some(_) => &lab.outsider.namespace,
+    };
+    let cores = lab.cores_of(PodNode::Client, ComponentRole::Generator);
+    let command = own_program("load", &[]);
+    Ok(StartedWorker::spawn(command, |command| {
+        spawn_in(command, namespace, cores)
+    })?)
+}

@@ -1,0 +1,372 @@
+//! HTTP to registries: TLS, proxies and redirects.
+//!
+//! The client is ureq over rustls with ring. `oci-client`, the crate for registries, cannot do what a download of a
+//! hundred megabytes needs: continue after a cut, wait as long as the registry asks, renew a token in between; and it
+//! brings reqwest and an async runtime for a few requests one after the other.
+
+use std::cell::{OnceCell, RefCell};
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+use std::{env, io};
+
+use http::header::{AUTHORIZATION, HeaderName, LOCATION};
+use http::{Response, Uri};
+use ureq::tls::{Certificate, RootCerts, TlsConfig};
+use ureq::{Agent, Body};
+
+/// How long a connection, an answer or the next bytes may take.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Redirects in a row. Registries need one, to where their content is stored.
+const REDIRECTS: usize = 5;
+
+/// The proxy of the environment, and for which hosts it is not used.
+///
+/// Plain HTTP is only spoken to loopback, which is never asked through a proxy, so that only the proxy for HTTPS
+/// matters.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Proxies {
+    /// The proxy's URL, with a user and password if it needs them.
+    pub https: Option<String>,
+    /// Hosts that are asked directly: names (with all names below them), addresses, networks as `10.0.0.0/8`, or `*`.
+    pub direct: Vec<String>,
+}
+
+impl Proxies {
+    /// What `HTTPS_PROXY`, `ALL_PROXY` and `NO_PROXY` say, or the same in lower case, which takes precedence.
+    #[must_use]
+    pub fn from_environment() -> Self {
+        Self::of(&|name| env::var(name).ok())
+    }
+
+    fn of(variable: &dyn Fn(&str) -> Option<String>) -> Self {
+        let set = |name: &str| {
+            let values = [name.to_owned(), name.to_uppercase()].map(|name| variable(&name));
+            let mut values = values.into_iter().flatten();
+            values.find(|value| !value.trim().is_empty())
+        };
+        let direct = set("no_proxy").unwrap_or_default();
+        let entries = direct.split([',', ' ']).filter(|entry| !entry.is_empty());
+        let proxy = set("https_proxy").or_else(|| set("all_proxy"));
+        Self {
+            https: proxy.map(|proxy| proxy.trim().to_owned()),
+            direct: entries.map(str::to_owned).collect(),
+        }
+    }
+
+    /// The proxy for a host, if it is asked through one.
+    fn for_host(&self, host: &str) -> Option<&str> {
+        let is_direct = is_loopback(host) || self.direct.iter().any(|entry| names(entry, host));
+        self.https.as_deref().filter(|_| !is_direct)
+    }
+}
+
+/// Whether an entry of `NO_PROXY` names the host. A port is ignored.
+fn names(entry: &str, host: &str) -> bool {
+    let host = host.trim_matches(['[', ']']).to_ascii_lowercase();
+    let entry = entry.to_ascii_lowercase();
+    if entry == "*" || entry == host {
+        return true;
+    }
+    if let Ok(address) = host.parse::<IpAddr>() {
+        return is_in_network(&entry, address);
+    }
+    let name = entry.split_once(':').map_or(&*entry, |(name, _)| name);
+    let name = name.trim_start_matches('*').trim_start_matches('.');
+    let above = host.strip_suffix(name);
+    !name.is_empty() && above.is_some_and(|above| above.is_empty() || above.ends_with('.'))
+}
+
+fn is_in_network(entry: &str, address: IpAddr) -> bool {
+    let Some((network, length)) = entry.split_once('/') else {
+        return entry.parse() == Ok(address);
+    };
+    let (Ok(network), Ok(length)) = (network.parse::<IpAddr>(), length.parse::<u32>()) else {
+        return false;
+    };
+    let bits = |address| match address {
+        IpAddr::V4(v4) => (u128::from(u32::from(v4)) << 96, 32),
+        IpAddr::V6(v6) => (u128::from(v6), 128),
+    };
+    let ((network, width), (address, other_width)) = (bits(network), bits(address));
+    let differing = (network ^ address).leading_zeros();
+    width == other_width && length <= width && differing >= length
+}
+
+/// Whether a host is this machine, without asking a name server.
+pub(crate) fn is_loopback(host: &str) -> bool {
+    let host = host.trim_matches(['[', ']']);
+    let is_address = host
+        .parse()
+        .is_ok_and(|address: IpAddr| address.is_loopback());
+    host.eq_ignore_ascii_case("localhost") || is_address
+}
+
+/// Why a request has no answer.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// The connection failed or ended.
+    Transport(io::Error),
+    /// A redirect is not followed.
+    Redirect {
+        target: String,
+        reason: &'static str,
+    },
+    /// The host is not this machine, and TLS is not used.
+    PlainHttp { url: String },
+    /// There are no certificate authorities to verify a server with.
+    NoRoots,
+}
+
+pub(crate) struct Client {
+    proxies: Proxies,
+    /// One for each way to a host: through a proxy, or directly.
+    agents: RefCell<BTreeMap<Option<String>, Agent>>,
+    roots: OnceCell<Option<TlsConfig>>,
+}
+
+impl Client {
+    pub(crate) fn new(proxies: Proxies) -> Self {
+        Self {
+            proxies,
+            agents: RefCell::default(),
+            roots: OnceCell::new(),
+        }
+    }
+
+    /// Asks for a URL, and follows redirects. Credentials are sent to the first host only: where content is stored,
+    /// the URL is the permission, and other hosts have no business with them.
+    pub(crate) fn get(
+        &self,
+        url: &Uri,
+        headers: &[(HeaderName, String)],
+    ) -> Result<Response<Body>, Failure> {
+        let mut at = url.clone();
+        for _ in 0..=REDIRECTS {
+            let is_first_host = at.authority() == url.authority() && at.scheme() == url.scheme();
+            let mut request = self.agent(&at)?.get(&at);
+            for (name, value) in headers {
+                if is_first_host || *name != AUTHORIZATION {
+                    request = request.header(name, value);
+                }
+            }
+            let response = request.call().map_err(transport)?;
+            if !matches!(response.status().as_u16(), 301 | 302 | 303 | 307 | 308) {
+                return Ok(response);
+            }
+            at = target(&at, &response)?;
+        }
+        Err(Failure::Redirect {
+            target: at.to_string(),
+            reason: "there are too many redirects",
+        })
+    }
+
+    /// Sends a form, without following redirects: it has a secret in it.
+    pub(crate) fn post_form(
+        &self,
+        url: &Uri,
+        form: &[(&str, &str)],
+    ) -> Result<Response<Body>, Failure> {
+        let request = self.agent(url)?.post(url);
+        let response = request.send_form(form.iter().copied());
+        response.map_err(transport)
+    }
+
+    fn agent(&self, url: &Uri) -> Result<Agent, Failure> {
+        let host = url.host().unwrap_or_default();
+        let is_tls = url.scheme_str() == Some("https");
+        if !is_tls && !is_loopback(host) {
+            return Err(Failure::PlainHttp {
+                url: url.to_string(),
+            });
+        }
+        let proxy = self.proxies.for_host(host);
+        let tls = if is_tls { Some(self.tls()?) } else { None };
+        // Without TLS the configuration is not used; the same agent serves both once it is known.
+        let key = proxy
+            .map(str::to_owned)
+            .or_else(|| tls.map(|_| "direct".to_owned()));
+        if let Some(agent) = self.agents.borrow().get(&key) {
+            return Ok(agent.clone());
+        }
+        let agent = new_agent(proxy, tls.cloned())?;
+        self.agents.borrow_mut().insert(key, agent.clone());
+        Ok(agent)
+    }
+
+    /// The machine's certificate authorities: those of a company's proxy are there too, and nowhere else.
+    fn tls(&self) -> Result<&TlsConfig, Failure> {
+        let config = self.roots.get_or_init(|| {
+            let found = rustls_native_certs::load_native_certs().certs;
+            let certificates = found
+                .iter()
+                .map(|der| Certificate::from_der(der).to_owned());
+            let provider = rustls::crypto::ring::default_provider();
+            (!found.is_empty()).then(|| {
+                TlsConfig::builder()
+                    .root_certs(RootCerts::from(certificates))
+                    .unversioned_rustls_crypto_provider(Arc::new(provider))
+                    .build()
+            })
+        });
+        config.as_ref().ok_or(Failure::NoRoots)
+    }
+}
+
+fn new_agent(proxy: Option<&str>, tls: Option<TlsConfig>) -> Result<Agent, Failure> {
+    let proxy = proxy.map(ureq::Proxy::new).transpose();
+    let proxy = proxy.map_err(transport)?;
+    let mut config = Agent::config_builder()
+        .proxy(proxy)
+        .max_redirects(0)
+        .max_redirects_will_error(false)
+        .http_status_as_error(false)
+        .user_agent(concat!("meshtax/", env!("CARGO_PKG_VERSION")))
+        .timeout_resolve(Some(PATIENCE))
+        .timeout_connect(Some(PATIENCE))
+        .timeout_recv_response(Some(PATIENCE))
+        .timeout_per_read(Some(PATIENCE));
+    if let Some(tls) = tls {
+        config = config.tls_config(tls);
+    }
+    Ok(config.build().new_agent())
+}
+
+/// Keeps what kind of failure it is: some do not pass by waiting.
+fn transport(error: ureq::Error) -> Failure {
+    let kind = match error {
+        ureq::Error::HostNotFound => io::ErrorKind::NotFound,
+        ureq::Error::Rustls(_) => io::ErrorKind::InvalidData,
+        ureq::Error::InvalidProxyUrl => io::ErrorKind::InvalidInput,
+        other => return Failure::Transport(other.into_io()),
+    };
+    Failure::Transport(io::Error::new(kind, error))
+}
+
+/// Where a redirect leads.
+fn target(from: &Uri, response: &Response<Body>) -> Result<Uri, Failure> {
+    let location = response.headers().get(LOCATION);
+    let location = location
+        .and_then(|value| value.to_str().ok())
+        .unwrap_or_default();
+    let refused = |reason| Failure::Redirect {
+        target: location.to_owned(),
+        reason,
+    };
+    let to = join(from, location).ok_or_else(|| refused("its target is no URL"))?;
+    match (from.scheme_str(), to.scheme_str()) {
+        (Some("https"), Some("http")) => Err(refused("it leads from TLS to plain HTTP")),
+        (_, Some("http" | "https")) => Ok(to),
+        _ => Err(refused("its target is no URL of HTTP")),
+    }
+}
+
+/// A redirect's target, which may be a whole URL, or without its scheme, or only a path (RFC 9110, section 10.2.2).
+fn join(from: &Uri, location: &str) -> Option<Uri> {
+    let (scheme, authority) = (from.scheme_str()?, from.authority()?);
+    let whole = if location.contains("://") {
+        location.to_owned()
+    } else if location.starts_with("//") {
+        format!("{scheme}:{location}")
+    } else if location.starts_with('/') {
+        format!("{scheme}://{authority}{location}")
+    } else if location.is_empty() {
+        return None;
+    } else {
+        let directory = from
+            .path()
+            .rsplit_once('/')
+            .map_or("", |(directory, _)| directory);
+        format!("{scheme}://{authority}{directory}/{location}")
+    };
+    whole.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn proxy_is_used_except_for_loopback_and_named_hosts() {
+        let proxies = Proxies {
+            https: Some("http://proxy:3128".to_owned()),
+            direct: [
+                "corp.example",
+                ".internal",
+                "10.0.0.0/8",
+                "fd00::/8",
+                "192.0.2.7",
+            ]
+            .map(str::to_owned)
+            .to_vec(),
+        };
+        for host in [
+            "docker.io",
+            "notcorp.example",
+            "11.0.0.1",
+            "192.0.2.8",
+            "[2001:db8::1]",
+        ] {
+            assert_eq!(proxies.for_host(host), Some("http://proxy:3128"), "{host}");
+        }
+        for host in [
+            "localhost",
+            "127.0.0.1",
+            "[::1]",
+            "corp.example",
+            "a.CORP.example",
+            "b.internal",
+            "10.2.3.4",
+            "[fd12::1]",
+            "192.0.2.7",
+        ] {
+            assert_eq!(proxies.for_host(host), None, "{host}");
+        }
+        let all = Proxies {
+            direct: vec!["*".to_owned()],
+            ..proxies
+        };
+        assert_eq!(all.for_host("docker.io"), None);
+    }
+
+    #[test]
+    fn environment_is_read_in_both_cases_and_lower_case_counts() {
+        let proxies = |set: &[(&str, &str)]| {
+            let find = |name: &str| set.iter().find(|(set, _)| *set == name);
+            Proxies::of(&|name| find(name).map(|(_, value)| (*value).to_owned()))
+        };
+        let both = proxies(&[("HTTPS_PROXY", "http://a"), ("https_proxy", "http://b")]);
+        assert_eq!(both.https.as_deref(), Some("http://b"));
+        let upper = proxies(&[("ALL_PROXY", "http://a"), ("NO_PROXY", "x.y, z")]);
+        assert_eq!(upper.https.as_deref(), Some("http://a"));
+        assert_eq!(upper.direct, ["x.y", "z"]);
+        assert_eq!(proxies(&[("https_proxy", " ")]), Proxies::default());
+    }
+
+    #[test]
+    fn redirects_are_resolved_against_their_page() {
+        let from: Uri = "https://a.b:5000/v2/x/blobs/y?z=1".parse().unwrap();
+        for (location, to) in [
+            ("https://c.d/e", "https://c.d/e"),
+            ("//c.d/e", "https://c.d/e"),
+            ("/e?f=g", "https://a.b:5000/e?f=g"),
+            ("e", "https://a.b:5000/v2/x/blobs/e"),
+        ] {
+            assert_eq!(join(&from, location).unwrap().to_string(), to);
+        }
+        assert_eq!(join(&from, ""), None);
+    }
+
+    #[test]
+    fn plain_http_is_spoken_to_loopback_only() {
+        let client = Client::new(Proxies::default());
+        let url: Uri = "http://registry.example/v2/".parse().unwrap();
+        assert!(matches!(
+            client.get(&url, &[]),
+            Err(Failure::PlainHttp { .. })
+        ));
+    }
+}

@@ -1,0 +1,35 @@
+//! Programs out of container images: pulled from a registry by digest, unpacked safely, with the libraries that they
+//! need.
+//!
+//! [`resolve`] asks a registry what a [`Reference`] stands for and how large it is; [`Resolved::download`] brings it into
+//! a cache of blobs; [`unpack`] turns the layers into a directory; [`extract_program`] takes out one program with its
+//! loader and libraries. Nothing prints, and nothing is downloaded that was not asked for.
+
+mod cache;
+mod credentials;
+mod digest;
+mod error;
+mod http_client;
+mod image;
+mod limits;
+mod manifest;
+mod options;
+mod program;
+mod pull;
+mod reference;
+mod registry;
+mod token;
+mod unpack;
+
+pub use credentials::{Credentials, CredentialsError};
+pub use digest::{Digest, DigestError};
+pub use error::PullError;
+pub use http_client::Proxies;
+pub use image::{ImageConfig, Layer};
+pub use limits::Limits;
+pub use manifest::{DocumentError, Platform, PlatformError};
+pub use options::{PullOptions, Retries};
+pub use program::{ElfError, ExtractError, ProgramFiles, extract_program};
+pub use pull::{Image, Progress, Resolved, pull, resolve};
+pub use reference::{Reference, ReferenceError, ReferenceProblem};
+pub use unpack::{LayerFault, UnpackError, Unpacker, unpack};

@@ -1,0 +1,61 @@
+//! The programs of the proxies: which build of each ran, and how it was built.
+
+use meshtax_model::environment::Artifact;
+
+use crate::view::source::Source;
+use crate::view::table::{Align, Cell, Column, Keep, Table};
+
+/// Digits of a digest that distinguish builds.
+const DIGEST: usize = 12;
+
+/// One row for each build of each data plane's programs.
+pub(crate) fn table(source: Source<'_>) -> Table {
+    let text = |name, keep| Column::new(name, Align::Left, keep);
+    Table {
+        title: "Programs".to_owned(),
+        detail: "builds as far as the files and the programs themselves show them".to_owned(),
+        columns: vec![
+            text("data plane", Keep::Always),
+            text("program", Keep::Always),
+            text("version", Keep::Always),
+            Column::new("workers", Align::Right, Keep::Always),
+            text("profile", Keep::Always),
+            text("LTO", Keep::Always),
+            text("allocator", Keep::Always),
+            text("crypto", Keep::Always),
+            text("compiler", Keep::Always),
+            text("SHA-256", Keep::Always),
+            text("from", Keep::Always),
+        ],
+        rows: source
+            .analysis
+            .environment
+            .artifacts
+            .iter()
+            .map(row)
+            .collect(),
+        footnotes: Vec::new(),
+    }
+}
+
+fn row(artifact: &Artifact) -> Vec<Cell> {
+    let build = &artifact.build;
+    let read = |fact: &Option<String>| match fact {
+        Some(fact) => Cell::text(fact.clone()),
+        None => Cell::missing(),
+    };
+    let digest: String = artifact.sha256.chars().take(DIGEST).collect();
+    vec![
+        Cell::text(artifact.data_plane.clone()),
+        Cell::text(artifact.program.clone()),
+        Cell::text(artifact.version.clone()),
+        Cell::text(artifact.workers.to_string()),
+        read(&build.profile),
+        read(&build.lto),
+        read(&build.allocator),
+        read(&build.crypto),
+        read(&build.compiler),
+        Cell::text(digest),
+        Cell::text(artifact.origin.clone()),
+    ]
+}

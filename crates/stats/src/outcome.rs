@@ -1,0 +1,149 @@
+//! Which variants are overloaded.
+//!
+//! A trial that the machine disturbed is excluded ([`crate::validity`]). One that did not carry its load is a result,
+//! and stays in every figure. Whether the variant is the cause is shown by the baselines, which get the same arrivals
+//! in the same block: what they carried, the machine can carry.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use meshtax_model::analysis::{LoadOutcome, Metric, Overload, Shortfall};
+use meshtax_model::experiment::{LoadPoint, Role, Variant};
+use meshtax_model::trial::LoadResult;
+use statrs::distribution::{Binomial, DiscreteCDF as _};
+
+use crate::family::ALPHA;
+use crate::pairing::{BlockKey, Unit};
+use crate::shortfall::{FAULTY_SHARE_MAX, Lost, exceeds, sum};
+use crate::trials::{Cell, Trial, Trials};
+
+/// With a larger share of trials that did not carry the load, it was not carried.
+const SHORT_SHARE_MAX: f64 = 0.10;
+
+/// Whether a figure of a cell's latencies is a lower bound: so many requests are missing from them, or in so many of them a
+/// queue was still growing when the window ended. The higher a percentile, the fewer it takes: a tenth of the requests
+/// above it.
+pub(crate) fn is_lower_bound(metric: Metric, cell: &Cell<'_>) -> bool {
+    let above = match metric {
+        Metric::ResponseMean => 1.0,
+        _ => match metric.quantile() {
+            Some(quantile) => 1.0 - quantile,
+            None => return false,
+        },
+    };
+    let offered = sum(cell.valid.iter().map(|trial| trial.load.offered));
+    let lost = sum(cell.valid.iter().map(|trial| {
+        let queued = match trial.short {
+            Some(Shortfall::AchievedBelowOffered) => {
+                trial.load.offered.saturating_sub(trial.load.completed)
+            }
+            _ => 0,
+        };
+        Lost::of(trial.load).all().saturating_add(queued)
+    }));
+    exceeds(lost, offered, FAULTY_SHARE_MAX.min(above / 10.0))
+}
+
+/// Whether a variant carried the load of a point.
+pub(crate) fn outcome(trials: &Trials<'_>, variant: &Variant, point: &LoadPoint) -> LoadOutcome {
+    let baselines: Vec<&Trial<'_>> = [Role::Baseline, Role::Control]
+        .into_iter()
+        .flat_map(|role| trials.by_role(role))
+        .flat_map(|baseline| &trials.cell(&baseline.id, &point.id).valid)
+        .collect();
+    let [short, of] = counts(baselines.iter().copied());
+    if is_too_many([short, of]) {
+        return LoadOutcome::BeyondMachine { trials: short, of };
+    }
+    let own = &trials.cell(&variant.id, &point.id).valid;
+    if variant.role != Role::Candidate {
+        return LoadOutcome::Carried;
+    }
+    if let Some(overload) = overload(own, &baselines) {
+        return LoadOutcome::Overloaded(overload);
+    }
+    match counts(own) {
+        all if is_too_many(all) => LoadOutcome::Uncertain {
+            trials: all[0],
+            of: all[1],
+        },
+        _ => LoadOutcome::Carried,
+    }
+}
+
+/// Trials that did not carry the load, and all.
+fn counts<'t, 'a: 't>(trials: impl IntoIterator<Item = &'t Trial<'a>>) -> [u32; 2] {
+    trials.into_iter().fold([0, 0], |[short, of], trial| {
+        [short + u32::from(trial.short.is_some()), of + 1]
+    })
+}
+
+fn is_too_many([short, of]: [u32; 2]) -> bool {
+    exceeds(u64::from(short), u64::from(of), SHORT_SHARE_MAX)
+}
+
+/// `Some`: the variant fell short in too many of the trials whose baselines carried the load, and in more units than
+/// the baselines did, beyond chance.
+fn overload(own: &[Trial<'_>], baselines: &[&Trial<'_>]) -> Option<Overload> {
+    let tested: BTreeSet<BlockKey> = baselines.iter().map(|trial| trial.key).collect();
+    let failed = baselines.iter().filter(|trial| trial.short.is_some());
+    let failed: BTreeSet<BlockKey> = failed.map(|trial| trial.key).collect();
+    let judged = || {
+        let own = own.iter();
+        own.filter(|trial| tested.contains(&trial.key) && !failed.contains(&trial.key))
+    };
+    let [short, of] = counts(judged());
+    if !is_too_many([short, of]) || !is_beyond_chance(own, baselines) {
+        return None;
+    }
+    let fell: Vec<&LoadResult> = judged()
+        .filter(|trial| trial.short.is_some())
+        .map(|trial| trial.load)
+        .collect();
+    Some(describe(&fell, [short, of]))
+}
+
+/// The sign test, one-sided at 5 %, over the units in which the variant fell short in more trials than the baselines,
+/// or in fewer: without a difference, either is equally likely.
+fn is_beyond_chance(own: &[Trial<'_>], baselines: &[&Trial<'_>]) -> bool {
+    let unit = Unit::for_blocks(own.iter().map(|trial| &trial.key));
+    let shares = |trials: &mut dyn Iterator<Item = &Trial<'_>>| {
+        let mut shares: BTreeMap<BlockKey, [u32; 2]> = BTreeMap::new();
+        for trial in trials {
+            let [short, of] = shares.entry(unit.of(trial.key)).or_default();
+            *short += u32::from(trial.short.is_some());
+            *of += 1;
+        }
+        shares
+    };
+    let theirs = shares(&mut baselines.iter().copied());
+    let (mut worse, mut better) = (0_u64, 0_u64);
+    for (key, [short, of]) in shares(&mut own.iter()) {
+        let Some([base_short, base_of]) = theirs.get(&key) else {
+            continue;
+        };
+        match (short * base_of).cmp(&(base_short * of)) {
+            std::cmp::Ordering::Greater => worse += 1,
+            std::cmp::Ordering::Less => better += 1,
+            std::cmp::Ordering::Equal => {}
+        }
+    }
+    worse > 0
+        && Binomial::new(0.5, worse + better).is_ok_and(|chance| chance.sf(worse - 1) <= ALPHA)
+}
+
+fn describe(loads: &[&LoadResult], [trials, of]: [u32; 2]) -> Overload {
+    let total = |count: fn(&LoadResult) -> u64| sum(loads.iter().map(|load| count(load))) as f64;
+    let window_s = total(|load| load.window_ns) / 1e9;
+    let offered = total(|load| load.offered);
+    // A trial without a window or without requests is invalid.
+    let share = |count: fn(&LoadResult) -> u64| total(count) / offered.max(1.0);
+    Overload {
+        trials,
+        of,
+        offered_per_s: offered / window_s.max(1e-9),
+        achieved_per_s: total(|load| load.completed) / window_s.max(1e-9),
+        errors: share(|load| Lost::of(load).errors),
+        bad_status: share(|load| Lost::of(load).bad_status),
+        unanswered: share(|load| load.unanswered),
+    }
+}

@@ -1,0 +1,311 @@
+//! Loads that were not carried: by a variant, or by the machine.
+
+use meshtax_model::advice::{Asked, InconclusiveObjective, Objective, ObjectiveVerdict};
+use meshtax_model::analysis::{
+    Analysis, Caveat, LoadOutcome, Metric, NotEstimable, Shortfall, Verdict,
+};
+use meshtax_model::comparison::{Allowed, GateVerdict, InconclusiveCheck, Limit, Setting};
+use meshtax_model::experiment::{PolicyLevel, VariantId};
+use meshtax_stats::advise::advise;
+use meshtax_stats::between::{Options, Runs, compare};
+use meshtax_stats::gate::{GateError, gate_runs, gate_sides};
+use proptest::prelude::*;
+
+use crate::common::{Cost, Noise, Run, effect, run};
+
+const MESH: Cost = Cost {
+    name: "mesh",
+    level: PolicyLevel::Mtls,
+    delay_ns: 20_000.0,
+    cpu_ns: 1_000.0,
+};
+
+const ROUNDS: u32 = 12;
+
+fn made() -> Run {
+    run(3, ROUNDS, 1, 0.02, &[MESH])
+}
+
+/// Responses with status 503 in the first trials of a variant at the steady load.
+fn reject(run: &mut Run, variant: &str, trials: usize) {
+    for load in run.loads(variant, "steady").take(trials) {
+        let bad = load.completed / 10;
+        load.status = [(200, load.completed - bad), (503, bad)].into();
+        load.succeeded = load.completed - bad;
+    }
+}
+
+/// A queue that the first trials of a variant at the steady load never got rid of.
+fn overwhelm(run: &mut Run, variant: &str, trials: usize) {
+    for load in run.loads(variant, "steady").take(trials) {
+        load.unanswered = load.offered / 2;
+        load.completed = load.offered / 3;
+        load.succeeded = load.completed;
+        load.status = [(200, load.completed)].into();
+    }
+}
+
+fn outcome(analysis: &Analysis, variant: usize) -> LoadOutcome {
+    analysis.variants[variant].points[0].outcome
+}
+
+fn p50(analysis: &Analysis) -> &Verdict {
+    &effect(analysis, "mesh", "steady", Metric::ResponseP50).verdict
+}
+
+#[test]
+fn variant_that_loses_requests_is_overloaded() {
+    let mut run = made();
+    overwhelm(&mut run, "mesh", ROUNDS as usize);
+    let analysis = run.analyse();
+    let LoadOutcome::Overloaded(overload) = outcome(&analysis, 2) else {
+        panic!("{:?}", outcome(&analysis, 2));
+    };
+    assert_eq!((overload.trials, overload.of), (12, 12));
+    assert!((overload.offered_per_s - 400.0).abs() < 1.0, "{overload:?}");
+    assert!(
+        (overload.achieved_per_s - 132.0).abs() < 1.0,
+        "{overload:?}"
+    );
+    assert!((overload.unanswered - 0.5).abs() < 1e-9 && overload.errors == 0.0);
+    for found in &analysis.effects {
+        let here = found.variant.0 == "mesh" && found.load_point.0 == "steady";
+        let is_overloaded = matches!(found.verdict, Verdict::Overloaded(_));
+        assert_eq!(is_overloaded, here, "{found:?}");
+        let of_latency = found.metric.quantile().is_some() || found.metric == Metric::ResponseMean;
+        assert_eq!(found.lower_bound, here && of_latency, "{found:?}");
+    }
+    let point = &analysis.variants[2].points[0];
+    assert_eq!((point.valid, point.invalid.len()), (12, 0));
+    assert_eq!(point.short, [(Shortfall::Unanswered, 12)].into());
+    assert!(point.levels[0].lower_bound && point.levels[0].value.is_some());
+    assert!(!analysis.variants[0].points[0].levels[0].lower_bound);
+    let mut caveats = analysis.caveats.iter();
+    assert!(caveats.any(|caveat| matches!(caveat, Caveat::Overloaded { .. })));
+}
+
+#[test]
+fn load_that_the_baselines_do_not_carry_either_is_beyond_the_machine() {
+    let mut run = made();
+    overwhelm(&mut run, "mesh", ROUNDS as usize);
+    overwhelm(&mut run, "none", 3);
+    let analysis = run.analyse();
+    let beyond = LoadOutcome::BeyondMachine { trials: 3, of: 24 };
+    assert_eq!([0, 1, 2].map(|at| outcome(&analysis, at)), [beyond; 3]);
+    let reason = NotEstimable::BeyondMachine { trials: 3, of: 24 };
+    assert_eq!(*p50(&analysis), Verdict::NotEstimable { reason });
+    let caveats = analysis.caveats.iter();
+    let beyond = caveats.filter(|caveat| matches!(caveat, Caveat::BeyondMachine { .. }));
+    assert_eq!(beyond.count(), 1, "once for the load point");
+}
+
+#[test]
+fn trials_that_fell_short_count_and_a_few_of_them_decide_nothing() {
+    let after = |trials| {
+        let mut run = made();
+        reject(&mut run, "mesh", trials);
+        run.analyse()
+    };
+    let one = after(1);
+    assert_eq!(outcome(&one, 2), LoadOutcome::Carried);
+    assert_eq!(*p50(&one), Verdict::Different);
+    let found = effect(&one, "mesh", "steady", Metric::ResponseP50);
+    assert_eq!(found.blocks, 12, "the trial counts");
+    assert!(found.lower_bound, "it lost requests");
+    assert!(one.caveats.iter().any(|caveat| matches!(
+        caveat,
+        Caveat::ShortTrials { trials: 1, of: 12, shortfalls, .. }
+            if shortfalls == &[Shortfall::BadStatus]
+    )));
+    // Four of twelve are no chance of one in twenty; five are.
+    let four = after(4);
+    assert_eq!(
+        outcome(&four, 2),
+        LoadOutcome::Uncertain { trials: 4, of: 12 }
+    );
+    let reason = NotEstimable::LoadNotCarried { trials: 4, of: 12 };
+    assert_eq!(*p50(&four), Verdict::NotEstimable { reason });
+    assert!(matches!(outcome(&after(5), 2), LoadOutcome::Overloaded(_)));
+}
+
+#[test]
+fn equal_variants_are_seldom_overloaded_by_chance() {
+    let mut noise = Noise::new(9);
+    let mut template = run(4, ROUNDS, 1, 0.0, &[MESH]);
+    let mut declared = 0;
+    for _ in 0..400 {
+        for variant in ["none", "none-again", "mesh"] {
+            for load in template.loads(variant, "steady") {
+                load.errors.reset = if noise.uniform() < 0.07 { 20 } else { 0 };
+            }
+        }
+        let overloaded = matches!(outcome(&template.analyse(), 2), LoadOutcome::Overloaded(_));
+        declared += u32::from(overloaded);
+    }
+    assert!(declared <= 20, "{declared} of 400");
+}
+
+fn limit(metric: Metric, share: f64) -> Limit {
+    Limit {
+        text: "as typed".to_owned(),
+        variant: None,
+        metric,
+        allowed: Allowed::Relative(share),
+        load_point: Some("steady".to_owned()),
+    }
+}
+
+fn gated(base: &Run, new: &Run) -> meshtax_model::comparison::GateReport {
+    let runs = [base, new].map(|run| [run.data()]);
+    let runs = Runs {
+        base: &runs[0],
+        new: &runs[1],
+    };
+    let limits = [
+        limit(Metric::ResponseP50, 5.0),
+        limit(Metric::CpuPerRequest, 5.0),
+    ];
+    gate_runs(runs, &Options::default(), &limits).unwrap()
+}
+
+#[test]
+fn overloaded_variant_fails_every_gate() {
+    let (good, mut bad) = (made(), made());
+    reject(&mut bad, "mesh", ROUNDS as usize);
+    let gate = gated(&good, &bad);
+    assert_eq!(gate.count(GateVerdict::Fail), 2, "{gate:?}");
+    assert_eq!(gated(&bad, &bad).verdict, GateVerdict::Fail);
+    // What an overload would have cost is unknown: no improvement is claimed from it.
+    assert_eq!(gated(&bad, &good).verdict, GateVerdict::Inconclusive);
+    let pairs = [(None, VariantId("mesh".to_owned()))];
+    let limits = [limit(Metric::ResponseP50, 5.0)];
+    let verdict = |run: &Run| gate_sides(&run.data(), &pairs, &limits).unwrap().verdict;
+    assert_eq!(verdict(&bad), GateVerdict::Fail);
+    assert_eq!(verdict(&good), GateVerdict::Pass);
+}
+
+#[test]
+fn lower_bound_never_passes_a_gate() {
+    let (good, mut bad) = (made(), made());
+    reject(&mut bad, "mesh", 1);
+    let gate = gated(&good, &bad);
+    let [latency, cpu] = gate.checks.as_slice() else {
+        panic!("{gate:?}");
+    };
+    assert_eq!(latency.reason, Some(InconclusiveCheck::LowerBound));
+    assert_eq!(latency.verdict, GateVerdict::Inconclusive);
+    assert_eq!(cpu.verdict, GateVerdict::Pass);
+}
+
+#[test]
+fn overloaded_variant_misses_every_objective() {
+    let answer = |run: &Run| {
+        let asked = Asked {
+            objectives: vec![Objective {
+                text: "p50<1s@400/s".to_owned(),
+                metric: Metric::ResponseP50,
+                bound: 1e9,
+                rate_per_s: Some(400.0),
+            }],
+            ..Asked::default()
+        };
+        let mut advice = advise(&run.analyse(), &asked, &[]);
+        advice.objectives.remove(0).checks
+    };
+    let mut run = made();
+    assert_eq!(answer(&run)[1].verdict, ObjectiveVerdict::Met);
+    reject(&mut run, "mesh", 1);
+    let lost = &answer(&run)[1];
+    assert_eq!(lost.verdict, ObjectiveVerdict::Inconclusive);
+    assert_eq!(lost.reason, Some(InconclusiveObjective::LowerBound));
+    reject(&mut run, "mesh", ROUNDS as usize);
+    let missed = &answer(&run)[1];
+    assert_eq!(missed.verdict, ObjectiveVerdict::Missed);
+    assert!(missed.overload.is_some(), "{missed:?}");
+    assert_eq!(answer(&run)[0].verdict, ObjectiveVerdict::Met);
+    reject(&mut run, "none", 6);
+    let beyond = Some(InconclusiveObjective::BeyondMachine);
+    assert!(answer(&run).iter().all(|check| check.reason == beyond));
+}
+
+#[test]
+fn runs_under_other_conditions_are_refused_by_a_gate() {
+    let good = made();
+    let mut other = made();
+    other.environment.machines[0].kernel = "6.1".to_owned();
+    for variant in ["none", "none-again", "mesh"] {
+        for load in other.loads(variant, "steady") {
+            load.socket_io = "epoll".to_owned();
+        }
+    }
+    let runs = [&good, &other].map(|run| [run.data()]);
+    let runs = Runs {
+        base: &runs[0],
+        new: &runs[1],
+    };
+    let limits = [limit(Metric::ResponseP50, 5.0)];
+    let refused = gate_runs(runs, &Options::default(), &limits);
+    let Err(GateError::NotComparable { differing }) = refused else {
+        panic!("{refused:?}");
+    };
+    let settings: Vec<&Setting> = differing.iter().map(|one| &one.setting).collect();
+    assert_eq!(settings, [&Setting::Kernel, &Setting::Generator]);
+    // Side by side, without a verdict.
+    assert!(compare(runs, &Options::default()).is_ok());
+}
+
+#[test]
+fn overloaded_variant_ranks_behind_those_that_carried_the_load() {
+    let cheaper = Cost {
+        name: "cheaper",
+        delay_ns: 0.0,
+        ..MESH
+    };
+    let mut run = run(3, ROUNDS, 1, 0.02, &[MESH, cheaper]);
+    let places = |run: &Run| {
+        let advice = advise(&run.analyse(), &Asked::default(), &[]);
+        let ranking = advice.priorities[0].rankings[0].clone();
+        assert_eq!(ranking.metric, Metric::ResponseP50);
+        let places = ranking.places.into_iter();
+        places
+            .map(|place| (place.variant.0, place.best, place.worst))
+            .collect::<Vec<_>>()
+    };
+    let is = |best: &str, other: &str| [(best.to_owned(), 1, 1), (other.to_owned(), 2, 2)];
+    assert_eq!(places(&run), is("cheaper", "mesh"));
+    reject(&mut run, "cheaper", ROUNDS as usize);
+    assert_eq!(places(&run), is("mesh", "cheaper"));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// By block: whether the baseline, its control and the variant lose requests.
+    #[test]
+    fn outcome_is_that_of_the_trials(lost in proptest::collection::vec(proptest::array::uniform3(any::<bool>()), 1..14)) {
+        let rounds = u32::try_from(lost.len()).unwrap();
+        let mut run = run(6, rounds, 1, 0.0, &[MESH]);
+        for (at, variant) in ["none", "none-again", "mesh"].into_iter().enumerate() {
+            for (load, lost) in run.loads(variant, "steady").zip(&lost) {
+                load.errors.timeout = if lost[at] { 50 } else { 0 };
+            }
+        }
+        let analysis = run.analyse();
+        let count = |is: &dyn Fn(&[bool; 3]) -> bool| lost.iter().filter(|l| is(l)).count();
+        let baselines = count(&|l| l[0]) + count(&|l| l[1]);
+        let beyond = baselines * 10 > lost.len() * 2;
+        let outcome = outcome(&analysis, 2);
+        prop_assert_eq!(matches!(outcome, LoadOutcome::BeyondMachine { .. }), beyond);
+        let short = count(&|l| l[2]);
+        if !beyond {
+            let is_carried = outcome == LoadOutcome::Carried;
+            prop_assert_eq!(is_carried, short * 10 <= lost.len(), "{:?}", outcome);
+        }
+        if let LoadOutcome::Overloaded(overload) = outcome {
+            prop_assert_eq!(overload.trials as usize, count(&|l| *l == [false, false, true]));
+            prop_assert!(short > baselines, "{} {}", short, baselines);
+        }
+        // All trials are valid: an outcome excludes nothing.
+        prop_assert_eq!(analysis.variants[2].points[0].valid, rounds);
+    }
+}
