@@ -4,11 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
 
 use meshtax_model::evidence::{Handshake, WireEvidence};
+use serde::{Deserialize, Serialize};
 
 use crate::tls_hello::server_hello;
 
 /// A TCP segment.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Segment {
     /// Source address and port.
     pub from: (Ipv4Addr, u16),
@@ -19,11 +20,12 @@ pub struct Segment {
     /// Whether SYN is set.
     pub syn: bool,
     /// Its data.
+    #[serde(with = "crate::remote::base64_bytes")]
     pub payload: Vec<u8>,
 }
 
 /// All segments of a capture.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Captured {
     /// In the order of each link.
     pub segments: Vec<Segment>,

@@ -107,7 +107,7 @@ pub enum GeneratorError {
 type Message = Result<WorkerMessage, serde_json::Error>;
 
 /// A load that runs. Dropping it ends the worker.
-pub(crate) struct Generator {
+pub struct Generator {
     worker: Box<dyn Worker>,
     messages: Receiver<Message>,
     /// A message that came before it was awaited.
@@ -119,7 +119,10 @@ pub(crate) struct Generator {
 
 impl Generator {
     /// Sends the request to a worker that was just started.
-    pub(crate) fn start(started: StartedWorker, spec: LoadSpec) -> Result<Self, GeneratorError> {
+    ///
+    /// # Errors
+    /// If it does not take the request.
+    pub fn start(started: StartedWorker, spec: LoadSpec) -> Result<Self, GeneratorError> {
         let StartedWorker {
             worker,
             mut input,
@@ -145,7 +148,10 @@ impl Generator {
     }
 
     /// Waits until all connections are open; the window follows the warm-up.
-    pub(crate) fn window(&mut self) -> Result<Window, GeneratorError> {
+    ///
+    /// # Errors
+    /// If the worker ended, failed or did not respond in time.
+    pub fn window(&mut self) -> Result<Window, GeneratorError> {
         match self.next()? {
             WorkerMessage::Window(window) => Ok(window),
             other => Err(out_of_order("its window", other)),
@@ -153,7 +159,10 @@ impl Generator {
     }
 
     /// Waits until the load and its drain are over.
-    pub(crate) fn result(&mut self) -> Result<LoadResult, GeneratorError> {
+    ///
+    /// # Errors
+    /// As [`Self::window`].
+    pub fn result(&mut self) -> Result<LoadResult, GeneratorError> {
         match self.next()? {
             WorkerMessage::Result(result) => Ok(*result),
             other => Err(out_of_order("its result", other)),

@@ -1,14 +1,16 @@
 //! What runs next to pods: it drives the load generator, reads CPU, memory, switches and links in the
 //! measured window, and captures packets on links.
 //!
-//! It is not tied to an engine: it is given process ids, links and a way to start the generator. The lab's
-//! init is its user on one machine.
+//! It is not tied to an engine: it is given process ids or containers, links and a way to start the generator. The lab's
+//! init is its user on one machine; on a cluster it serves its engine from within pods ([`remote`]).
 
 mod capture;
 mod captured;
 mod generator;
+pub mod nft;
 mod packet_socket;
 mod protocol;
+pub mod remote;
 mod sample;
 mod surroundings;
 mod tls_hello;
@@ -18,11 +20,11 @@ mod window;
 
 pub use capture::Capture;
 pub use captured::{Captured, Segment};
-pub use generator::{GeneratorError, StartedWorker, Worker, ending};
+pub use generator::{Generator, GeneratorError, StartedWorker, Worker, ending};
 pub use packet_socket::PacketSocket;
 pub use protocol::{AGENT_PROTOCOL, AgentReply, AgentRequest};
 pub use surroundings::{Before, Surroundings};
 pub use trial::{
     MeasureError, Measurement, NodeUsage, measure, observe_window, speed_probe_on, warm_up,
 };
-pub use watched::{Entrance, Process, Watched};
+pub use watched::{Entrance, Meter, Process, Watched};

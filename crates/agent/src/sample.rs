@@ -18,11 +18,11 @@ impl Readings {
         Some(last.saturating_sub(first))
     }
 
-    /// What the trial cost. `memories`: by process id.
+    /// What the trial cost. `memories`: by the index of the process.
     pub(crate) fn sample(
         &self,
         trial: &TrialId,
-        memories: &BTreeMap<u32, Memory>,
+        memories: &BTreeMap<usize, Memory>,
         (generator, load): (u32, &LoadResult),
         speed_probe_ns: [u64; 2],
     ) -> ResourceSample {
@@ -54,31 +54,30 @@ impl Readings {
         after.since(before)
     }
 
-    /// The usage of each process that is not idle. `memories`: by process id.
-    pub(crate) fn components(&self, memories: &BTreeMap<u32, Memory>) -> Vec<ComponentUsage> {
+    /// The usage of each process that is not idle. `memories`: by the index of the process.
+    pub(crate) fn components(&self, memories: &BTreeMap<usize, Memory>) -> Vec<ComponentUsage> {
         let [before, after] = &self.slow;
-        let passed = |now: &BTreeMap<u32, u64>, then: &BTreeMap<u32, u64>, pid: u32| {
-            Some(now.get(&pid)?.saturating_sub(*then.get(&pid)?))
+        let passed = |now: &BTreeMap<usize, u64>, then: &BTreeMap<usize, u64>, index: usize| {
+            Some(now.get(&index)?.saturating_sub(*then.get(&index)?))
         };
         let all = self.processes.iter().enumerate();
         let busy = all.filter(|(_, process)| process.role != ComponentRole::Idle);
         let usage = busy.filter_map(|(index, process)| {
-            let pid = process.pid;
             Some(ComponentUsage {
                 name: process.name.clone(),
                 role: process.role,
                 node: process.node,
                 cpu_ns: self.used(index)?,
-                system_ns: passed(&after.system, &before.system, pid),
-                context_switches: passed(&after.switches, &before.switches, pid),
-                memory: memories.get(&pid).copied(),
+                system_ns: passed(&after.system, &before.system, index),
+                context_switches: passed(&after.switches, &before.switches, index),
+                memory: memories.get(&index).copied(),
             })
         });
         usage.collect()
     }
 
     /// The usage of all idle processes together, and that of each variant's proxies among them.
-    fn idle(&self) -> (ComponentUsage, Vec<IdleProxies>) {
+    pub(crate) fn idle(&self) -> (ComponentUsage, Vec<IdleProxies>) {
         let mut idle = ComponentUsage::new("idle", ComponentRole::Idle);
         let mut proxies: BTreeMap<&VariantId, u64> = BTreeMap::new();
         for (index, process) in self.processes.iter().enumerate() {
@@ -97,7 +96,7 @@ impl Readings {
         (idle, proxies.into_iter().map(of_variant).collect())
     }
 
-    fn series(&self) -> Series {
+    pub(crate) fn series(&self) -> Series {
         let mut roles: BTreeMap<ComponentRole, ComponentSeries> = BTreeMap::new();
         for (index, process) in self.processes.iter().enumerate() {
             let Some(readings) = self

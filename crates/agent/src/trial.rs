@@ -6,11 +6,13 @@ use std::thread;
 use meshtax_load::{LoadSpec, Window};
 use meshtax_model::plan::TrialId;
 use meshtax_model::trial::{
-    ComponentUsage, LoadResult, MachineUsage, Memory, ProxyConnections, ResourceSample,
+    ComponentUsage, IdleProxies, LoadResult, MachineUsage, Memory, ProxyConnections,
+    ResourceSample, Series,
 };
 use meshtax_observe::{ObserveError, monotonic_ns, sleep_until_ns, speed_probe};
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::unistd::Pid;
+use serde::{Deserialize, Serialize};
 
 use crate::generator::{Generator, GeneratorError, StartedWorker};
 use crate::watched::Watched;
@@ -36,7 +38,8 @@ pub struct Measurement {
     /// Established connections at the load's first proxy, just after the load.
     pub entered_connections: Option<u32>,
     generator: u32,
-    memories: BTreeMap<u32, Memory>,
+    /// By the index of the process.
+    memories: BTreeMap<usize, Memory>,
     readings: Readings,
 }
 
@@ -111,10 +114,14 @@ impl Measurement {
 }
 
 /// What a node used in a window.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct NodeUsage {
-    /// Its processes.
+    /// Its processes; those that idle are one.
     pub components: Vec<ComponentUsage>,
+    /// Idle proxies by variant.
+    pub idle_proxies: Vec<IdleProxies>,
+    /// CPU and memory by role, step by step.
+    pub series: Series,
     /// Its machine.
     pub machine: MachineUsage,
 }
@@ -126,8 +133,13 @@ pub struct NodeUsage {
 pub fn observe_window(watched: &Watched, window: Window) -> Result<NodeUsage, ObserveError> {
     let own = std::process::id();
     let readings = observe(watched, &window, own, &mut full_window)?;
+    let mut components = readings.components(&watched.memories());
+    let (idle, idle_proxies) = readings.idle();
+    components.push(idle);
     Ok(NodeUsage {
-        components: readings.components(&watched.memories()),
+        components,
+        idle_proxies,
+        series: readings.series(),
         machine: readings.machine(),
     })
 }

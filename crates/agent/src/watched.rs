@@ -1,23 +1,82 @@
 //! The processes of a trial, and the readings that are taken of them.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use meshtax_model::experiment::VariantId;
 use meshtax_model::trial::{ComponentRole, LinkUsage, Memory};
 use meshtax_observe::{
-    LinkReading, anonymous_bytes, context_switches, cpu_ns, established_connections, memory,
-    system_ns,
+    Cgroup, LinkReading, anonymous_bytes, context_switches, cpu_ns, established_connections,
+    memory, system_ns,
 };
 
 /// With more processes of one variant than this, reading their memory at each step would disturb the
 /// measurement.
 const MOST_AT_STEPS: usize = 8;
 
-/// A process whose usage is read.
+/// Where a component's usage is read.
+#[derive(Clone, Debug)]
+pub enum Meter {
+    /// A process in the PID namespace of the agent.
+    Process(u32),
+    /// Everything in a container.
+    Container(Arc<Cgroup>),
+}
+
+impl Meter {
+    /// CPU since its start, in nanoseconds; `None` if it has ended.
+    fn cpu_ns(&self) -> Option<u64> {
+        match self {
+            Self::Process(pid) => cpu_ns(*pid).ok(),
+            Self::Container(cgroup) => cgroup.cpu_ns().ok(),
+        }
+    }
+
+    /// The kernel's part of it.
+    fn system_ns(&self) -> Option<u64> {
+        match self {
+            Self::Process(pid) => system_ns(*pid).ok(),
+            Self::Container(cgroup) => cgroup.system_ns(),
+        }
+    }
+
+    fn processes(&self) -> Vec<u32> {
+        match self {
+            Self::Process(pid) => vec![*pid],
+            Self::Container(cgroup) => cgroup.processes(),
+        }
+    }
+
+    /// The sum over its processes; `None` if it has none, or one cannot be read.
+    fn sum<T>(&self, read: impl Fn(u32) -> Option<T>, add: impl Fn(T, T) -> T) -> Option<T> {
+        let all: Option<Vec<T>> = self.processes().into_iter().map(read).collect();
+        all?.into_iter().reduce(add)
+    }
+
+    fn context_switches(&self) -> Option<u64> {
+        self.sum(|pid| context_switches(pid).ok(), |a, b| a + b)
+    }
+
+    fn anonymous_bytes(&self) -> Option<u64> {
+        self.sum(|pid| anonymous_bytes(pid).ok(), |a, b| a + b)
+    }
+
+    fn memory(&self) -> Option<Memory> {
+        let add = |a: Memory, b: Memory| Memory {
+            anonymous_bytes: a.anonymous_bytes + b.anonymous_bytes,
+            file_bytes: a.file_bytes + b.file_bytes,
+            pss_bytes: a.pss_bytes + b.pss_bytes,
+            peak_bytes: a.peak_bytes + b.peak_bytes,
+        };
+        self.sum(|pid| memory(pid).ok(), add)
+    }
+}
+
+/// A component whose usage is read.
 #[derive(Clone, Debug)]
 pub struct Process {
-    /// In the PID namespace of the agent.
-    pub pid: u32,
+    /// Where it is read.
+    pub meter: Meter,
     /// As it is reported (`envoy-sidecar-l7/server-proxy`).
     pub name: String,
     /// Its part in the trial.
@@ -78,22 +137,28 @@ impl Watched {
         established_connections(pid, entrance.port).ok()
     }
 
-    /// Memory of the measured variant's processes, by process id. Walks page tables: not within a window.
+    /// Memory of the measured variant's processes, by their index. Walks page tables: not within a window.
     #[must_use]
-    pub fn memories(&self) -> BTreeMap<u32, Memory> {
-        self.measured()
-            .filter_map(|process| Some((process.pid, memory(process.pid).ok()?)))
-            .collect()
+    pub fn memories(&self) -> BTreeMap<usize, Memory> {
+        self.of_measured(&Meter::memory)
     }
 
     fn measured(&self) -> impl Iterator<Item = &Process> {
         self.processes.iter().filter(|p| p.is_measured())
     }
 
+    /// A figure of each of the measured variant's processes, by their index.
+    fn of_measured<T>(&self, read: &dyn Fn(&Meter) -> Option<T>) -> BTreeMap<usize, T> {
+        let all = self.processes.iter().enumerate();
+        all.filter(|(_, process)| process.is_measured())
+            .filter_map(|(index, process)| Some((index, read(&process.meter)?)))
+            .collect()
+    }
+
     /// CPU clocks of all processes, in their order; `None` for one that has ended.
     pub(crate) fn cpu(&self) -> Vec<Option<u64>> {
         let all = self.processes.iter();
-        all.map(|process| cpu_ns(process.pid).ok()).collect()
+        all.map(|process| process.meter.cpu_ns()).collect()
     }
 
     /// The measured variant's memory by role; empty if there are too many processes to read at each step.
@@ -102,22 +167,20 @@ impl Watched {
             return Vec::new();
         }
         self.measured()
-            .filter_map(|process| Some((process.role, anonymous_bytes(process.pid).ok()?)))
+            .filter_map(|process| Some((process.role, process.meter.anonymous_bytes()?)))
             .collect()
     }
 
     /// The readings that take too long for the window's edges.
     pub(crate) fn slow(&self, generator: u32) -> Slow {
-        let of = |read: &dyn Fn(u32) -> Option<u64>| -> BTreeMap<u32, u64> {
-            let measured = self.measured();
-            measured
-                .filter_map(|process| Some((process.pid, read(process.pid)?)))
-                .collect()
-        };
         let with_role = |role: ComponentRole| -> Vec<u32> {
             let measured = self.measured();
             let of_role = measured.filter(|process| process.role == role);
-            of_role.map(|process| process.pid).collect()
+            let processes = of_role.filter_map(|process| match process.meter {
+                Meter::Process(pid) => Some(pid),
+                Meter::Container(_) => None,
+            });
+            processes.collect()
         };
         let sides = [
             (ComponentRole::Generator, vec![generator]),
@@ -131,8 +194,8 @@ impl Watched {
             Some((role, readings.filter(|all| !all.is_empty())?))
         });
         Slow {
-            switches: of(&|pid| context_switches(pid).ok()),
-            system: of(&|pid| system_ns(pid).ok()),
+            switches: self.of_measured(&Meter::context_switches),
+            system: self.of_measured(&Meter::system_ns),
             links: links.collect(),
         }
     }
@@ -140,8 +203,9 @@ impl Watched {
 
 /// The readings that are taken just before and just after a window.
 pub(crate) struct Slow {
-    pub(crate) switches: BTreeMap<u32, u64>,
-    pub(crate) system: BTreeMap<u32, u64>,
+    /// By the index of the process.
+    pub(crate) switches: BTreeMap<usize, u64>,
+    pub(crate) system: BTreeMap<usize, u64>,
     links: Vec<(ComponentRole, Vec<LinkReading>)>,
 }
 

@@ -2,6 +2,7 @@
 
 mod advise;
 mod gate;
+mod kubernetes;
 pub(crate) mod load;
 mod scale;
 mod serve;
@@ -21,6 +22,7 @@ use serde::de::value::StrDeserializer;
 
 pub(crate) use advise::AdviseArgs;
 pub(crate) use gate::{CompareArgs, CompareFormat, GateArgs, RunsArgs};
+pub(crate) use kubernetes::{CleanupArgs, KubernetesArgs};
 pub(crate) use load::LoadArgs;
 pub(crate) use scale::{OverName, ScaleArgs};
 pub(crate) use serve::ServeArgs;
@@ -69,6 +71,8 @@ pub(crate) enum Command {
     Meshes(MeshesArgs),
     /// Report what this machine supports, and how to fix what it does not
     Doctor(DoctorArgs),
+    /// Remove what runs left on a cluster
+    Cleanup(CleanupArgs),
     /// Processes of a run
     #[command(hide = true)]
     Internal {
@@ -121,6 +125,8 @@ pub(crate) struct RunArgs {
     pub(crate) workers: Option<meshtax_model::experiment::Workers>,
     #[command(flatten)]
     pub(crate) upgrade: UpgradeArgs,
+    #[command(flatten)]
+    pub(crate) kubernetes: KubernetesArgs,
     /// Print the analysis as JSON (docs/schema/report-v2.json) instead of the table
     #[arg(long)]
     pub(crate) json: bool,
@@ -209,6 +215,8 @@ impl ProgramArgs {
 pub(crate) enum EngineName {
     /// This machine
     Local,
+    /// A cluster, with the baseline and meshtax's own proxy (see docs/kubernetes.md)
+    Kubernetes,
 }
 
 #[derive(Debug, Args)]
@@ -358,6 +366,16 @@ pub(crate) enum InternalPart {
     App {
         /// Its configuration, JSON
         config: String,
+    },
+    /// The agent of a pod or a node: serves its run at this port of the pod's loopback
+    Agent {
+        /// The port
+        port: u16,
+    },
+    /// A container of a pod: becomes what the pod's agent says
+    Container {
+        /// Its name
+        name: String,
     },
     /// The minimal proxy
     LimitProxy {

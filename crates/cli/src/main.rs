@@ -36,6 +36,7 @@ fn main() -> ExitCode {
         Command::Published(args) => commands::published::published(&args),
         Command::Meshes(args) => commands::published::meshes(&args),
         Command::Doctor(args) => Ok(commands::doctor::doctor(&args)),
+        Command::Cleanup(args) => commands::cleanup::cleanup(&args),
         Command::Internal { part } => commands::internal::internal(part),
     };
     match outcome {

@@ -71,7 +71,7 @@ const SEES: &[(&str, &[&str])] = &[
     ("control-plane", &["dataplane"]),
     ("artifacts", &["model", "oci"]),
     ("oci", &[]),
-    ("agent", &["model", "load", "observe"]),
+    ("agent", &["model", "dataplane", "load", "observe"]),
     ("workload", &["model", "dataplane", "app", "load", "tls"]),
     (
         "evidence",
@@ -106,7 +106,19 @@ const SEES: &[(&str, &[&str])] = &[
     ),
     (
         "kube",
-        &["model", "dataplane", "engine", "load", "app", "observe"],
+        &[
+            "model",
+            "dataplane",
+            "agent",
+            "control-plane",
+            "evidence",
+            "workload",
+            "engine",
+            "load",
+            "app",
+            "observe",
+            "tls",
+        ],
     ),
 ];
 

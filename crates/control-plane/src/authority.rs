@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
+use meshtax_dataplane::Content;
 use rcgen::{
     BasicConstraints, CertificateParams, CertificateSigningRequestParams, CertifiedIssuer, DnType,
     ExtendedKeyUsagePurpose, IsCa, KeyPair, KeyUsagePurpose, PKCS_ECDSA_P256_SHA256, SanType,
@@ -50,6 +51,16 @@ pub struct Signed {
 /// A certificate authority that several servers and their owner share.
 pub type SharedAuthority = Arc<Mutex<Authority>>;
 
+/// Why a file has no content.
+#[derive(Debug, thiserror::Error)]
+#[error("no certificate for {identity}: {source}")]
+pub struct ContentError {
+    /// For which identity.
+    pub identity: String,
+    /// The authority's error.
+    pub source: AuthorityError,
+}
+
 /// A certificate authority for the identities of workloads.
 #[derive(Debug)]
 pub struct Authority {
@@ -58,6 +69,27 @@ pub struct Authority {
 }
 
 impl Authority {
+    /// The bytes of a file or of an environment variable.
+    ///
+    /// # Errors
+    /// If a certificate cannot be issued.
+    pub fn content(&mut self, content: &Content) -> Result<Vec<u8>, ContentError> {
+        let mut leaf = |identity: &str| {
+            self.leaf(identity).map_err(|source| ContentError {
+                identity: identity.to_owned(),
+                source,
+            })
+        };
+        Ok(match content {
+            Content::Text(text) => text.clone().into_bytes(),
+            Content::CertificateChain(identity) => leaf(identity)?.chain_pem.into_bytes(),
+            Content::PrivateKey(identity) => leaf(identity)?.key_pem.into_bytes(),
+            Content::PrivateKeyDer(identity) => leaf(identity)?.key_der,
+            Content::SigningRequest(identity) => leaf(identity)?.request_der,
+            Content::TrustAnchor => self.root_pem().into_bytes(),
+        })
+    }
+
     /// Creates an authority with a new key. P-256 throughout: one key type for every data plane.
     ///
     /// # Errors

@@ -18,7 +18,7 @@ mod outbound_policy;
 mod server;
 mod workload_socket;
 
-pub use authority::{Authority, AuthorityError, Leaf, SharedAuthority, Signed};
+pub use authority::{Authority, AuthorityError, ContentError, Leaf, SharedAuthority, Signed};
 pub use collector::{TraceCollector, trace_collector};
 pub use discovery::{Changed, DiscoveryServer, Pushed, discovery};
 pub use istio::istio_ca;

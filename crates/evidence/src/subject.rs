@@ -1,7 +1,7 @@
 //! A variant under test.
 
 use std::net::Ipv4Addr;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use meshtax_dataplane::{
     ALLOWED_PATH, Contract, GATEWAY_PORT, IngressTarget, Pod, PodNode, Site, SiteService,
@@ -23,6 +23,15 @@ const PROBED_BYTES: u64 = 1 << 20;
 /// How many requests with the canary a probe sends for responses of this size.
 pub(crate) fn canaries(response_bytes: u32) -> u64 {
     (PROBED_BYTES / u64::from(response_bytes).max(1)).clamp(1, MOST_CANARIES)
+}
+
+/// A text for the probes of a variant in a round that nothing else on the wire contains.
+#[must_use]
+pub fn canary(variant: &VariantId, round: u32) -> String {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    let ns = now.map_or(0, |since| since.as_nanos() as u64);
+    let unique = ns.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    format!("canary-{variant}-{round}-{unique:016x}")
 }
 
 /// A variant under test.

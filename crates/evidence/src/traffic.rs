@@ -6,6 +6,7 @@ use meshtax_dataplane::{Pod, ProcessScope, TrafficCounter};
 use meshtax_model::experiment::{LoadPoint, Protocol};
 use meshtax_model::failure::{LostEvidence, TrafficUnit};
 use meshtax_model::trial::{ComponentRole, LoadResult};
+use meshtax_workload::Demand;
 
 use crate::requests::{app_stats, local_page};
 use crate::subject::Subject;
@@ -22,7 +23,18 @@ pub struct LoadPath<'a> {
     pub apps_count: bool,
 }
 
-impl LoadPath<'_> {
+impl<'a> LoadPath<'a> {
+    /// Of the loads that an experiment demands at this point.
+    #[must_use]
+    pub fn of(demand: &Demand<'_>, point: &'a LoadPoint) -> Self {
+        let has_own_program = demand.topology.program().is_some();
+        Self {
+            point,
+            port: demand.target(point).0,
+            apps_count: point.protocol != Protocol::Tcp && !has_own_program,
+        }
+    }
+
     /// Whether the proxies of this counter forward the load, in this unit.
     fn passes(&self, counter: &TrafficCounter, counters: &[TrafficCounter]) -> bool {
         let of_hop = |other: &&TrafficCounter| {

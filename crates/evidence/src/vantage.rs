@@ -4,7 +4,6 @@ use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
-use meshtax_agent::Capture;
 use meshtax_load::LoadSpec;
 use meshtax_model::trial::LoadResult;
 
@@ -32,12 +31,6 @@ pub trait Vantage: Sync {
     /// # Errors
     /// If the load cannot be offered.
     fn run_load(&self, spec: &LoadSpec) -> io::Result<LoadResult>;
-
-    /// Starts recording the packets on the link of this pod.
-    ///
-    /// # Errors
-    /// If the engine cannot capture here.
-    fn capture(&self) -> io::Result<Capture>;
 }
 
 /// The vantage point of a pod that does not exist: everything fails.
@@ -62,10 +55,6 @@ impl Vantage for Nowhere {
     }
 
     fn run_load(&self, _: &LoadSpec) -> io::Result<LoadResult> {
-        Self::error()
-    }
-
-    fn capture(&self) -> io::Result<Capture> {
         Self::error()
     }
 }

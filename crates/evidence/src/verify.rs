@@ -135,7 +135,7 @@ fn is_repeated(probe: &Probe) -> bool {
 
 /// The sides of the path that should have a proxy and have none.
 #[must_use]
-pub fn missing_proxies(subject: &Subject<'_>) -> Vec<ComponentRole> {
+pub(crate) fn missing_proxies(subject: &Subject<'_>) -> Vec<ComponentRole> {
     if subject.contract.proxy_port.is_none() {
         return Vec::new();
     }

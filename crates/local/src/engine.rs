@@ -16,6 +16,7 @@ use meshtax_model::environment::{Artifact, Build, Environment};
 use meshtax_model::experiment::{Experiment, LoadPoint, ProgramChoice, Variant, VariantId};
 use meshtax_model::failure::VariantFailureReason;
 use meshtax_model::plan::PlannedTrial;
+use meshtax_workload::Timing;
 use nix::sys::resource::{Resource, getrlimit};
 
 use crate::missing::{no_namespaces, refused_inside};
@@ -160,10 +161,7 @@ impl Engine for LocalEngine {
             load_points: experiment.load_points.clone(),
             workers: experiment.workers,
             cores,
-            warmup_ns: experiment.design.warmup_ns,
-            trial_ns: experiment.design.trial_ns,
-            part_ns: experiment.design.part_ns(),
-            requests_per_trial: experiment.design.requests_per_trial,
+            timing: Timing::of(&experiment.design),
             variants: experiment.variants.iter().map(|v| v.id.clone()).collect(),
             nodes: nodes.clone(),
             programs,

@@ -59,12 +59,7 @@ pub(crate) struct Setup {
     pub(crate) workers: Workers,
     /// Cores that the run may use.
     pub(crate) cores: u32,
-    pub(crate) warmup_ns: u64,
-    pub(crate) trial_ns: u64,
-    /// The intervals in which a trial's latencies are reported.
-    pub(crate) part_ns: Option<u64>,
-    /// A closed loop ends after this many requests.
-    pub(crate) requests_per_trial: Option<u64>,
+    pub(crate) timing: Timing,
     pub(crate) variants: Vec<VariantId>,
     /// The client's node, then the servers'.
     pub(crate) nodes: Vec<Node>,
@@ -120,19 +115,6 @@ impl Setup {
             topology: &self.topology,
             workload: &self.workload,
             load_points: &self.load_points,
-        }
-    }
-
-    /// The timing of a trial at a load point.
-    pub(crate) fn timing(&self, point: &LoadPoint) -> Timing {
-        Timing {
-            warmup_ns: match point.cold {
-                true => 0,
-                false => self.warmup_ns,
-            },
-            window_ns: self.trial_ns,
-            interval_ns: self.part_ns,
-            requests_per_trial: self.requests_per_trial,
         }
     }
 }

@@ -12,6 +12,7 @@
 #![forbid(unsafe_code)]
 
 mod bpf;
+mod cgroup;
 mod cpus;
 mod host;
 mod machine;
@@ -23,6 +24,7 @@ mod throttling;
 mod time;
 
 pub use bpf::BpfClock;
+pub use cgroup::Cgroup;
 pub use cpus::{LogicalCpu, SYSFS_CPUS, cpus};
 pub use host::{allowed_cores, cpu_split, host, softirq_is_charged_to_the_interrupted};
 pub use machine::{MachineReading, frequency_khz, speed_probe};

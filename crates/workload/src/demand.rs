@@ -8,6 +8,7 @@ use meshtax_model::experiment::{LoadPoint, PROXY_PORTS, Protocol, Regime, Worklo
 use meshtax_model::topology::{Service, Topology};
 
 use crate::request::{load_from_outside, request};
+use crate::timing::Timing;
 
 /// How long responses are awaited after the window.
 const DRAIN_NS: u64 = 1_000_000_000;
@@ -21,19 +22,6 @@ pub struct Demand<'a> {
     pub workload: &'a Workload,
     /// All load points of the experiment.
     pub load_points: &'a [LoadPoint],
-}
-
-/// How long a trial is.
-#[derive(Clone, Copy, Debug)]
-pub struct Timing {
-    /// Load before the window.
-    pub warmup_ns: u64,
-    /// The measured window.
-    pub window_ns: u64,
-    /// The intervals in which a trial's latencies are reported; `None`: the whole window.
-    pub interval_ns: Option<u64>,
-    /// A closed loop ends after this many requests; `None`: it lasts its window.
-    pub requests_per_trial: Option<u64>,
 }
 
 /// A load point is for clients outside the mesh, and the variant has no gateway.

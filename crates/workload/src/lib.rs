@@ -5,8 +5,12 @@
 
 mod application;
 mod demand;
+mod layout;
 mod request;
+mod timing;
 
 pub use application::{Application, UnresolvedDelay, applications, wait};
-pub use demand::{Demand, NoGateway, Timing};
+pub use demand::{Demand, NoGateway};
+pub use layout::{CLIENT, callees, pod_name};
 pub use request::{gateway_port, load_from_outside, request};
+pub use timing::{Timing, bursts};

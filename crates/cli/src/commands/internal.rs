@@ -1,9 +1,12 @@
 //! The parts of a run that are processes of their own.
 
 use std::io;
+use std::os::unix::process::CommandExt as _;
 use std::path::Path;
+use std::process::Command;
 use std::sync::atomic::AtomicBool;
 
+use meshtax_agent::remote::{self, Token};
 use meshtax_app::AppConfig;
 
 use crate::args::InternalPart;
@@ -17,11 +20,25 @@ pub(crate) fn internal(part: InternalPart) -> Outcome {
             meshtax_load::worker_main(io::stdin(), io::stdout()).map_err(|e| failed(&e))?;
         }
         InternalPart::App { config } => app(&config)?,
+        InternalPart::Agent { port } => {
+            let token = Token::of_environment().map_err(|e| failed(&e))?;
+            remote::serve(port, &token, worker).map_err(|e| failed(&e))?;
+        }
+        InternalPart::Container { name } => {
+            remote::await_start(&name).map_err(|e| failed(&e))?;
+        }
         InternalPart::LimitProxy { config } => {
             meshtax_limit_proxy::run(Path::new(&config)).map_err(|e| failed(&e))?;
         }
     }
     Ok(SUCCESS)
+}
+
+/// A worker of the load generator beside an agent.
+fn worker() -> Command {
+    let mut command = Command::new("/proc/self/exe");
+    command.arg0("meshtax").args(["internal", "load"]);
+    command
 }
 
 fn app(config: &str) -> Result<(), Failure> {

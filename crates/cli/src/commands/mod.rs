@@ -2,6 +2,7 @@
 
 pub(crate) mod advise;
 pub(crate) mod calibrate;
+pub(crate) mod cleanup;
 pub(crate) mod compare;
 pub(crate) mod dataplanes;
 pub(crate) mod doctor;

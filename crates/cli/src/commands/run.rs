@@ -6,7 +6,7 @@ use meshtax_model::experiment::Experiment;
 use meshtax_spec::Lengths;
 
 use super::upgrade;
-use crate::args::{EngineName, Format, RunArgs};
+use crate::args::{EngineName, Format, KubernetesArgs, RunArgs};
 use crate::exit::{Failure, MISSING, NOTHING_MEASURED, Outcome, SUCCESS, TOO_FEW, USAGE};
 use crate::experiments::{self, SpecText};
 use crate::random;
@@ -17,6 +17,12 @@ use crate::terminal;
 
 pub(crate) fn run(args: &RunArgs) -> Outcome {
     let mut experiments = experiments(args)?;
+    if args.engine == EngineName::Local {
+        reject_cluster_options(&args.kubernetes)?;
+    }
+    if args.kubernetes.dry_run {
+        return dry_run(args, &experiments);
+    }
     if args.faithful {
         terminal::say(&meshtax_report::how_long(&experiments));
     }
@@ -44,13 +50,42 @@ pub(crate) fn run(args: &RunArgs) -> Outcome {
     })
 }
 
+/// Options of a cluster are not ignored on this machine.
+fn reject_cluster_options(args: &KubernetesArgs) -> Result<(), Failure> {
+    let given = [
+        (args.dry_run, "--dry-run"),
+        (args.access.context.is_some(), "--context"),
+        (args.access.kubeconfig.is_some(), "--kubeconfig"),
+        (!args.nodes.is_empty(), "--nodes"),
+    ];
+    match given.iter().find(|(is_given, _)| *is_given) {
+        None => Ok(()),
+        Some((_, option)) => Err(Failure::with_fix(
+            USAGE,
+            format!("{option} is for runs on a cluster"),
+            "add --engine kubernetes, or omit it",
+        )),
+    }
+}
+
+/// Every object that the runs would apply.
+fn dry_run(args: &RunArgs, experiments: &[Experiment]) -> Outcome {
+    for experiment in experiments {
+        let objects = meshtax_kube::objects(experiment, &args.kubernetes.options());
+        for object in objects.map_err(|e| Failure::with_fix(MISSING, &e, e.fix()))? {
+            terminal::print(&format!("---\n{object}"));
+        }
+    }
+    Ok(SUCCESS)
+}
+
 fn is_upgrade(args: &RunArgs) -> bool {
     args.preset.as_deref() == Some(meshtax_spec::UPGRADE)
 }
 
 fn job(args: &RunArgs, experiment: Experiment, out: Option<PathBuf>) -> Job {
-    let EngineName::Local = args.engine;
     Job {
+        cluster: (args.engine == EngineName::Kubernetes).then(|| args.kubernetes.clone()),
         out,
         seed: args.seed,
         programs: args.programs.clone(),

@@ -4,14 +4,15 @@ use std::cell::RefCell;
 use std::path::PathBuf;
 
 use meshtax_dataplane::Sabotage;
-use meshtax_engine::{RunOptions, RunOutcome, SystemClock, Watch};
+use meshtax_engine::{Engine, RunOptions, RunOutcome, SystemClock, Watch};
+use meshtax_kube::KubernetesEngine;
 use meshtax_local::{LocalEngine, LocalOptions};
 use meshtax_model::experiment::{Experiment, VariantId};
 use meshtax_store::{RunStart, Store};
 
 use super::live::Live;
 use super::programs;
-use crate::args::ProgramArgs;
+use crate::args::{KubernetesArgs, ProgramArgs};
 use crate::exit::{Failure, MISSING};
 use crate::interrupt::Interrupt;
 use crate::progress::Progress;
@@ -26,6 +27,8 @@ pub(crate) struct Job {
     pub(crate) seed: Option<u64>,
     pub(crate) programs: ProgramArgs,
     pub(crate) sabotage: Vec<(VariantId, Sabotage)>,
+    /// The cluster to run on; `None`: this machine.
+    pub(crate) cluster: Option<KubernetesArgs>,
     /// Show the page in a browser during the run.
     pub(crate) open: bool,
 }
@@ -53,6 +56,7 @@ impl Job {
             seed: None,
             programs: ProgramArgs::default(),
             sabotage: Vec::new(),
+            cluster: None,
             open: false,
         }
     }
@@ -90,6 +94,20 @@ impl Job {
         Store::create(&path, start).map_err(|e| Failure::new(MISSING, e))
     }
 
+    fn engine(&self, progress: &Progress) -> Result<Box<dyn Engine>, Failure> {
+        if let Some(cluster) = &self.cluster {
+            let options = cluster.options();
+            let run = &options.run;
+            progress.line(&format!("on the cluster, this is run {run}"));
+            return Ok(Box::new(KubernetesEngine::new(options)));
+        }
+        let programs = programs::of_experiment(&self.experiment, &self.programs, progress)?;
+        Ok(Box::new(LocalEngine::new(LocalOptions {
+            programs,
+            sabotage: self.sabotage.iter().cloned().collect(),
+        })))
+    }
+
     fn measure(
         self,
         seed: u64,
@@ -98,15 +116,11 @@ impl Job {
     ) -> Result<RunOutcome, Failure> {
         let experiment = &self.experiment;
         let mut progress = Progress::new();
-        let programs = programs::of_experiment(experiment, &self.programs, &progress)?;
-        let mut engine = LocalEngine::new(LocalOptions {
-            programs,
-            sabotage: self.sabotage.into_iter().collect(),
-        });
+        let mut engine = self.engine(&progress)?;
         let live = Live::new(store.path(), experiment.design.precision, self.open);
         let live = RefCell::new(live);
         let outcome = meshtax_engine::run(
-            &mut engine,
+            &mut *engine,
             experiment,
             RunOptions { seed },
             store,

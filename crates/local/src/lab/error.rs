@@ -2,6 +2,7 @@
 
 use std::io;
 
+use meshtax_control_plane::ContentError;
 use meshtax_workload::UnresolvedDelay;
 
 /// Why a variant cannot be started.
@@ -13,8 +14,8 @@ pub(crate) enum StartError {
     Directories(#[source] io::Error),
     #[error("cannot write {path}: {source}")]
     File { path: String, source: io::Error },
-    #[error("no certificate for {identity}: {detail}")]
-    Certificate { identity: String, detail: String },
+    #[error(transparent)]
+    Content(#[from] ContentError),
     #[error("cannot redirect into the proxy: {0}")]
     Redirect(#[source] io::Error),
     #[error("cannot serve the proxy's control plane: {0}")]

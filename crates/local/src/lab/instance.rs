@@ -10,11 +10,13 @@ use std::sync::PoisonError;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use meshtax_agent::nft;
 use meshtax_control_plane::SharedAuthority;
 use meshtax_dataplane::{
-    Blueprint, Content, Fault, Pod, PodBlueprint, PodNode, Process, ProcessScope, Site, blueprint,
+    Blueprint, Content, Fault, Pod, PodBlueprint, PodNode, Process, ProcessScope, Redirect, Site,
+    blueprint,
 };
-use meshtax_evidence::{READY_WITHIN, Subject, all_respond};
+use meshtax_evidence::{READY_WITHIN, Subject, all_respond, canary};
 use meshtax_model::catalogue::{self, Program};
 use meshtax_model::experiment::{Variant, VariantId};
 use meshtax_model::failure::ComponentFailure;
@@ -26,9 +28,9 @@ use super::component::{Component, TrafficSource, own_program};
 use super::control::{self, Control};
 use super::deployed::Deployed;
 use super::error::StartError;
+use super::netlink;
 use super::netns::NetNs;
 use super::network::node_index;
-use super::nft;
 use super::setup::{Lab, Pods};
 use crate::protocol::LabProgram;
 
@@ -175,13 +177,6 @@ fn busy_proxies(lab: &Lab, variant: &Variant) -> Result<Vec<Component>, StartErr
     sides.into_iter().map(busy).collect()
 }
 
-fn canary(variant: &VariantId, round: u32) -> String {
-    format!(
-        "canary-{variant}-{round}-{:016x}",
-        meshtax_observe::monotonic_ns().wrapping_mul(0x9E37_79B9_7F4A_7C15)
-    )
-}
-
 /// A pod with its blueprint, its namespaces and its cores.
 struct PlacedPod<'a> {
     pod: &'a Pod,
@@ -231,11 +226,11 @@ impl PlacedPod<'_> {
     ) -> Result<Vec<Control>, StartError> {
         for file in &self.blueprint.files {
             let path = self.pod.path(&file.name);
-            let bytes = resolve(authority, &file.content)?;
+            let bytes = content(authority, &file.content)?;
             write_private(&path, &bytes).map_err(|source| StartError::File { path, source })?;
         }
         self.namespace
-            .run(|| nft::apply(&self.blueprint.redirect))
+            .run(|| redirect(&self.blueprint.redirect))
             .map_err(StartError::Redirect)?;
         let serve = |service| {
             let at = (self.namespace, self.node);
@@ -264,8 +259,8 @@ impl PlacedPod<'_> {
                 command
             }
         };
-        for (name, content) in &process.environment {
-            command.env(name, OsString::from_vec(resolve(authority, content)?));
+        for (name, value) in &process.environment {
+            command.env(name, OsString::from_vec(content(authority, value)?));
         }
         let name = self.process_name(&variant.id, process);
         let namespace = match process.scope {
@@ -301,6 +296,16 @@ impl PlacedPod<'_> {
     }
 }
 
+/// Puts a pod's redirection in force in the calling thread's namespace.
+fn redirect(redirect: &Redirect) -> io::Result<()> {
+    const TABLE: u8 = 100;
+    if redirect.keeps_source {
+        // Of `lo`, so that it is a packet for this pod whatever its address.
+        netlink::add_local_table(nft::KEPT_SOURCE_MARK, nft::KEPT_SOURCE_MASK, TABLE)?;
+    }
+    nft::redirect(redirect)
+}
+
 fn write_private(path: &str, bytes: &[u8]) -> io::Result<()> {
     OpenOptions::new()
         .write(true)
@@ -311,22 +316,7 @@ fn write_private(path: &str, bytes: &[u8]) -> io::Result<()> {
         .and_then(|mut file| file.write_all(bytes))
 }
 
-fn resolve(authority: &SharedAuthority, content: &Content) -> Result<Vec<u8>, StartError> {
+fn content(authority: &SharedAuthority, content: &Content) -> Result<Vec<u8>, StartError> {
     let mut authority = authority.lock().unwrap_or_else(PoisonError::into_inner);
-    let mut leaf = |identity: &str| {
-        authority
-            .leaf(identity)
-            .map_err(|e| StartError::Certificate {
-                identity: identity.to_owned(),
-                detail: e.to_string(),
-            })
-    };
-    Ok(match content {
-        Content::Text(text) => text.clone().into_bytes(),
-        Content::CertificateChain(identity) => leaf(identity)?.chain_pem.into_bytes(),
-        Content::PrivateKey(identity) => leaf(identity)?.key_pem.into_bytes(),
-        Content::PrivateKeyDer(identity) => leaf(identity)?.key_der,
-        Content::SigningRequest(identity) => leaf(identity)?.request_der,
-        Content::TrustAnchor => authority.root_pem().into_bytes(),
-    })
+    Ok(authority.content(content)?)
 }

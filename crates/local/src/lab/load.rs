@@ -4,9 +4,9 @@ use meshtax_agent::{GeneratorError, StartedWorker};
 use meshtax_dataplane::PodNode;
 use meshtax_evidence::ingress_address;
 use meshtax_load::LoadSpec;
-use meshtax_model::experiment::{LoadPoint, Regime, VariantId};
+use meshtax_model::experiment::{LoadPoint, VariantId};
 use meshtax_model::trial::ComponentRole;
-use meshtax_workload::{NoGateway, Timing};
+use meshtax_workload::{NoGateway, Timing, bursts};
 
 use super::component::{own_program, spawn_in};
 use super::instance::Instance;
@@ -18,14 +18,8 @@ use super::setup::Lab;
 /// # Errors
 /// If a generator ended before its time. Where a load fails otherwise, the trials fail as well, and tell why.
 pub(crate) fn warm_up(lab: &Lab, instance: &Instance) -> Result<(), GeneratorError> {
-    const BURST: Timing = Timing {
-        warmup_ns: 0,
-        window_ns: 50_000_000,
-        interval_ns: None,
-        requests_per_trial: None,
-    };
     for burst in bursts(&lab.setup.load_points) {
-        let spec = load(lab, instance, &burst, BURST, 0);
+        let spec = load(lab, instance, &burst, Timing::BURST, 0);
         let started = start_generator(lab, &instance.variant.id, &burst);
         if let (Ok(spec), Ok(started)) = (spec, started)
             && let Err(ended @ GeneratorError::Ended(_)) = meshtax_agent::warm_up(spec, started)
@@ -54,24 +48,6 @@ pub(crate) fn load(
         threads: cores.len().max(1) as u32,
         ..spec
     })
-}
-
-/// A closed loop for each kind of connections that the load points have.
-fn bursts(points: &[LoadPoint]) -> Vec<LoadPoint> {
-    let mut bursts: Vec<LoadPoint> = Vec::new();
-    for point in points {
-        let burst = LoadPoint {
-            connections: point.connections,
-            protocol: point.protocol,
-            response_bytes: point.response_bytes,
-            ingress: point.ingress,
-            ..LoadPoint::new("burst", Regime::Saturated)
-        };
-        if !bursts.contains(&burst) {
-            bursts.push(burst);
-        }
-    }
-    bursts
 }
 
 /// Starts the load generator in the source pod of the load.

@@ -11,7 +11,6 @@ mod load;
 mod netlink;
 mod netns;
 mod network;
-mod nft;
 mod round;
 mod setup;
 mod trial;

@@ -19,7 +19,6 @@ use meshtax_model::experiment::PROXY_PORTS;
 
 use super::netlink;
 use super::netns::NetNs;
-use super::nft;
 
 /// The name of a pod's link, in the pod.
 pub(crate) const POD_LINK: &str = "eth0";
@@ -170,7 +169,7 @@ impl Network {
     /// What each node does for connections from its pods to services, as kube-proxy has it done.
     pub(crate) fn balance(&self, services: &[(Ipv4Addr, Vec<Ipv4Addr>)]) -> io::Result<()> {
         let mut nodes = self.nodes.iter();
-        nodes.try_for_each(|node| node.namespace.run(|| nft::balance(services)))
+        nodes.try_for_each(|node| node.namespace.run(|| meshtax_agent::nft::balance(services)))
     }
 
     /// A new pod on a node's bridge.

@@ -8,11 +8,9 @@ use std::thread::{self, ScopedJoinHandle};
 
 use meshtax_agent::Capture;
 use meshtax_dataplane::Fault;
-use meshtax_evidence::{
-    Active, Captures, Vantage as _, conclude, failed_again, missing_proxies, run_active, run_again,
-};
+use meshtax_evidence::{Active, Captures, conclude, failed_again, judge, run_active, run_again};
 use meshtax_model::catalogue;
-use meshtax_model::evidence::{FailedProbe, ProbeId};
+use meshtax_model::evidence::FailedProbe;
 use meshtax_model::experiment::{Variant, VariantId};
 use meshtax_model::failure::{ComponentFailure, VariantFailureReason};
 
@@ -222,40 +220,12 @@ fn report(
     let deployed = instance.deployed(lab);
     let subject = instance.subject(&deployed, &lab.setup.topology);
     let evidence = conclude(&subject, round, active, captures);
-    let mut probes = most_telling_first(evidence.failed_probes());
-    let missing_proxies = match probes.as_slice() {
-        [] => Vec::new(),
-        _ => missing_proxies(&subject),
-    };
-    // These wait for a response, and end with the process: they report no more than its last output.
-    if !ended.is_empty() {
-        probes.retain(|failed| {
-            !matches!(
-                failed.probe,
-                ProbeId::PermittedRequest | ProbeId::AdditionalPort | ProbeId::ThroughGateway
-            )
-        });
-    }
-    let is_proven = ended.is_empty() && missing_proxies.is_empty() && probes.is_empty();
+    let failure = judge(&subject, &evidence, ended);
     StartReport {
         variant: instance.variant.id.clone(),
         evidence: Some(evidence),
-        failure: (!is_proven).then_some(VariantFailureReason::NotProven {
-            ended,
-            missing_proxies,
-            probes,
-        }),
+        failure,
     }
-}
-
-/// That the traffic is readable is more telling than that a request got no response, which follows from all others.
-fn most_telling_first(mut failed: Vec<FailedProbe>) -> Vec<FailedProbe> {
-    failed.sort_by_key(|failed| match failed.probe {
-        ProbeId::Canary => 0,
-        ProbeId::PermittedRequest => 2,
-        _ => 1,
-    });
-    failed
 }
 
 impl Drop for Round {

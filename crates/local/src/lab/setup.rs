@@ -12,6 +12,7 @@ use meshtax_dataplane::{Gateway, Pod, PodNode, Site, SiteService};
 use meshtax_model::experiment::{Options, Variant, VariantId};
 use meshtax_model::topology::{NodeSide, Service, ServiceAddress};
 use meshtax_model::trial::ComponentRole;
+use meshtax_workload::{CLIENT, callees, pod_name};
 use nix::mount::{MsFlags, mount};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
@@ -54,7 +55,7 @@ impl Pods {
             namespaces: BTreeMap::new(),
         };
         let topology = &setup.topology;
-        let client = builder.pod("client", "client", PodNode::Client, false)?;
+        let client = builder.pod(CLIENT, CLIENT, PodNode::Client, false)?;
         // Where services call each other, their nodes balance these connections.
         let routed = topology.services.len() > 1;
         let services = topology.services.iter();
@@ -204,25 +205,6 @@ impl PodBuilder<'_> {
             entry_point: service.entry_point,
         })
     }
-}
-
-/// `reviews`, `reviews-2`.
-fn pod_name(service: &Service, replica: u32) -> String {
-    match replica {
-        0 => service.name.clone(),
-        _ => format!("{}-{}", service.name, replica + 1),
-    }
-}
-
-/// The names of the services that it calls, each once.
-fn callees(service: &Service) -> Vec<String> {
-    let mut names: Vec<String> = Vec::new();
-    for call in service.calls() {
-        if !names.contains(&call.service) {
-            names.push(call.service.clone());
-        }
-    }
-    names
 }
 
 /// All that stays for the whole run.

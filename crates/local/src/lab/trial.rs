@@ -4,28 +4,24 @@ use std::io;
 use std::time::Instant;
 
 use meshtax_agent::{
-    AgentReply, Entrance, MeasureError, Measurement, Process, Watched, measure, speed_probe_on,
+    AgentReply, Entrance, MeasureError, Measurement, Meter, Process, Watched, measure, nft,
+    speed_probe_on,
 };
-use meshtax_app::AppStats;
 use meshtax_control_plane::{Changed, DiscoveryServer};
 use meshtax_dataplane::{Fault, GATEWAY_PORT, GATEWAY_TLS_PORT, Redirect};
-use meshtax_evidence::{LoadPath, StatsError, app_stats, lost_connections, read_traffic};
-use meshtax_model::experiment::{Ingress, Inject, LoadPoint, Protocol, Variant, VariantId};
+use meshtax_evidence::{AppCounters, LoadPath, contradictions, lost_connections, read_traffic};
+use meshtax_model::experiment::{Ingress, LoadPoint, Variant, VariantId};
 use meshtax_model::failure::{ComponentEnding, ComponentFailure, LostEvidence, TrialFailure};
 use meshtax_model::plan::PlannedTrial;
-use meshtax_model::trial::{
-    Changes, ComponentRole, InjectedTime, LoadResult, ProxyConnections, ResourceSample,
-    TrialOutcome,
-};
+use meshtax_model::trial::{Changes, ComponentRole, ResourceSample, TrialOutcome};
 use meshtax_observe::listening_sockets;
 
 use super::component::TrafficSource;
 use super::control::Control;
 use super::instance::Instance;
 use super::load::{load, start_generator, warm_up};
-use super::nft;
 use super::round::Round;
-use super::setup::{Lab, Pods};
+use super::setup::Lab;
 use crate::placement::{cores_in_use, probed_core};
 
 /// Measures one trial while all other instances idle.
@@ -79,22 +75,18 @@ fn try_measure(
     if !components.is_empty() {
         return Err(TrialFailure::ComponentsEnded { components });
     }
-    let counters = Counters {
-        lab,
-        pods: &lab.pods[&trial.variant],
-        point,
-    };
-    let injected_before = counters.injected(&instance.variant).map_err(load_failed)?;
-    let replicas_before = counters.replicas();
+    let deployed = instance.deployed(lab);
+    let subject = instance.subject(&deployed, &lab.setup.topology);
+    let demand = lab.setup.demand();
+    let path = LoadPath::of(&demand, point);
+    let read_counters = || AppCounters::read(&subject, path, &instance.variant);
+    let counters_before = read_counters().map_err(load_failed)?;
     let listening_before = listening(lab, instance);
     let core = probed_core(&lab.setup.nodes);
     let probe_before = speed_probe_on(core);
-    let timing = lab.setup.timing(point);
+    let timing = lab.setup.timing.at(point);
     let spec = load(lab, instance, point, timing, trial.arrival_seed).map_err(load_failed)?;
     let open = spec.connections;
-    let deployed = instance.deployed(lab);
-    let subject = instance.subject(&deployed, &lab.setup.topology);
-    let path = counters.path();
     let traffic_before = read_traffic(&subject, path);
     let changing = Changing::begin(instance);
     let watched = watched(lab, round, &trial.variant, point);
@@ -113,8 +105,7 @@ fn try_measure(
             components: component_failures.clone(),
         },
     })?;
-    let injected_after = counters.injected(&instance.variant).ok().flatten();
-    let replicas = since(replicas_before, counters.replicas());
+    let counters = read_counters().unwrap_or_default();
     if listening(lab, instance) != listening_before {
         component_failures.push(ComponentFailure {
             component: format!("{}/own-program", trial.variant),
@@ -130,7 +121,7 @@ fn try_measure(
         entered_connections,
         ..
     } = measured;
-    let mut lost_evidence = lost_evidence(point, &sample, &load, proxy_connections);
+    let mut lost_evidence = contradictions(point, &sample.components, &load, proxy_connections);
     // Connections that end need not be open just now.
     let has_first_proxy =
         point.ingress.is_some() || instance.blueprint.contract.caller_port.is_some();
@@ -147,8 +138,8 @@ fn try_measure(
         lost_evidence,
         proxy_connections,
         load: Box::new(load),
-        injected: injected(injected_before, injected_after),
-        replicas,
+        injected: counters.injected_since(&counters_before),
+        replicas: counters.replicas_since(&counters_before),
         component_failures,
     };
     Ok((outcome, sample))
@@ -170,7 +161,7 @@ fn watched(lab: &Lab, round: &Round, active: &VariantId, point: &LoadPoint) -> W
             let passed = component.source.is_none_or(|only| only == source);
             let is_proxy = component.role != ComponentRole::App;
             processes.push(Process {
-                pid: component.pid(),
+                meter: Meter::Process(component.pid()),
                 name: component.name.clone(),
                 role: match is_other || !passed {
                     true => ComponentRole::Idle,
@@ -182,7 +173,7 @@ fn watched(lab: &Lab, round: &Round, active: &VariantId, point: &LoadPoint) -> W
         }
     }
     processes.push(Process {
-        pid: std::process::id(),
+        meter: Meter::Process(std::process::id()),
         name: "harness".into(),
         role: ComponentRole::Harness,
         node: 0,
@@ -234,7 +225,7 @@ impl<'a> Bypass<'a> {
             Some(Fault::LoadBypassesProxies | Fault::LoadBypassesBusyProxies) => {}
         }
         let this = Self { lab, instance };
-        this.in_each_pod(|_| nft::lift())?;
+        this.in_each_pod(|_| nft::lift_redirection())?;
         Ok(Some(this))
     }
 
@@ -251,7 +242,7 @@ impl<'a> Bypass<'a> {
 impl Drop for Bypass<'_> {
     fn drop(&mut self) {
         // If it fails, the probes at the round's end do.
-        let _ = self.in_each_pod(nft::restore);
+        let _ = self.in_each_pod(nft::redirect);
     }
 }
 
@@ -267,42 +258,6 @@ fn listening(lab: &Lab, instance: &Instance) -> Vec<Vec<u64>> {
     apps.take(PODS)
         .map(|app| listening_sockets(app.pid(), program.port).unwrap_or_default())
         .collect()
-}
-
-/// Contradictions between a trial's own readings and the evidence: the proxies did not work, or were not
-/// connected to each other.
-fn lost_evidence(
-    point: &LoadPoint,
-    sample: &ResourceSample,
-    load: &LoadResult,
-    proxy_connections: Option<ProxyConnections>,
-) -> Vec<LostEvidence> {
-    /// No proxy forwards a request in less CPU.
-    const AT_WORK_NS: u64 = 300;
-    let mut lost = Vec::new();
-    for role in [
-        ComponentRole::ClientProxy,
-        ComponentRole::ServerProxy,
-        ComponentRole::Waypoint,
-        ComponentRole::Gateway,
-    ] {
-        let of_role: Vec<u64> = sample
-            .components
-            .iter()
-            .filter(|component| component.role == role)
-            .map(|component| component.cpu_ns)
-            .collect();
-        let used_ns: u64 = of_role.iter().sum();
-        if !of_role.is_empty() && used_ns < load.completed.saturating_mul(AT_WORK_NS) {
-            lost.push(LostEvidence::IdleProxy { role });
-        }
-    }
-    // Connections that end need not be open just now.
-    let has_none = proxy_connections.is_some_and(|connections| connections.after == 0);
-    if point.requests_per_connection.is_none() && load.completed > 0 && has_none {
-        lost.push(LostEvidence::NoProxyConnection);
-    }
-    lost
 }
 
 /// Endpoints that change while a trial runs.
@@ -363,90 +318,5 @@ fn lost_changes(variant: &Variant, changes: Option<Changes>) -> Option<LostEvide
         expected,
         sent: changes.sent,
         acknowledged: changes.held,
-    })
-}
-
-/// Reads the applications' counters, past any proxy.
-struct Counters<'a> {
-    lab: &'a Lab,
-    pods: &'a Pods,
-    point: &'a LoadPoint,
-}
-
-impl Counters<'_> {
-    fn port(&self) -> u16 {
-        self.lab.setup.demand().target(self.point).0
-    }
-
-    /// Where the load enters, and what counts it.
-    fn path(&self) -> LoadPath<'_> {
-        LoadPath {
-            point: self.point,
-            port: self.port(),
-            apps_count: self.point.protocol != Protocol::Tcp
-                && self.lab.setup.topology.program().is_none(),
-        }
-    }
-
-    /// The requests that each replica has received; `None` with one replica, and where the program does not count.
-    fn replicas(&self) -> Option<Vec<u64>> {
-        let pods = &self.pods.layout().entry_point().pods;
-        let counts = self.point.protocol != Protocol::Tcp;
-        if pods.len() < 2 || !counts || self.lab.setup.topology.program().is_some() {
-            return None;
-        }
-        let stats = |pod| app_stats(self.pods.namespace(pod), self.port()).ok();
-        pods.iter().map(|pod| Some(stats(pod)?.requests)).collect()
-    }
-
-    /// The time that an injected cost has taken, over all pods that clients call; `None`: no time is injected.
-    fn injected(&self, variant: &Variant) -> Result<Option<AppStats>, StatsError> {
-        let takes_time = variant.inject.is_some_and(|inject| match inject {
-            Inject::DelayNs(_)
-            | Inject::DelayShareOfP50(_)
-            | Inject::DelaySome { .. }
-            | Inject::BurnSteps(_) => true,
-            Inject::HoldBytes(_) | Inject::CapPerS(_) | Inject::LeakBytes(_) => false,
-        });
-        if !takes_time || self.point.protocol == Protocol::Tcp {
-            return Ok(None);
-        }
-        let mut sum = AppStats::default();
-        let entry_points = self.pods.layout().entry_points();
-        for pod in entry_points.flat_map(|service| &service.pods) {
-            let stats = app_stats(self.pods.namespace(pod), self.port())?;
-            sum.configured_delay_ns = stats.configured_delay_ns;
-            sum.delayed += stats.delayed;
-            sum.delay_sum_ns += stats.delay_sum_ns;
-            sum.burned += stats.burned;
-            sum.burned_ns += stats.burned_ns;
-        }
-        Ok(Some(sum))
-    }
-}
-
-fn since(before: Option<Vec<u64>>, after: Option<Vec<u64>>) -> Vec<u64> {
-    let (Some(before), Some(after)) = (before, after) else {
-        return Vec::new();
-    };
-    let pairs = after.iter().zip(&before);
-    pairs
-        .map(|(after, before)| after.saturating_sub(*before))
-        .collect()
-}
-
-fn injected(before: Option<AppStats>, after: Option<AppStats>) -> Option<InjectedTime> {
-    let (before, after) = (before?, after?);
-    let time = |count: fn(&AppStats) -> u64, sum_ns: fn(&AppStats) -> u64| {
-        let counted = count(&after).checked_sub(count(&before))?;
-        let passed_ns = sum_ns(&after).saturating_sub(sum_ns(&before));
-        (counted > 0).then(|| (counted, passed_ns as f64 / counted as f64))
-    };
-    let spun = time(|s| s.delayed, |s| s.delay_sum_ns);
-    let (count, mean_ns) = spun.or_else(|| time(|s| s.burned, |s| s.burned_ns))?;
-    Some(InjectedTime {
-        asked_ns: after.configured_delay_ns,
-        count,
-        mean_ns,
     })
 }

@@ -33,8 +33,11 @@ impl Vantage for NetNs {
     fn run_load(&self, spec: &LoadSpec) -> io::Result<LoadResult> {
         self.run(|| meshtax_load::run(spec, &mut |_| {}).map_err(io::Error::other))
     }
+}
 
-    fn capture(&self) -> io::Result<Capture> {
+impl NetNs {
+    /// Starts recording the packets on the link of this pod.
+    pub(super) fn capture(&self) -> io::Result<Capture> {
         let socket = self.run(|| PacketSocket::open(netlink::index(POD_LINK)?))?;
         Ok(Capture::start(vec![socket]))
     }

@@ -208,6 +208,10 @@ pub struct ResourceSample {
     /// Traffic on the pods' links.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub links: Vec<LinkUsage>,
+    /// The window of a node may be off by this much, since its clock is compared over the network; `None`: all was read on
+    /// one clock.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub clock_error_ns: Option<u64>,
     /// CPU and memory over the window.
     #[serde(default)]
     pub series: Series,
@@ -250,6 +254,7 @@ impl ResourceSample {
             components: Vec::new(),
             machines: Vec::new(),
             links: Vec::new(),
+            clock_error_ns: None,
             series: Series::default(),
             idle_proxies: Vec::new(),
             changes: None,

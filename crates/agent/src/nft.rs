@@ -11,8 +11,6 @@ use meshtax_dataplane::{Redirect, RedirectExemption};
 use netlink_sys::protocols::NETLINK_NETFILTER;
 use netlink_sys::{Socket, SocketAddr};
 
-use super::netlink;
-
 const SUBSYSTEM: u16 = 10; // NFNL_SUBSYS_NFTABLES
 const BATCH_BEGIN: u16 = 0x10;
 const BATCH_END: u16 = 0x11;
@@ -48,21 +46,24 @@ const TABLE: &str = "meshtax";
 
 /// The mark of a connection that a proxy made under its client's address, and of the responses on it:
 /// Istio's, with the bits of it that count.
-const KEPT_SOURCE_MARK: u32 = 0x111;
-const KEPT_SOURCE_MASK: u32 = 0xfff;
-const KEPT_SOURCE_TABLE: u8 = 100;
+pub const KEPT_SOURCE_MARK: u32 = 0x111;
+/// The bits of the mark that count.
+pub const KEPT_SOURCE_MASK: u32 = 0xfff;
 
-/// Puts a pod's redirect rules in force in the calling thread's namespace.
-pub(crate) fn apply(redirect: &Redirect) -> io::Result<()> {
-    if redirect.keeps_source {
-        // Of `lo`, so that it is a packet for this pod whatever its address.
-        netlink::add_local_table(KEPT_SOURCE_MARK, KEPT_SOURCE_MASK, KEPT_SOURCE_TABLE)?;
-    }
+/// Puts a pod's redirect rules in force in the calling thread's namespace. Packets with [`KEPT_SOURCE_MARK`] need a route
+/// of their own, which the rules do not add.
+///
+/// # Errors
+/// If the kernel rejects the rules (they need `CAP_NET_ADMIN`).
+pub fn redirect(redirect: &Redirect) -> io::Result<()> {
     put_in_force(&encode(redirect))
 }
 
-/// Redirects nothing in the calling thread's namespace, until [`restore`]: connections that are open keep their way.
-pub(crate) fn lift() -> io::Result<()> {
+/// Redirects nothing in the calling thread's namespace, until [`redirect`]: connections that are open keep their way.
+///
+/// # Errors
+/// As [`redirect`].
+pub fn lift_redirection() -> io::Result<()> {
     let mut batch = Batch::default();
     batch.begin();
     // Without any chain of this kind, the kernel would no longer translate connections that are open.
@@ -71,14 +72,12 @@ pub(crate) fn lift() -> io::Result<()> {
     put_in_force(&batch.ended())
 }
 
-/// Puts a pod's rules in force again.
-pub(crate) fn restore(redirect: &Redirect) -> io::Result<()> {
-    put_in_force(&encode(redirect))
-}
-
 /// Makes the calling thread's namespace forward every new connection to a service's address to one of
 /// its pods, at random: as kube-proxy's rules do.
-pub(crate) fn balance(services: &[(Ipv4Addr, Vec<Ipv4Addr>)]) -> io::Result<()> {
+///
+/// # Errors
+/// As [`redirect`].
+pub fn balance(services: &[(Ipv4Addr, Vec<Ipv4Addr>)]) -> io::Result<()> {
     encode_services(services).iter().try_for_each(put_in_force)
 }
 

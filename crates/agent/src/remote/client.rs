@@ -1,0 +1,379 @@
+//! The engine's end.
+
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpStream};
+use std::os::unix::process::ExitStatusExt as _;
+use std::process::ExitStatus;
+use std::time::Duration;
+
+use meshtax_dataplane::Redirect;
+use meshtax_load::LoadSpec;
+use meshtax_model::trial::LoadResult;
+use meshtax_observe::monotonic_ns;
+
+use super::message::{
+    ContainerStart, DeliveredFile, HostFacts, Observation, Opening, REMOTE_PROTOCOL, RemoteReply,
+    RemoteRequest,
+};
+use crate::captured::Captured;
+use crate::generator::{StartedWorker, Worker};
+use crate::trial::NodeUsage;
+
+/// How long an agent may take for a request that has no duration of its own.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Why an agent did not do what it was asked to.
+#[derive(Debug, thiserror::Error)]
+pub enum AgentError {
+    /// It cannot be reached, or the connection was lost.
+    #[error("the agent cannot be reached: {0}")]
+    Unreachable(#[source] io::Error),
+    /// It did, and failed.
+    #[error("{0}")]
+    Failed(io::Error),
+    /// It is another program's version.
+    #[error(
+        "the agent in the image speaks protocol {spoken}, and this meshtax {REMOTE_PROTOCOL}: use an image of the same \
+         version"
+    )]
+    Version {
+        /// The agent's.
+        spoken: u32,
+    },
+    /// It belongs to another run.
+    #[error("the agent belongs to another run")]
+    Unauthorized,
+    /// It sent a reply to another request.
+    #[error("the agent sent a reply to another request")]
+    OutOfOrder,
+}
+
+/// An agent that is reached at an address of this machine.
+#[derive(Clone, Debug)]
+pub struct AgentClient {
+    at: SocketAddr,
+    token: String,
+}
+
+/// A connection after its reply.
+struct Exchange {
+    stream: TcpStream,
+    input: BufReader<TcpStream>,
+}
+
+/// A reading of an agent's clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Clock {
+    /// What to add to this machine's `CLOCK_MONOTONIC` to get the agent's, in nanoseconds.
+    pub offset_ns: i64,
+    /// The offset is wrong by at most this much.
+    pub error_ns: u64,
+}
+
+impl AgentClient {
+    /// An agent at the local end of its port-forward, with the run's token.
+    #[must_use]
+    pub fn new(at: SocketAddr, token: String) -> Self {
+        Self { at, token }
+    }
+
+    fn open(&self, request: RemoteRequest, patience: Duration) -> Result<Exchange, AgentError> {
+        let opening = Opening {
+            version: REMOTE_PROTOCOL,
+            token: self.token.clone(),
+            request,
+        };
+        let opened = || {
+            let mut stream = TcpStream::connect_timeout(&self.at, PATIENCE)?;
+            stream.set_nodelay(true)?;
+            stream.set_read_timeout(Some(patience))?;
+            let mut line = serde_json::to_vec(&opening)?;
+            line.push(b'\n');
+            stream.write_all(&line)?;
+            let input = BufReader::new(stream.try_clone()?);
+            Ok(Exchange { stream, input })
+        };
+        opened().map_err(AgentError::Unreachable)
+    }
+
+    fn ask(&self, request: RemoteRequest, patience: Duration) -> Result<RemoteReply, AgentError> {
+        self.open(request, patience)?.reply()
+    }
+
+    /// The agent's machine.
+    ///
+    /// # Errors
+    /// If there is no reply to that.
+    pub fn host(&self) -> Result<HostFacts, AgentError> {
+        match self.ask(RemoteRequest::Host, PATIENCE)? {
+            RemoteReply::Host(host) => Ok(*host),
+            _ => Err(AgentError::OutOfOrder),
+        }
+    }
+
+    /// Compares clocks: of several exchanges the fastest counts (Cristian 1989).
+    ///
+    /// # Errors
+    /// If there is no reply.
+    pub fn clock(&self) -> Result<Clock, AgentError> {
+        const READINGS: usize = 12;
+        let mut exchange = self.open(RemoteRequest::Clock, PATIENCE)?;
+        let mut best: Option<Clock> = None;
+        exchange.reply()?;
+        for _ in 0..READINGS {
+            let sent_ns = monotonic_ns();
+            (&exchange.stream)
+                .write_all(b"\n")
+                .map_err(AgentError::Unreachable)?;
+            let RemoteReply::Clock(theirs_ns) = exchange.reply()? else {
+                return Err(AgentError::OutOfOrder);
+            };
+            let reading = Clock::of(sent_ns, theirs_ns, monotonic_ns());
+            if best.is_none_or(|best| reading.error_ns < best.error_ns) {
+                best = Some(reading);
+            }
+        }
+        best.ok_or(AgentError::OutOfOrder)
+    }
+
+    /// Writes files, redirects the pod's traffic and starts its containers.
+    ///
+    /// # Errors
+    /// If a step failed.
+    pub fn configure(
+        &self,
+        files: Vec<DeliveredFile>,
+        redirect: Redirect,
+        containers: Vec<ContainerStart>,
+    ) -> Result<(), AgentError> {
+        let request = RemoteRequest::Configure {
+            files,
+            redirect,
+            containers,
+        };
+        match self.ask(request, PATIENCE)? {
+            RemoteReply::Done => Ok(()),
+            _ => Err(AgentError::OutOfOrder),
+        }
+    }
+
+    /// A TCP connection from the agent's pod.
+    ///
+    /// # Errors
+    /// As `connect(2)` there; or the agent cannot be reached.
+    pub fn connect(&self, to: SocketAddr, timeout: Duration) -> Result<RemoteSocket, AgentError> {
+        let timeout_ms = u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX);
+        let request = RemoteRequest::Connect { to, timeout_ms };
+        let mut exchange = self.open(request, timeout + PATIENCE)?;
+        exchange.done()?;
+        let times = exchange
+            .stream
+            .set_read_timeout(Some(timeout))
+            .and_then(|()| exchange.stream.set_write_timeout(Some(timeout)));
+        times.map_err(AgentError::Unreachable)?;
+        Ok(RemoteSocket(exchange))
+    }
+
+    /// Established connections in the agent's pod whose local end has this port.
+    ///
+    /// # Errors
+    /// If they cannot be listed.
+    pub fn connections(&self, local_port: u16) -> Result<u32, AgentError> {
+        let request = RemoteRequest::CountConnections { local_port };
+        match self.ask(request, PATIENCE)? {
+            RemoteReply::Connections(count) => Ok(count),
+            _ => Err(AgentError::OutOfOrder),
+        }
+    }
+
+    /// Offers a load from the agent's pod, to its end.
+    ///
+    /// # Errors
+    /// If the load cannot be offered.
+    pub fn run_load(&self, spec: &LoadSpec) -> Result<LoadResult, AgentError> {
+        let lasts = Duration::from_nanos(spec.warmup_ns + spec.window_ns + spec.drain_ns);
+        let request = RemoteRequest::RunLoad(Box::new(spec.clone()));
+        match self.ask(request, lasts + PATIENCE)? {
+            RemoteReply::Load(load) => Ok(*load),
+            _ => Err(AgentError::OutOfOrder),
+        }
+    }
+
+    /// Starts a worker of the load generator in the agent's pod.
+    ///
+    /// # Errors
+    /// If it was not started.
+    pub fn start_worker(&self) -> Result<StartedWorker, AgentError> {
+        let mut exchange = self.open(RemoteRequest::StartWorker, PATIENCE)?;
+        exchange.done()?;
+        let Exchange { stream, input } = exchange;
+        let clone = || stream.try_clone().map_err(AgentError::Unreachable);
+        // Its messages come when they come.
+        stream
+            .set_read_timeout(None)
+            .map_err(AgentError::Unreachable)?;
+        Ok(StartedWorker {
+            worker: Box::new(RemoteWorker(clone()?)),
+            input: Box::new(clone()?),
+            output: Box::new(input),
+        })
+    }
+
+    /// Starts a capture on the uplink of the agent's node.
+    ///
+    /// # Errors
+    /// If the agent may not capture.
+    pub fn capture(&self, addresses: Vec<Ipv4Addr>) -> Result<RemoteCapture, AgentError> {
+        let request = RemoteRequest::Capture { addresses };
+        let mut exchange = self.open(request, PATIENCE)?;
+        exchange.done()?;
+        Ok(RemoteCapture(exchange))
+    }
+
+    /// Reads containers and the machine in a window. Returns after its end.
+    ///
+    /// # Errors
+    /// If a container is not there, or the machine cannot be read.
+    pub fn observe(&self, observation: Observation) -> Result<NodeUsage, AgentError> {
+        let window = observation.window;
+        let lasts_ns = window
+            .end_monotonic_ns
+            .saturating_sub(window.start_monotonic_ns);
+        // The warm-up comes before the window.
+        let patience = Duration::from_nanos(lasts_ns * 2) + PATIENCE;
+        match self.ask(RemoteRequest::Observe(Box::new(observation)), patience)? {
+            RemoteReply::Used(usage) => Ok(*usage),
+            _ => Err(AgentError::OutOfOrder),
+        }
+    }
+}
+
+impl Clock {
+    /// The agent read its clock somewhere between the two readings of this machine's.
+    fn of(sent_ns: u64, theirs_ns: u64, received_ns: u64) -> Self {
+        let took_ns = received_ns.saturating_sub(sent_ns);
+        let middle_ns = sent_ns + took_ns / 2;
+        Self {
+            offset_ns: theirs_ns.wrapping_sub(middle_ns).cast_signed(),
+            error_ns: took_ns.div_ceil(2),
+        }
+    }
+
+    /// What to add to an instant of this agent's clock to get that of another agent's, and by how much that may be
+    /// wrong.
+    #[must_use]
+    pub fn to(&self, other: &Self) -> (i64, u64) {
+        (
+            other.offset_ns.saturating_sub(self.offset_ns),
+            self.error_ns + other.error_ns,
+        )
+    }
+}
+
+impl Exchange {
+    fn reply(&mut self) -> Result<RemoteReply, AgentError> {
+        let mut line = String::new();
+        let length = self
+            .input
+            .read_line(&mut line)
+            .map_err(AgentError::Unreachable)?;
+        if length == 0 {
+            let closed = io::Error::new(io::ErrorKind::UnexpectedEof, "it closed the connection");
+            return Err(AgentError::Unreachable(closed));
+        }
+        match serde_json::from_str(&line).map_err(|e| AgentError::Unreachable(e.into()))? {
+            RemoteReply::Failed(how) => Err(AgentError::Failed(how.into())),
+            RemoteReply::Version(spoken) => Err(AgentError::Version { spoken }),
+            RemoteReply::Unauthorized => Err(AgentError::Unauthorized),
+            reply => Ok(reply),
+        }
+    }
+
+    fn done(&mut self) -> Result<(), AgentError> {
+        match self.reply()? {
+            RemoteReply::Done => Ok(()),
+            _ => Err(AgentError::OutOfOrder),
+        }
+    }
+}
+
+/// A TCP connection in another pod.
+pub struct RemoteSocket(Exchange);
+
+impl Read for RemoteSocket {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.0.input.read(buffer)
+    }
+}
+
+impl Write for RemoteSocket {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        (&self.0.stream).write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        (&self.0.stream).flush()
+    }
+}
+
+impl Drop for RemoteSocket {
+    fn drop(&mut self) {
+        let _ = self.0.stream.shutdown(Shutdown::Both);
+    }
+}
+
+/// A worker of the load generator in another pod. It ends with its connection.
+pub struct RemoteWorker(TcpStream);
+
+impl Worker for RemoteWorker {
+    fn pid(&self) -> u32 {
+        0
+    }
+
+    fn ended(&mut self) -> io::Result<ExitStatus> {
+        // Its status stays in its pod: the connection shows only that it has ended.
+        Ok(ExitStatus::from_raw(0))
+    }
+
+    fn end(&mut self) {
+        let _ = self.0.shutdown(Shutdown::Both);
+    }
+}
+
+/// A capture on another node.
+pub struct RemoteCapture(Exchange);
+
+impl RemoteCapture {
+    /// Ends it, and fetches what was captured.
+    ///
+    /// # Errors
+    /// If the agent could not read its sockets, or cannot be reached.
+    pub fn finish(mut self) -> Result<Captured, AgentError> {
+        (&self.0.stream)
+            .write_all(b"\n")
+            .map_err(AgentError::Unreachable)?;
+        match self.0.reply()? {
+            RemoteReply::Captured(captured) => Ok(*captured),
+            _ => Err(AgentError::OutOfOrder),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn true_offset_is_within_the_error() {
+        // Sent at 100, read at 1,000,130 there (30 after it was sent), received at 200.
+        let clock = Clock::of(100, 1_000_130, 200);
+        let truth = 1_000_000;
+        assert!((clock.offset_ns - truth).unsigned_abs() <= clock.error_ns);
+        assert_eq!(clock.error_ns, 50);
+        let earlier = Clock::of(1_000_000, 40, 1_000_020);
+        assert!(earlier.offset_ns < 0, "its machine was booted later");
+        let (offset_ns, error_ns) = earlier.to(&clock);
+        assert_eq!(offset_ns, clock.offset_ns - earlier.offset_ns);
+        assert_eq!(error_ns, 60);
+    }
+}

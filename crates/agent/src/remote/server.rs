@@ -1,0 +1,362 @@
+//! The agent's end.
+
+use std::fs::{self, OpenOptions};
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use meshtax_observe::{Cgroup, established_connections_here, monotonic_ns};
+use nix::net::if_::if_nametoindex;
+use nix::sched::{CloneFlags, setns};
+
+use super::message::{
+    ContainerStart, DeliveredFile, HostFacts, Metered, Observation, Opening, REMOTE_PROTOCOL,
+    Reached, RemoteReply, RemoteRequest, START_DIRECTORY,
+};
+use super::relay;
+use crate::capture::Capture;
+use crate::nft;
+use crate::packet_socket::PacketSocket;
+use crate::trial::observe_window;
+use crate::watched::{Meter, Process, Watched};
+
+/// Where the node's file system of cgroups is mounted in the agent's pod.
+const CGROUPS: &str = "/host/sys/fs/cgroup";
+
+/// The environment variable with the run's token.
+const TOKEN: &str = "MESHTAX_AGENT_TOKEN";
+
+/// The secret that a run shares with its agents.
+#[derive(Clone)]
+pub struct Token(String);
+
+impl Token {
+    /// The name of the environment variable.
+    pub const VARIABLE: &str = TOKEN;
+
+    /// From the environment.
+    ///
+    /// # Errors
+    /// If it is not there.
+    pub fn of_environment() -> Result<Self, ServeError> {
+        std::env::var(TOKEN)
+            .map(Self)
+            .map_err(|_| ServeError::NoToken)
+    }
+}
+
+/// Why an agent does not serve.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// It has no token.
+    #[error("{TOKEN} is not set: an agent is started by meshtax, and serves only its run")]
+    NoToken,
+    /// Its port is taken.
+    #[error("cannot listen on port {port} of the pod's loopback: {source}")]
+    Listen {
+        /// The port.
+        port: u16,
+        /// The kernel's error.
+        source: io::Error,
+    },
+    /// What a container is to start cannot be read.
+    #[error("cannot start what {path} says: {source}")]
+    Start {
+        /// The file.
+        path: String,
+        /// The error.
+        source: io::Error,
+    },
+}
+
+/// Serves requests until the process is ended. `worker` makes the command of a load generator's worker.
+///
+/// # Errors
+/// If the port is taken.
+pub fn serve(port: u16, token: &Token, worker: fn() -> Command) -> Result<(), ServeError> {
+    let listener = TcpListener::bind(("127.0.0.1", port))
+        .map_err(|source| ServeError::Listen { port, source })?;
+    let token = Arc::new(token.clone());
+    for stream in listener.incoming().filter_map(Result::ok) {
+        let token = Arc::clone(&token);
+        thread::spawn(move || {
+            // The engine sees a connection that ends; there is nobody else to report to.
+            let _ = answer(stream, &token, worker);
+        });
+    }
+    Ok(())
+}
+
+fn answer(stream: TcpStream, token: &Token, worker: fn() -> Command) -> io::Result<()> {
+    stream.set_nodelay(true)?;
+    let mut input = BufReader::new(stream.try_clone()?);
+    let mut line = String::new();
+    input.read_line(&mut line)?;
+    let opening: Opening = serde_json::from_str(&line)?;
+    if opening.version != REMOTE_PROTOCOL {
+        return reply(&stream, &RemoteReply::Version(REMOTE_PROTOCOL));
+    }
+    if opening.token != token.0 {
+        return reply(&stream, &RemoteReply::Unauthorized);
+    }
+    match opening.request {
+        RemoteRequest::Clock => return clock(&stream, input),
+        RemoteRequest::Connect { to, timeout_ms } => {
+            return connect(&stream, to, Duration::from_millis(timeout_ms));
+        }
+        RemoteRequest::StartWorker => return generate(&stream, input, worker()),
+        RemoteRequest::Capture { addresses } => return capture(&stream, input, &addresses),
+        RemoteRequest::Host => reply(&stream, &host()),
+        RemoteRequest::Configure {
+            files,
+            redirect,
+            containers,
+        } => {
+            let done = configure(&files, &containers, || nft::redirect(&redirect));
+            reply(&stream, &result(done.map(|()| RemoteReply::Done)))
+        }
+        RemoteRequest::CountConnections { local_port } => {
+            let count = established_connections_here(local_port).map_err(io::Error::other);
+            reply(&stream, &result(count.map(RemoteReply::Connections)))
+        }
+        RemoteRequest::RunLoad(spec) => {
+            let load = meshtax_load::run(&spec, &mut |_| {}).map_err(io::Error::other);
+            reply(
+                &stream,
+                &result(load.map(|load| RemoteReply::Load(Box::new(load)))),
+            )
+        }
+        RemoteRequest::Observe(observation) => {
+            let usage = observe(&observation);
+            reply(&stream, &result(usage))
+        }
+    }
+}
+
+fn result(outcome: io::Result<RemoteReply>) -> RemoteReply {
+    outcome.unwrap_or_else(|e| RemoteReply::Failed(Reached::from(&e)))
+}
+
+fn reply(mut stream: &TcpStream, reply: &RemoteReply) -> io::Result<()> {
+    let mut line = serde_json::to_vec(reply)?;
+    line.push(b'\n');
+    stream.write_all(&line)
+}
+
+fn host() -> RemoteReply {
+    let boot_id = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    RemoteReply::Host(Box::new(HostFacts {
+        host: meshtax_observe::host(),
+        boot_id: boot_id.trim().to_owned(),
+        cores: meshtax_observe::allowed_cores(),
+    }))
+}
+
+fn clock(stream: &TcpStream, input: impl BufRead) -> io::Result<()> {
+    reply(stream, &RemoteReply::Clock(monotonic_ns()))?;
+    for line in input.lines() {
+        line?;
+        reply(stream, &RemoteReply::Clock(monotonic_ns()))?;
+    }
+    Ok(())
+}
+
+fn connect(stream: &TcpStream, to: std::net::SocketAddr, timeout: Duration) -> io::Result<()> {
+    let connected = TcpStream::connect_timeout(&to, timeout);
+    match connected {
+        Err(e) => reply(stream, &RemoteReply::Failed(Reached::from(&e))),
+        Ok(connected) => {
+            connected.set_nodelay(true)?;
+            reply(stream, &RemoteReply::Done)?;
+            relay::sockets(stream, &connected);
+            Ok(())
+        }
+    }
+}
+
+/// The worker ends with its input, and its input with the connection.
+fn generate(
+    stream: &TcpStream,
+    input: impl Read + Send + 'static,
+    mut command: Command,
+) -> io::Result<()> {
+    let started = command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::inherit())
+        .spawn();
+    let mut child = match started {
+        Ok(child) => child,
+        Err(e) => return reply(stream, &RemoteReply::Failed(Reached::from(&e))),
+    };
+    reply(stream, &RemoteReply::Done)?;
+    let (stdin, stdout) = (child.stdin.take(), child.stdout.take());
+    let feeding = thread::spawn(move || {
+        if let Some(stdin) = stdin {
+            let _ = relay::copy(input, stdin);
+        }
+    });
+    let copied = stdout.map_or(Ok(()), |stdout| relay::copy(stdout, stream));
+    let _ = stream.shutdown(Shutdown::Both);
+    let _ = child.kill();
+    let _ = child.wait();
+    let _ = feeding.join();
+    copied
+}
+
+/// On the link of the node's default route: what passes there is on its way to another node.
+fn capture(
+    stream: &TcpStream,
+    mut input: impl BufRead,
+    addresses: &[std::net::Ipv4Addr],
+) -> io::Result<()> {
+    let capture = match in_node_network(|| {
+        let links = uplinks()?;
+        links.iter().map(|link| PacketSocket::open(*link)).collect()
+    }) {
+        Ok(sockets) => Capture::start(sockets),
+        Err(e) => return reply(stream, &RemoteReply::Failed(Reached::from(&e))),
+    };
+    reply(stream, &RemoteReply::Done)?;
+    let mut line = String::new();
+    input.read_line(&mut line)?;
+    let captured = capture.finish().map(|mut captured| {
+        let is_asked = |address: &std::net::Ipv4Addr| addresses.contains(address);
+        captured
+            .segments
+            .retain(|s| is_asked(&s.from.0) && is_asked(&s.to.0));
+        RemoteReply::Captured(Box::new(captured))
+    });
+    reply(stream, &result(captured))
+}
+
+/// The links of all routes to elsewhere, in the calling thread's namespace: other nodes' pods may have routes of their
+/// own, apart from the default one. Links of pods on this node are not among them.
+fn uplinks() -> io::Result<Vec<u32>> {
+    /// Flag `RTF_GATEWAY` of `/proc/net/route`.
+    const GATEWAY: u32 = 2;
+    let text = fs::read_to_string("/proc/thread-self/net/route")?;
+    let mut names: Vec<&str> = Vec::new();
+    for line in text.lines().skip(1) {
+        let fields: Vec<&str> = line.split_ascii_whitespace().collect();
+        let [name, _destination, _gateway, flags, ..] = fields.as_slice() else {
+            continue;
+        };
+        let flags = u32::from_str_radix(flags, 16).unwrap_or(0);
+        if flags & GATEWAY != 0 && !names.contains(name) {
+            names.push(name);
+        }
+    }
+    if names.is_empty() {
+        return Err(io::Error::other("the node has no route to another one"));
+    }
+    names
+        .into_iter()
+        .map(|name| if_nametoindex(name).map_err(io::Error::from))
+        .collect()
+}
+
+/// Runs on a thread in the network namespace of the node's first process.
+fn in_node_network<T: Send>(run: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
+    thread::scope(|scope| {
+        let thread = scope.spawn(|| {
+            let namespace = fs::File::open("/proc/1/ns/net")?;
+            setns(namespace, CloneFlags::CLONE_NEWNET)?;
+            run()
+        });
+        thread
+            .join()
+            .unwrap_or_else(|_| Err(io::Error::other("the thread panicked")))
+    })
+}
+
+fn observe(observation: &Observation) -> io::Result<RemoteReply> {
+    let process = |container: &Metered| {
+        let cgroup = Cgroup::of_container(Path::new(CGROUPS), &container.id);
+        Ok(Process {
+            meter: Meter::Container(Arc::new(cgroup.map_err(io::Error::other)?)),
+            name: container.name.clone(),
+            role: container.role,
+            node: container.node,
+            idles_for: container.idles_for.clone(),
+        })
+    };
+    let watched = Watched {
+        cores: observation.cores.clone(),
+        processes: observation
+            .containers
+            .iter()
+            .map(process)
+            .collect::<io::Result<_>>()?,
+        servers: Vec::new(),
+        proxy_port: None,
+        entrance: None,
+    };
+    let usage = observe_window(&watched, observation.window).map_err(io::Error::other)?;
+    Ok(RemoteReply::Used(Box::new(usage)))
+}
+
+fn configure(
+    files: &[DeliveredFile],
+    containers: &[ContainerStart],
+    redirect: impl FnOnce() -> io::Result<()>,
+) -> io::Result<()> {
+    let directory = Path::new(START_DIRECTORY);
+    for file in files {
+        write(&directory.join(&file.name), &file.content)?;
+    }
+    redirect()?;
+    for container in containers {
+        // Whole or not at all: its container waits for the name.
+        let path = start_file(&container.container);
+        let beside = path.with_extension("new");
+        write(&beside, &serde_json::to_vec(container)?)?;
+        fs::rename(beside, path)?;
+    }
+    Ok(())
+}
+
+fn write(path: &Path, content: &[u8]) -> io::Result<()> {
+    let mut file = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(path)?;
+    file.write_all(content)
+}
+
+fn start_file(container: &str) -> PathBuf {
+    Path::new(START_DIRECTORY).join(format!("{container}.start"))
+}
+
+/// Waits until the pod's agent says what this container is to start, and becomes that. Returns only on failure.
+///
+/// # Errors
+/// If that cannot be read or executed.
+pub fn await_start(container: &str) -> Result<(), ServeError> {
+    /// A container waits for the pod's address and for its configuration, once.
+    const PAUSE: Duration = Duration::from_millis(5);
+    let path = start_file(container);
+    while !path.exists() {
+        thread::sleep(PAUSE);
+    }
+    let failed = |source| ServeError::Start {
+        path: path.display().to_string(),
+        source,
+    };
+    let text = fs::read(&path).map_err(failed)?;
+    let start: ContainerStart = serde_json::from_slice(&text).map_err(|e| failed(e.into()))?;
+    let error = Command::new("/proc/self/exe")
+        .arg0("meshtax")
+        .args(&start.arguments)
+        .envs(&start.environment)
+        .exec();
+    Err(failed(error))
+}

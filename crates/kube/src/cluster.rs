@@ -1,0 +1,360 @@
+//! The cluster's API, called from threads: its asynchronous runtime stays in here.
+
+use std::fmt::Debug;
+use std::future::Future;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use k8s_openapi::api::core::v1::{Namespace, Pod};
+use kube::api::{
+    Api, DeleteParams, DynamicObject, ListParams, LogParams, Patch, PatchParams, PostParams,
+};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::core::{ApiResource, GroupVersionKind};
+use kube::{Client, Config};
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use tokio::runtime::Runtime;
+
+use crate::error::ClusterError;
+use crate::names::{MANAGED_BY, MANAGER, RUN};
+
+/// How the cluster is reached.
+#[derive(Clone, Debug, Default)]
+pub struct Access {
+    /// The kubeconfig's path; `None`: `KUBECONFIG`, `~/.kube/config`, or the pod's service account.
+    pub kubeconfig: Option<PathBuf>,
+    /// The context in it; `None`: the current one.
+    pub context: Option<String>,
+}
+
+/// A cluster.
+pub struct Cluster {
+    runtime: Runtime,
+    client: Client,
+    /// `v1.34.4`.
+    pub(crate) version: String,
+}
+
+/// How often a request is tried, and the pauses between.
+const TRIES: u32 = 6;
+const FIRST_PAUSE: Duration = Duration::from_millis(200);
+/// The time limit of one request.
+const REQUEST: Duration = Duration::from_secs(15);
+
+impl Cluster {
+    /// Connects, and asks for the version.
+    ///
+    /// # Errors
+    /// If there is no kubeconfig, or the API server does not respond.
+    pub fn connect(access: &Access) -> Result<Self, ClusterError> {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(2)
+            .thread_name("kubernetes")
+            .enable_all()
+            .build()
+            .map_err(ClusterError::Runtime)?;
+        let config = runtime.block_on(config(access))?;
+        let client = {
+            let _entered = runtime.enter();
+            Client::try_from(config).map_err(|e| ClusterError::Kubeconfig {
+                cause: e.to_string(),
+            })?
+        };
+        let mut cluster = Self {
+            runtime,
+            client,
+            version: String::new(),
+        };
+        let asked = cluster.request("ask for its version", |client| async move {
+            client.apiserver_version().await
+        })?;
+        cluster.version = asked.git_version;
+        Ok(cluster)
+    }
+
+    pub(crate) fn client(&self) -> Client {
+        self.client.clone()
+    }
+
+    pub(crate) fn handle(&self) -> tokio::runtime::Handle {
+        self.runtime.handle().clone()
+    }
+
+    /// Sends a request; again, after a pause, if the API server is busy, restarts or cannot be reached.
+    pub(crate) fn request<T, F>(
+        &self,
+        doing: &str,
+        send: impl Fn(Client) -> F,
+    ) -> Result<T, ClusterError>
+    where
+        F: Future<Output = kube::Result<T>>,
+    {
+        let mut pause = FIRST_PAUSE;
+        let mut tries = 1;
+        loop {
+            let sent = async { tokio::time::timeout(REQUEST, send(self.client())).await };
+            let timed_out = |_| Err(kube::Error::Service("no response in time".into()));
+            let error = match self.runtime.block_on(sent).unwrap_or_else(timed_out) {
+                Ok(response) => return Ok(response),
+                Err(error) => error,
+            };
+            if tries == TRIES || !is_temporary(&error) {
+                return Err(classified(doing, error));
+            }
+            std::thread::sleep(pause);
+            pause *= 2;
+            tries += 1;
+        }
+    }
+
+    fn api(&self, object: &DynamicObject) -> Api<DynamicObject> {
+        let types = object.types.clone().unwrap_or_default();
+        let kind = GroupVersionKind::try_from(&types)
+            .unwrap_or_else(|_| GroupVersionKind::gvk("", "v1", &types.kind));
+        let resource = ApiResource::from_gvk(&kind);
+        match &object.metadata.namespace {
+            Some(namespace) => Api::namespaced_with(self.client(), namespace, &resource),
+            None => Api::all_with(self.client(), &resource),
+        }
+    }
+
+    /// Applies an object (server-side, as field manager `meshtax`).
+    pub(crate) fn apply(&self, object: &Value) -> Result<(), ClusterError> {
+        let object: DynamicObject =
+            serde_json::from_value(object.clone()).map_err(|e| ClusterError::Rejected {
+                doing: "read an object".into(),
+                message: e.to_string(),
+            })?;
+        let name = object.metadata.name.clone().unwrap_or_default();
+        let api = self.api(&object);
+        let kind = object.types.as_ref().map_or("", |t| t.kind.as_str());
+        let scope = object.metadata.namespace.as_deref();
+        let doing = match scope {
+            Some(namespace) => format!("apply {kind} {namespace}/{name}"),
+            None => format!("apply {kind} {name}"),
+        };
+        let params = PatchParams::apply(MANAGER).force();
+        let patch = Patch::Apply(&object);
+        self.request(&doing, |_| api.patch(&name, &params, &patch))
+            .map(|_| ())
+    }
+
+    /// All objects of a kind that have these labels.
+    pub(crate) fn list<K>(
+        &self,
+        api: &Api<K>,
+        doing: &str,
+        labels: &str,
+    ) -> Result<Vec<K>, ClusterError>
+    where
+        K: Clone + DeserializeOwned + Debug,
+    {
+        let params = ListParams::default().labels(labels);
+        let list = self.request(doing, |_| api.list(&params))?;
+        Ok(list.items)
+    }
+
+    pub(crate) fn pods(&self, namespace: &str) -> Api<Pod> {
+        Api::namespaced(self.client(), namespace)
+    }
+
+    /// All pods of a namespace.
+    pub(crate) fn list_pods(&self, namespace: &str) -> Result<Vec<Pod>, ClusterError> {
+        let doing = format!("list pods in {namespace}");
+        self.list(&self.pods(namespace), &doing, "")
+    }
+
+    /// Removes all pods of a namespace at once, and waits until they are gone.
+    pub(crate) fn remove_pods(&self, namespace: &str) -> Result<(), ClusterError> {
+        const PATIENCE: Duration = Duration::from_secs(60);
+        let api = self.pods(namespace);
+        let now = DeleteParams::default().grace_period(0);
+        let doing = format!("delete pods in {namespace}");
+        let all = ListParams::default();
+        self.request(&doing, |_| api.delete_collection(&now, &all))?;
+        let is_gone = || Ok(self.list_pods(namespace)?.is_empty());
+        wait(PATIENCE, &format!("a pod in {namespace}"), is_gone)
+    }
+
+    /// The last lines of a container's log; empty if there is none.
+    pub(crate) fn log(&self, namespace: &str, pod: &str, container: &str) -> Vec<String> {
+        const LINES: i64 = 40;
+        let params = LogParams {
+            container: Some(container.to_owned()),
+            tail_lines: Some(LINES),
+            ..LogParams::default()
+        };
+        let api = self.pods(namespace);
+        let text = self.request("read a log", |_| api.logs(pod, &params));
+        text.unwrap_or_default()
+            .lines()
+            .map(str::to_owned)
+            .collect()
+    }
+
+    /// The namespaces of meshtax: all, or those of one run.
+    pub(crate) fn namespaces(&self, run: Option<&str>) -> Result<Vec<Namespace>, ClusterError> {
+        let (key, value) = MANAGED_BY;
+        let labels = match run {
+            None => format!("{key}={value},{RUN}"),
+            Some(run) => format!("{key}={value},{RUN}={run}"),
+        };
+        let api: Api<Namespace> = Api::all(self.client());
+        self.list(&api, "list namespaces", &labels)
+    }
+
+    /// Removes namespaces with everything in them, and waits until they are gone. Returns those that remain.
+    pub(crate) fn remove_namespaces(&self, run: Option<&str>) -> Result<Vec<String>, ClusterError> {
+        const PATIENCE: Duration = Duration::from_secs(90);
+        let api: Api<Namespace> = Api::all(self.client());
+        let usual = DeleteParams::default();
+        for namespace in self.namespaces(run)? {
+            let name = namespace.metadata.name.unwrap_or_default();
+            // Pods end at once: their grace period would be that of a shutdown.
+            let _ = self.remove_pods(&name);
+            let doing = format!("delete namespace {name}");
+            match self.request(&doing, |_| api.delete(&name, &usual)) {
+                Ok(_) | Err(ClusterError::Rejected { .. }) => {}
+                Err(e) => return Err(e),
+            }
+        }
+        let is_gone = || Ok(self.namespaces(run)?.is_empty());
+        match wait(PATIENCE, "a namespace", is_gone) {
+            Ok(()) => Ok(Vec::new()),
+            Err(ClusterError::NotRemoved { .. }) => {
+                let left = self.namespaces(run)?.into_iter();
+                Ok(left.filter_map(|n| n.metadata.name).collect())
+            }
+            Err(e) => Err(e),
+        }
+    }
+
+    /// The rules that this user lacks, each in words.
+    pub(crate) fn missing_permissions(
+        &self,
+        rules: &[Permission],
+    ) -> Result<Vec<String>, ClusterError> {
+        use k8s_openapi::api::authorization::v1::SelfSubjectAccessReview;
+        let api: Api<SelfSubjectAccessReview> = Api::all(self.client());
+        let mut missing = Vec::new();
+        for rule in rules {
+            let (resource, subresource) = match rule.resource.split_once('/') {
+                Some((resource, subresource)) => (resource, subresource),
+                None => (rule.resource, ""),
+            };
+            let attributes = json!({
+                "verb": rule.verb, "group": rule.group, "resource": resource, "subresource": subresource,
+            });
+            let review = json!({"spec": {"resourceAttributes": attributes}});
+            let review: SelfSubjectAccessReview =
+                serde_json::from_value(review).unwrap_or_default();
+            let asked = self.request("ask for permissions", |_| {
+                let (api, review) = (api.clone(), review.clone());
+                async move { api.create(&PostParams::default(), &review).await }
+            })?;
+            if !asked.status.is_some_and(|status| status.allowed) {
+                missing.push(rule.to_string());
+            }
+        }
+        Ok(missing)
+    }
+}
+
+/// A rule of RBAC that the engine needs in all namespaces.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Permission {
+    pub(crate) verb: &'static str,
+    pub(crate) group: &'static str,
+    pub(crate) resource: &'static str,
+}
+
+impl std::fmt::Display for Permission {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self {
+            verb,
+            group,
+            resource,
+        } = self;
+        match *group {
+            "" => write!(f, "{verb} {resource}"),
+            group => write!(f, "{verb} {resource}.{group}"),
+        }
+    }
+}
+
+async fn config(access: &Access) -> Result<Config, ClusterError> {
+    let options = KubeConfigOptions {
+        context: access.context.clone(),
+        ..KubeConfigOptions::default()
+    };
+    let failed = |cause: &dyn std::fmt::Display| ClusterError::Kubeconfig {
+        cause: cause.to_string(),
+    };
+    let mut config = match &access.kubeconfig {
+        Some(path) => {
+            let read = Kubeconfig::read_from(path);
+            let read = read.map_err(|e| failed(&format!("{}: {e}", path.display())))?;
+            Config::from_custom_kubeconfig(read, &options)
+                .await
+                .map_err(|e| failed(&e))?
+        }
+        None => match Config::from_kubeconfig(&options).await {
+            Ok(config) => config,
+            // In a pod.
+            Err(e) if access.context.is_none() => Config::incluster().map_err(|_| failed(&e))?,
+            Err(e) => return Err(failed(&e)),
+        },
+    };
+    // Port-forwards stay open for a whole run.
+    config.read_timeout = None;
+    config.write_timeout = None;
+    Ok(config)
+}
+
+/// Whether the same request may succeed later.
+fn is_temporary(error: &kube::Error) -> bool {
+    match error {
+        kube::Error::Api(status) => matches!(status.code, 429 | 500 | 502..=504),
+        kube::Error::HyperError(_) | kube::Error::Service(_) => true,
+        _ => false,
+    }
+}
+
+fn classified(doing: &str, error: kube::Error) -> ClusterError {
+    let doing = doing.to_owned();
+    match error {
+        kube::Error::Api(status) if status.code == 403 => ClusterError::Forbidden {
+            doing,
+            message: status.message.clone(),
+        },
+        kube::Error::Api(status) if status.code < 500 => ClusterError::Rejected {
+            doing,
+            message: status.message.clone(),
+        },
+        other => ClusterError::Unreachable {
+            doing,
+            source: Box::new(other),
+        },
+    }
+}
+
+/// Waits until something is so.
+pub(crate) fn wait(
+    patience: Duration,
+    what: &str,
+    is_so: impl Fn() -> Result<bool, ClusterError>,
+) -> Result<(), ClusterError> {
+    const PAUSE: Duration = Duration::from_millis(100);
+    let begin = Instant::now();
+    while !is_so()? {
+        if begin.elapsed() > patience {
+            return Err(ClusterError::NotRemoved {
+                what: what.to_owned(),
+                waited: patience,
+            });
+        }
+        std::thread::sleep(PAUSE);
+    }
+    Ok(())
+}

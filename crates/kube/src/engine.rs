@@ -1,0 +1,468 @@
+//! The [`Engine`] of a cluster.
+
+use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
+use std::sync::{Arc, Mutex};
+
+use k8s_openapi::api::core::v1::Service;
+use kube::Api;
+use meshtax_agent::remote::HostFacts;
+use meshtax_control_plane::Authority;
+use meshtax_engine::{Engine, EngineError, Measured, RoundEnd, VariantStart};
+use meshtax_model::catalogue::{Program, find};
+use meshtax_model::environment::{Artifact, Environment, Node, NodeRole};
+use meshtax_model::experiment::{Experiment, LoadPoint, Variant, VariantId};
+use meshtax_model::failure::VariantFailureReason;
+use meshtax_model::plan::PlannedTrial;
+use meshtax_model::trial::ComponentRole;
+use serde_json::Value;
+
+use crate::cluster::{Access, Cluster, Permission};
+use crate::deployment::Authorities;
+use crate::error::ClusterError;
+use crate::names::{RUN, RunNames};
+use crate::nodes;
+use crate::objects::{Common, NODE_AGENT, PodPlan};
+use crate::pods::{RunningPod, await_running};
+use crate::round::Round;
+use crate::variant::{Ground, StartError, VariantPlan};
+
+/// What a run on a cluster needs in addition to its experiment.
+#[derive(Clone, Debug)]
+pub struct KubernetesOptions {
+    /// How the cluster is reached.
+    pub access: Access,
+    /// The beginning of the names of all namespaces.
+    pub namespace_prefix: String,
+    /// The nodes to use, the clients' first; empty: any that take pods.
+    pub nodes: Vec<String>,
+    /// The image of meshtax.
+    pub image: Option<String>,
+    /// Tells this run apart from others on the cluster: lower-case letters and digits.
+    pub run: String,
+}
+
+/// The rules that the engine needs, in all namespaces: its namespaces do not exist before the run.
+const PERMISSIONS: &[Permission] = &[
+    rule("list", "", "nodes"),
+    rule("list", "", "namespaces"),
+    rule("create", "", "namespaces"),
+    rule("patch", "", "namespaces"),
+    rule("delete", "", "namespaces"),
+    rule("create", "", "secrets"),
+    rule("patch", "", "secrets"),
+    rule("create", "", "serviceaccounts"),
+    rule("patch", "", "serviceaccounts"),
+    rule("create", "", "services"),
+    rule("patch", "", "services"),
+    rule("list", "", "services"),
+    rule("create", "", "pods"),
+    rule("patch", "", "pods"),
+    rule("list", "", "pods"),
+    rule("deletecollection", "", "pods"),
+    rule("get", "", "pods/log"),
+    rule("create", "", "pods/portforward"),
+    rule("create", "apps", "daemonsets"),
+    rule("patch", "apps", "daemonsets"),
+];
+
+const fn rule(verb: &'static str, group: &'static str, resource: &'static str) -> Permission {
+    Permission {
+        verb,
+        group,
+        resource,
+    }
+}
+
+/// The Kubernetes engine.
+pub struct KubernetesEngine {
+    options: KubernetesOptions,
+    /// Kept apart from what is prepared: what was created must be removed also if preparation fails.
+    cluster: Option<Arc<Cluster>>,
+    running: Option<Running>,
+    /// Variants that this engine cannot start.
+    unsupported: BTreeMap<VariantId, String>,
+}
+
+/// Everything that stays for the whole run.
+pub(crate) struct Running {
+    pub(crate) cluster: Arc<Cluster>,
+    pub(crate) experiment: Experiment,
+    pub(crate) common: Common,
+    /// The clients' node, then the servers'.
+    pub(crate) nodes: Vec<String>,
+    /// The agent of each of them.
+    pub(crate) agents: Vec<RunningPod>,
+    pub(crate) hosts: Vec<HostFacts>,
+    /// The index of each node's machine.
+    pub(crate) machines: Vec<u32>,
+    pub(crate) outsider: RunningPod,
+    pub(crate) authorities: Authorities,
+    pub(crate) plans: BTreeMap<VariantId, VariantPlan>,
+    /// The addresses of each variant's services.
+    pub(crate) services: BTreeMap<VariantId, BTreeMap<String, Ipv4Addr>>,
+    pub(crate) round: Round,
+}
+
+impl Running {
+    pub(crate) fn ground(&self) -> Ground<'_> {
+        Ground {
+            experiment: &self.experiment,
+            nodes: &self.nodes,
+            cores: self.hosts.iter().map(|h| h.cores.len()).max().unwrap_or(1) as u32,
+        }
+    }
+
+    pub(crate) fn plan(&self, variant: &Variant) -> Result<&VariantPlan, StartError> {
+        let unknown = || StartError::UnknownDataPlane(variant.data_plane.to_string());
+        self.plans.get(&variant.id).ok_or_else(unknown)
+    }
+}
+
+impl KubernetesEngine {
+    /// An engine that creates nothing yet.
+    #[must_use]
+    pub fn new(options: KubernetesOptions) -> Self {
+        Self {
+            options,
+            cluster: None,
+            running: None,
+            unsupported: BTreeMap::new(),
+        }
+    }
+
+    fn common(&self) -> Result<Common, ClusterError> {
+        Ok(Common {
+            run: self.options.run.clone(),
+            image: self.options.image.clone().ok_or(ClusterError::NoImage)?,
+            token: token()?,
+        })
+    }
+
+    fn build(&mut self, experiment: &Experiment) -> Result<Environment, ClusterError> {
+        let common = self.common()?;
+        let cluster = Arc::new(Cluster::connect(&self.options.access)?);
+        let missing = cluster.missing_permissions(PERMISSIONS)?;
+        if !missing.is_empty() {
+            return Err(ClusterError::MissingPermissions(missing));
+        }
+        self.cluster = Some(Arc::clone(&cluster));
+        let server_nodes = experiment.topology.server_nodes() as usize;
+        let nodes = nodes::choose(&cluster, &self.options.nodes, server_nodes)?;
+        let names = RunNames::new(&self.options.namespace_prefix, &self.options.run);
+        let (agents, outsider) = deploy_agents(&cluster, &common, &names, &nodes)?;
+        let hosts: Vec<HostFacts> = agents
+            .iter()
+            .map(|pod| pod.agent.host().map_err(|e| pod.failed(e)))
+            .collect::<Result<_, _>>()?;
+        let machines = machines(&hosts);
+        let mut running = Running {
+            experiment: experiment.clone(),
+            authorities: authorities()?,
+            plans: BTreeMap::new(),
+            services: BTreeMap::new(),
+            round: Round::default(),
+            cluster,
+            common,
+            nodes,
+            agents,
+            hosts,
+            machines,
+            outsider,
+        };
+        self.unsupported = plan_variants(&mut running, &names)?;
+        let environment = environment(&running);
+        self.running = Some(running);
+        Ok(environment)
+    }
+
+    fn running(&mut self) -> Result<&mut Running, EngineError> {
+        self.running.as_mut().ok_or_else(|| EngineError::Lost {
+            component: "the cluster",
+            problem: "was not prepared".into(),
+        })
+    }
+}
+
+/// A secret of 128 random bits.
+fn token() -> Result<String, ClusterError> {
+    let mut bytes = [0_u8; 16];
+    let random = ring::rand::SystemRandom::new();
+    ring::rand::SecureRandom::fill(&random, &mut bytes)
+        .map_err(|_| ClusterError::Runtime(std::io::Error::other("no random bytes")))?;
+    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+/// The objects that a run applies before its first round and in each round, for people who want to read them first. Nodes
+/// are named only where they were chosen.
+///
+/// # Errors
+/// If no image is known.
+pub fn objects(
+    experiment: &Experiment,
+    options: &KubernetesOptions,
+) -> Result<Vec<String>, ClusterError> {
+    let common = Common {
+        run: options.run.clone(),
+        image: options.image.clone().ok_or(ClusterError::NoImage)?,
+        token: "(random)".into(),
+    };
+    let count = 1 + experiment.topology.server_nodes() as usize;
+    let name = |number: usize| {
+        let named = options.nodes.get(number);
+        named
+            .cloned()
+            .unwrap_or_else(|| format!("(node {})", number + 1))
+    };
+    let nodes: Vec<String> = (0..count).map(name).collect();
+    let names = RunNames::new(&options.namespace_prefix, &options.run);
+    let mut objects = agent_objects(&common, &names, &nodes);
+    let ground = Ground {
+        experiment,
+        nodes: &nodes,
+        cores: 1,
+    };
+    for variant in &experiment.variants {
+        // A run reports the variants that it cannot start.
+        if let Ok(plan) = VariantPlan::new(&ground, variant, names.variant(&variant.id)) {
+            objects.extend(plan.lasting(&ground, &common));
+            objects.extend(plan.objects(&common));
+        }
+    }
+    Ok(objects
+        .iter()
+        .map(|object| format!("{object:#}\n"))
+        .collect())
+}
+
+const OUTSIDER: &str = "outsider";
+
+fn agent_objects(common: &Common, names: &RunNames, nodes: &[String]) -> Vec<Value> {
+    let namespace = names.agents();
+    let outsider = PodPlan {
+        namespace: namespace.clone(),
+        name: OUTSIDER.into(),
+        service_account: "default".into(),
+        service: None,
+        node: nodes[0].clone(),
+        containers: Vec::new(),
+    };
+    vec![
+        common.namespace(&namespace),
+        common.secret(&namespace),
+        common.service_account(&namespace, "default"),
+        common.node_agents(&namespace, nodes),
+        common.pod(&outsider),
+    ]
+}
+
+/// Starts an agent on each node, and the client outside the mesh.
+fn deploy_agents(
+    cluster: &Cluster,
+    common: &Common,
+    names: &RunNames,
+    nodes: &[String],
+) -> Result<(Vec<RunningPod>, RunningPod), ClusterError> {
+    for object in agent_objects(common, names, nodes) {
+        cluster.apply(&object)?;
+    }
+    let namespace = names.agents();
+    let running =
+        |labels: &str, count| await_running(cluster, &namespace, labels, count, &common.token);
+    let mut agents = running(&format!("app={NODE_AGENT}"), nodes.len())?;
+    agents.sort_by_key(|pod| nodes.iter().position(|node| *node == pod.node));
+    let mut outsiders = running(&format!("app={OUTSIDER},{RUN}={}", common.run), 1)?;
+    Ok((agents, outsiders.remove(0)))
+}
+
+/// The index of each node's machine: nodes of one kernel share it.
+fn machines(hosts: &[HostFacts]) -> Vec<u32> {
+    let mut seen: Vec<&str> = Vec::new();
+    let mut indices = Vec::new();
+    for host in hosts {
+        let known = seen.iter().position(|id| *id == host.boot_id);
+        indices.push(known.unwrap_or(seen.len()) as u32);
+        if known.is_none() {
+            seen.push(&host.boot_id);
+        }
+    }
+    indices
+}
+
+fn authorities() -> Result<Authorities, ClusterError> {
+    let authority = |name| {
+        let authority = Authority::new(name);
+        let authority = authority.map_err(|e| ClusterError::Runtime(std::io::Error::other(e)))?;
+        Ok::<_, ClusterError>(Arc::new(Mutex::new(authority)))
+    };
+    Ok(Authorities {
+        mesh: authority("meshtax")?,
+        foreign: authority("somebody else")?,
+    })
+}
+
+/// Creates what stays of each variant. Returns the variants that this engine cannot start.
+fn plan_variants(
+    running: &mut Running,
+    names: &RunNames,
+) -> Result<BTreeMap<VariantId, String>, ClusterError> {
+    let mut unsupported = BTreeMap::new();
+    let (mut plans, mut services) = (BTreeMap::new(), BTreeMap::new());
+    for variant in &running.experiment.variants {
+        let ground = running.ground();
+        let plan = match VariantPlan::new(&ground, variant, names.variant(&variant.id)) {
+            Ok(plan) => plan,
+            Err(StartError::Cluster(error)) => return Err(error),
+            Err(other) => {
+                unsupported.insert(variant.id.clone(), other.to_string());
+                continue;
+            }
+        };
+        for object in plan.lasting(&ground, &running.common) {
+            running.cluster.apply(&object)?;
+        }
+        services.insert(
+            variant.id.clone(),
+            addresses(&running.cluster, &plan.namespace)?,
+        );
+        plans.insert(variant.id.clone(), plan);
+    }
+    running.plans = plans;
+    running.services = services;
+    Ok(unsupported)
+}
+
+/// The addresses of a namespace's services.
+fn addresses(
+    cluster: &Cluster,
+    namespace: &str,
+) -> Result<BTreeMap<String, Ipv4Addr>, ClusterError> {
+    let api: Api<Service> = Api::namespaced(cluster.client(), namespace);
+    let services = cluster.list(&api, &format!("list services in {namespace}"), "")?;
+    let address = |service: Service| {
+        let address = service.spec?.cluster_ip?.parse().ok()?;
+        Some((service.metadata.name?, address))
+    };
+    Ok(services.into_iter().filter_map(address).collect())
+}
+
+fn environment(running: &Running) -> Environment {
+    let mut machines = Vec::new();
+    for (host, machine) in running.hosts.iter().zip(&running.machines) {
+        if *machine as usize == machines.len() {
+            machines.push(host.host.clone());
+        }
+    }
+    let node = |(index, name): (usize, &String)| {
+        // Nothing is pinned: each role may use all cores of its node.
+        let roles: &[ComponentRole] = match index {
+            0 => &[ComponentRole::Generator, ComponentRole::ClientProxy],
+            _ => &[ComponentRole::App, ComponentRole::ServerProxy],
+        };
+        let cores = &running.hosts[index].cores;
+        Node {
+            name: name.clone(),
+            role: match index {
+                0 => NodeRole::Client,
+                _ => NodeRole::Server,
+            },
+            machine: running.machines[index],
+            cores: roles.iter().map(|role| (*role, cores.clone())).collect(),
+        }
+    };
+    Environment {
+        engine: "kubernetes".into(),
+        machines,
+        nodes: running.nodes.iter().enumerate().map(node).collect(),
+        rootless: false,
+        artifacts: artifacts(running),
+    }
+}
+
+/// meshtax's own proxy is the only program that this engine starts.
+fn artifacts(running: &Running) -> Vec<Artifact> {
+    let image = &running.outsider.image_id;
+    let digest = image
+        .rsplit_once("sha256:")
+        .map_or("", |(_, digest)| digest);
+    let mut all: Vec<Artifact> = Vec::new();
+    for variant in running.experiment.variants.iter() {
+        let plane = find(&variant.data_plane).filter(|_| running.plans.contains_key(&variant.id));
+        let Some(plane) = plane.filter(|plane| !plane.programs.is_empty()) else {
+            continue;
+        };
+        match all.iter_mut().find(|a| a.data_plane == plane.name) {
+            Some(same) => same.variants.push(variant.id.clone()),
+            None => all.push(Artifact {
+                data_plane: plane.name.into(),
+                program: Program::LimitProxy.name().into(),
+                variants: vec![variant.id.clone()],
+                version: env!("CARGO_PKG_VERSION").into(),
+                sha256: digest.into(),
+                origin: format!("image {}", running.common.image),
+                workers: running
+                    .experiment
+                    .workers
+                    .of(Program::LimitProxy, running.ground().cores),
+                note: plane.note.map(str::to_owned),
+                ..Artifact::default()
+            }),
+        }
+    }
+    all
+}
+
+impl Engine for KubernetesEngine {
+    fn prepare(&mut self, experiment: &Experiment) -> Result<Environment, EngineError> {
+        Ok(self.build(experiment)?)
+    }
+
+    fn start_round(
+        &mut self,
+        round: u32,
+        variants: &[Variant],
+    ) -> Result<Vec<VariantStart>, EngineError> {
+        let mut starts = Vec::new();
+        let mut present = Vec::new();
+        for variant in variants {
+            match self.unsupported.get(&variant.id) {
+                None => present.push(variant.clone()),
+                Some(detail) => starts.push(VariantStart {
+                    variant: variant.id.clone(),
+                    evidence: None,
+                    failure: Some(VariantFailureReason::StartFailed {
+                        detail: detail.clone(),
+                    }),
+                }),
+            }
+        }
+        starts.extend(self.running()?.start_round(round, &present)?);
+        Ok(starts)
+    }
+
+    fn trial(
+        &mut self,
+        trial: &PlannedTrial,
+        load_point: &LoadPoint,
+    ) -> Result<Measured, EngineError> {
+        Ok(self.running()?.measure(trial, load_point))
+    }
+
+    fn end_round(&mut self, prove: bool) -> Result<RoundEnd, EngineError> {
+        Ok(self.running()?.end_round(prove)?)
+    }
+
+    fn teardown(&mut self) -> Vec<String> {
+        self.running = None;
+        let Some(cluster) = self.cluster.take() else {
+            return Vec::new();
+        };
+        let run = &self.options.run;
+        match cluster.remove_namespaces(Some(run)) {
+            Ok(left) => left.into_iter().map(|n| format!("namespace {n}")).collect(),
+            Err(error) => vec![format!(
+                "the namespaces of run {run} ({error}); `meshtax cleanup {run}` removes them"
+            )],
+        }
+    }
+}

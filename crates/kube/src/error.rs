@@ -1,0 +1,196 @@
+//! Why the cluster cannot be used.
+
+use std::time::Duration;
+
+use meshtax_agent::remote::AgentError;
+use meshtax_engine::EngineError;
+
+/// Why a step on the cluster failed.
+#[derive(Debug, thiserror::Error)]
+pub enum ClusterError {
+    /// There is no usable kubeconfig.
+    #[error("no kubeconfig can be used: {cause}")]
+    Kubeconfig {
+        /// The reason.
+        cause: String,
+    },
+    /// This process cannot run the client.
+    #[error("the Kubernetes client does not start: {0}")]
+    Runtime(#[source] std::io::Error),
+    /// The API server did not respond, also not when asked again.
+    #[error("the API server does not respond ({doing}): {source}")]
+    Unreachable {
+        /// What was to be done.
+        doing: String,
+        /// The last error.
+        source: Box<kube::Error>,
+    },
+    /// A permission is missing, a quota is used up, or an admission policy forbids it: the API server answers all of
+    /// these alike.
+    #[error("the API server forbids to {doing}: {message}")]
+    Forbidden {
+        /// What was to be done.
+        doing: String,
+        /// The API server's message, which names the user, the verb and the resource.
+        message: String,
+    },
+    /// Permissions that the engine needs are missing.
+    #[error("missing permissions: {}", .0.join(", "))]
+    MissingPermissions(
+        /// Verb, resource and scope of each.
+        Vec<String>,
+    ),
+    /// The API server or an admission controller rejected an object.
+    #[error("the API server rejects to {doing}: {message}")]
+    Rejected {
+        /// What was to be done.
+        doing: String,
+        /// Its message.
+        message: String,
+    },
+    /// There are not enough nodes.
+    #[error("{found} nodes can take pods ({names}), and clients and servers need {needed} nodes")]
+    TooFewNodes {
+        /// Nodes that are ready and accept pods.
+        found: usize,
+        /// Their names.
+        names: String,
+        /// As many are needed.
+        needed: usize,
+    },
+    /// A node that the user named cannot be used.
+    #[error("node {name} {problem}")]
+    Node {
+        /// Its name.
+        name: String,
+        /// Why not.
+        problem: NodeProblem,
+    },
+    /// A pod does not get ready.
+    #[error("pod {pod} is not ready after {} s: {state}", .waited.as_secs())]
+    NotReady {
+        /// Namespace and name.
+        pod: String,
+        /// What the API server reports of it.
+        state: String,
+        /// How long it had.
+        waited: Duration,
+    },
+    /// A pod's image cannot be pulled.
+    #[error("the image of pod {pod} cannot be pulled: {reason}: {message}")]
+    Image {
+        /// Namespace and name.
+        pod: String,
+        /// The kubelet's reason (`ErrImagePull`).
+        reason: String,
+        /// The kubelet's message.
+        message: String,
+    },
+    /// A container ended before the pod was ready.
+    #[error("container {container} of pod {pod} ended while it started: {state}")]
+    Ended {
+        /// Namespace and name.
+        pod: String,
+        /// Which one.
+        container: String,
+        /// How.
+        state: String,
+    },
+    /// An agent did not do what it was asked to.
+    #[error("the agent in pod {pod}: {source}")]
+    Agent {
+        /// Namespace and name.
+        pod: String,
+        /// Why not.
+        source: AgentError,
+    },
+    /// Something was not removed in time.
+    #[error("{what} is still there after {} s", .waited.as_secs())]
+    NotRemoved {
+        /// Kind and name.
+        what: String,
+        /// How long it had.
+        waited: Duration,
+    },
+    /// No image was given.
+    #[error("no image of meshtax was given")]
+    NoImage,
+}
+
+/// Why a node cannot be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NodeProblem {
+    /// There is no node of that name.
+    #[error("does not exist")]
+    Absent,
+    /// It is cordoned.
+    #[error("is cordoned")]
+    Cordoned,
+    /// Its kubelet does not report it as ready.
+    #[error("is not ready")]
+    NotReady,
+    /// It has a taint that no pod of meshtax tolerates.
+    #[error("has a taint that pods do not tolerate")]
+    Tainted,
+}
+
+impl ClusterError {
+    /// What the user can do.
+    #[must_use]
+    pub fn fix(&self) -> &'static str {
+        match self {
+            Self::Kubeconfig { .. } => {
+                "name it with --kubeconfig or KUBECONFIG, and the cluster with --context"
+            }
+            Self::Runtime(_) => "free file descriptors or memory on this machine",
+            Self::Unreachable { .. } => {
+                "check that `kubectl get nodes` works with the same context"
+            }
+            Self::Forbidden { .. } => {
+                "the message names the permission, the quota or the policy; docs/kubernetes.md has what meshtax needs"
+            }
+            Self::MissingPermissions(_) => {
+                "an administrator grants them: docs/kubernetes.md has the rules"
+            }
+            Self::Rejected { .. } => {
+                "the message names the field or the policy; `meshtax run --dry-run` prints every object"
+            }
+            Self::TooFewNodes { .. } => "add a node, or remove its taint",
+            Self::Node { .. } => "name other nodes with --nodes; the first is for the clients",
+            Self::NotReady { .. } | Self::Ended { .. } => {
+                "`kubectl describe pod` and `kubectl get events` in its namespace tell more"
+            }
+            Self::Image { .. } => {
+                "push one with `meshtax image push REF`, and name it with --image REF"
+            }
+            Self::Agent { .. } => "use an image of this very version of meshtax",
+            Self::NotRemoved { .. } => "`meshtax cleanup --all` tries again",
+            Self::NoImage => {
+                "build and push one with `meshtax image push REF`, and name it with --image REF"
+            }
+        }
+    }
+
+    /// Whether it shows that the environment is not what the run needs, rather than that it was lost.
+    fn is_missing(&self) -> bool {
+        !matches!(
+            self,
+            Self::Unreachable { .. } | Self::Agent { .. } | Self::NotRemoved { .. }
+        )
+    }
+}
+
+impl From<ClusterError> for EngineError {
+    fn from(error: ClusterError) -> Self {
+        match error.is_missing() {
+            true => Self::Missing {
+                what: error.to_string(),
+                fix: error.fix().to_owned(),
+            },
+            false => Self::Lost {
+                component: "the cluster",
+                problem: format!("is lost: {error}\n  fix: {}", error.fix()),
+            },
+        }
+    }
+}

@@ -1,0 +1,55 @@
+//! Port-forwards: a pod's agent at an address of this machine.
+
+use std::net::SocketAddr;
+
+use k8s_openapi::api::core::v1::Pod;
+use kube::Api;
+use meshtax_agent::remote::AGENT_PORT;
+use tokio::io::copy_bidirectional;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinHandle;
+
+use crate::cluster::Cluster;
+
+/// A listener on this machine's loopback whose connections reach a pod's agent, each by a port-forward of its own: what
+/// is lost is one connection. Dropping it ends all of them.
+#[derive(Debug)]
+pub(crate) struct Forward {
+    pub(crate) at: SocketAddr,
+    task: JoinHandle<()>,
+}
+
+impl Forward {
+    pub(crate) fn open(cluster: &Cluster, namespace: &str, pod: &str) -> std::io::Result<Self> {
+        let (api, pod) = (cluster.pods(namespace), pod.to_owned());
+        let handle = cluster.handle();
+        let listener = handle.block_on(TcpListener::bind(("127.0.0.1", 0)))?;
+        let at = listener.local_addr()?;
+        let task = handle.spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                tokio::spawn(carry(api.clone(), pod.clone(), stream));
+            }
+        });
+        Ok(Self { at, task })
+    }
+}
+
+impl Drop for Forward {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// Carries one connection. If that fails, it is closed: its client reports what it was about.
+async fn carry(api: Api<Pod>, pod: String, mut local: TcpStream) {
+    let _ = local.set_nodelay(true);
+    let Ok(mut forwarder) = api.portforward(&pod, &[AGENT_PORT]).await else {
+        return;
+    };
+    let Some(mut remote) = forwarder.take_stream(AGENT_PORT) else {
+        return;
+    };
+    let _ = copy_bidirectional(&mut local, &mut remote).await;
+    drop(remote);
+    forwarder.abort();
+}

@@ -1,0 +1,26 @@
+//! The Kubernetes engine: the same experiment on the user's cluster, with real pods and nodes.
+//!
+//! Everything goes through the API server: objects are applied to it, and agents in the pods are reached by its
+//! port-forward. A run has one namespace for its agents and one for each variant; nothing else is created, so that
+//! removing these namespaces removes the run.
+
+#![forbid(unsafe_code)]
+
+mod cleanup;
+mod cluster;
+mod deployment;
+mod engine;
+mod error;
+mod forward;
+mod names;
+mod nodes;
+mod objects;
+mod pods;
+mod round;
+mod trial;
+mod variant;
+
+pub use cleanup::{Removed, remove_leftovers};
+pub use cluster::{Access, Cluster};
+pub use engine::{KubernetesEngine, KubernetesOptions, objects};
+pub use error::ClusterError;

@@ -1,0 +1,222 @@
+//! Pods that are up: their addresses, containers and agents.
+
+use std::net::Ipv4Addr;
+use std::time::{Duration, Instant};
+
+use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
+use meshtax_agent::remote::AgentClient;
+use meshtax_model::failure::{ComponentEnding, ComponentFailure};
+
+use crate::cluster::Cluster;
+use crate::error::ClusterError;
+use crate::forward::Forward;
+
+/// How long pods may take to start: an image may have to be pulled.
+const START: Duration = Duration::from_secs(120);
+
+/// A pod that runs, with its agent.
+#[derive(Debug)]
+pub(crate) struct RunningPod {
+    pub(crate) namespace: String,
+    /// As Kubernetes calls it.
+    pub(crate) name: String,
+    pub(crate) address: Ipv4Addr,
+    /// The node's name.
+    pub(crate) node: String,
+    /// Name and id of each container.
+    pub(crate) containers: Vec<(String, String)>,
+    /// The digest of the image that runs.
+    pub(crate) image_id: String,
+    pub(crate) agent: AgentClient,
+    /// The agent is reached while this lives.
+    _forward: Forward,
+}
+
+impl RunningPod {
+    /// Namespace and name.
+    pub(crate) fn path(&self) -> String {
+        format!("{}/{}", self.namespace, self.name)
+    }
+
+    pub(crate) fn failed(&self, source: meshtax_agent::remote::AgentError) -> ClusterError {
+        ClusterError::Agent {
+            pod: self.path(),
+            source,
+        }
+    }
+}
+
+/// Waits until `count` pods with these labels run, and reaches their agents.
+pub(crate) fn await_running(
+    cluster: &Cluster,
+    namespace: &str,
+    labels: &str,
+    count: usize,
+    token: &str,
+) -> Result<Vec<RunningPod>, ClusterError> {
+    const PAUSE: Duration = Duration::from_millis(150);
+    let begin = Instant::now();
+    let api = cluster.pods(namespace);
+    let doing = format!("list pods in {namespace}");
+    loop {
+        let pods = cluster.list(&api, &doing, labels)?;
+        let mut pending = None;
+        for pod in &pods {
+            if let Some(state) = not_running(pod)? {
+                pending = Some((path(pod), state));
+            }
+        }
+        match pending {
+            None if pods.len() >= count => {
+                let running = pods.iter().map(|pod| reach(cluster, namespace, pod, token));
+                return running.collect();
+            }
+            Some((pod, state)) if begin.elapsed() > START => {
+                return Err(ClusterError::NotReady {
+                    pod,
+                    state,
+                    waited: START,
+                });
+            }
+            None if begin.elapsed() > START => {
+                return Err(ClusterError::NotReady {
+                    pod: format!("{namespace}/?"),
+                    state: format!("{} of {count} pods exist", pods.len()),
+                    waited: START,
+                });
+            }
+            _ => std::thread::sleep(PAUSE),
+        }
+    }
+}
+
+fn path(pod: &Pod) -> String {
+    let of = |text: &Option<String>| text.clone().unwrap_or_default();
+    format!("{}/{}", of(&pod.metadata.namespace), of(&pod.metadata.name))
+}
+
+fn statuses(pod: &Pod) -> &[ContainerStatus] {
+    let status = pod.status.as_ref();
+    let containers = status.and_then(|status| status.container_statuses.as_deref());
+    containers.unwrap_or_default()
+}
+
+/// What the pod waits for; `None`: all its containers run.
+fn not_running(pod: &Pod) -> Result<Option<String>, ClusterError> {
+    /// The kubelet's reasons that do not pass by waiting. `ErrImagePull` may: it is tried again.
+    const HOPELESS: [&str; 3] = ["ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"];
+    for container in statuses(pod) {
+        let state = container.state.clone().unwrap_or_default();
+        if let Some(terminated) = state.terminated {
+            let reason = terminated.reason.unwrap_or_default();
+            let message = terminated.message.unwrap_or_default();
+            return Err(ClusterError::Ended {
+                pod: path(pod),
+                container: container.name.clone(),
+                state: format!("{reason} (exit code {}) {message}", terminated.exit_code),
+            });
+        }
+        if let Some(waiting) = state.waiting {
+            let reason = waiting.reason.unwrap_or_default();
+            let message = waiting.message.unwrap_or_default();
+            if HOPELESS.contains(&reason.as_str()) {
+                return Err(ClusterError::Image {
+                    pod: path(pod),
+                    reason,
+                    message,
+                });
+            }
+            return Ok(Some(format!("{}: {reason} {message}", container.name)));
+        }
+    }
+    let status = pod.status.clone().unwrap_or_default();
+    let expected = pod.spec.as_ref().map_or(0, |spec| spec.containers.len());
+    let has_address = status.pod_ip.is_some_and(|ip| !ip.is_empty());
+    if statuses(pod).len() == expected && has_address {
+        return Ok(None);
+    }
+    let conditions = status.conditions.unwrap_or_default().into_iter();
+    let unmet = conditions.filter(|c| c.status != "True");
+    let told: Vec<String> = unmet.filter_map(|c| c.message).collect();
+    Ok(Some(match told.is_empty() {
+        true => status.phase.unwrap_or_default(),
+        false => told.join("; "),
+    }))
+}
+
+fn reach(
+    cluster: &Cluster,
+    namespace: &str,
+    pod: &Pod,
+    token: &str,
+) -> Result<RunningPod, ClusterError> {
+    let name = pod.metadata.name.clone().unwrap_or_default();
+    let status = pod.status.clone().unwrap_or_default();
+    let address = status.pod_ip.as_deref().and_then(|ip| ip.parse().ok());
+    let address = address.ok_or_else(|| ClusterError::NotReady {
+        pod: path(pod),
+        state: "it has no IPv4 address".into(),
+        waited: Duration::ZERO,
+    })?;
+    let forward = Forward::open(cluster, namespace, &name).map_err(ClusterError::Runtime)?;
+    let id = |status: &ContainerStatus| {
+        let id = status.container_id.clone().unwrap_or_default();
+        // `containerd://ID`
+        let id = id.rsplit('/').next().unwrap_or_default().to_owned();
+        (status.name.clone(), id)
+    };
+    let image_id = statuses(pod).first().map(|s| s.image_id.clone());
+    Ok(RunningPod {
+        namespace: namespace.to_owned(),
+        node: pod
+            .spec
+            .as_ref()
+            .and_then(|s| s.node_name.clone())
+            .unwrap_or_default(),
+        containers: statuses(pod).iter().map(id).collect(),
+        image_id: image_id.unwrap_or_default(),
+        agent: AgentClient::new(forward.at, token.to_owned()),
+        address,
+        name,
+        _forward: forward,
+    })
+}
+
+/// The containers of a namespace's pods that have ended on their own, and pods that are no longer there, with their last
+/// output.
+pub(crate) fn ended(
+    cluster: &Cluster,
+    namespace: &str,
+    expected: &[String],
+) -> Result<Vec<ComponentFailure>, ClusterError> {
+    let pods = cluster.list_pods(namespace)?;
+    let mut failures = Vec::new();
+    for name in expected {
+        let is_it = |pod: &&Pod| pod.metadata.name.as_deref() == Some(name);
+        let Some(pod) = pods.iter().find(is_it) else {
+            failures.push(ComponentFailure {
+                component: format!("{namespace}/{name}"),
+                ending: ComponentEnding::Unknown {
+                    detail: "the pod was deleted".into(),
+                },
+                last_output: Vec::new(),
+            });
+            continue;
+        };
+        for container in statuses(pod) {
+            let state = container.state.clone().unwrap_or_default();
+            let Some(terminated) = state.terminated else {
+                continue;
+            };
+            let log = cluster.log(namespace, name, &container.name);
+            failures.push(ComponentFailure {
+                component: format!("{namespace}/{name}/{}", container.name),
+                ending: ComponentEnding::Exited {
+                    code: terminated.exit_code,
+                },
+                last_output: log[log.len().saturating_sub(5)..].to_vec(),
+            });
+        }
+    }
+    Ok(failures)
+}

@@ -1,0 +1,183 @@
+//! A round's pods: created together, verified one by one, removed together.
+
+use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
+use std::thread;
+
+use meshtax_agent::Captured;
+use meshtax_agent::remote::{AgentError, RemoteCapture};
+use meshtax_engine::{RoundEnd, VariantStart};
+use meshtax_evidence::{Captures, conclude, failed_again, judge, run_active, run_again};
+use meshtax_model::experiment::{Variant, VariantId};
+use meshtax_model::failure::VariantFailureReason;
+
+use crate::deployment::Deployed;
+use crate::engine::Running;
+use crate::error::ClusterError;
+use crate::trial::warm_up;
+use crate::variant::{Instance, StartError};
+
+/// The variants that are up.
+#[derive(Default)]
+pub(crate) struct Round {
+    pub(crate) instances: BTreeMap<VariantId, Instance>,
+}
+
+impl Running {
+    /// Creates the pods of all variants, then starts and verifies one after the other, since they share the nodes.
+    pub(crate) fn start_round(
+        &mut self,
+        number: u32,
+        variants: &[Variant],
+    ) -> Result<Vec<VariantStart>, ClusterError> {
+        let mut starts = Vec::new();
+        let mut round = Round::default();
+        let created = variants
+            .iter()
+            .map(|variant| (variant, self.create(variant)));
+        for (variant, created) in created.collect::<Vec<_>>() {
+            let started = created.and_then(|()| self.start(variant, number));
+            match started {
+                Ok((start, instance)) => {
+                    if let Some(instance) = instance {
+                        round.instances.insert(variant.id.clone(), instance);
+                    }
+                    starts.push(start);
+                }
+                Err(StartError::Cluster(lost @ ClusterError::Unreachable { .. })) => {
+                    return Err(lost);
+                }
+                Err(error) => {
+                    if let Some(plan) = self.plans.get(&variant.id) {
+                        self.cluster.remove_pods(&plan.namespace)?;
+                    }
+                    starts.push(not_started(&variant.id, &error));
+                }
+            }
+        }
+        self.round = round;
+        Ok(starts)
+    }
+
+    fn create(&self, variant: &Variant) -> Result<(), StartError> {
+        let plan = self.plan(variant)?;
+        for object in plan.objects(&self.common) {
+            self.cluster.apply(&object)?;
+        }
+        Ok(())
+    }
+
+    fn start(
+        &self,
+        variant: &Variant,
+        number: u32,
+    ) -> Result<(VariantStart, Option<Instance>), StartError> {
+        let plan = self.plan(variant)?;
+        let ground = self.ground();
+        let pods = plan.await_pods(&self.cluster, &self.common)?;
+        let addresses: Vec<Ipv4Addr> = pods.values().map(|pod| pod.address).collect();
+        let capture = self.capture(addresses);
+        let services = &self.services[&variant.id];
+        let mesh = &self.authorities.mesh;
+        let mut instance = Instance::configure(plan, &ground, pods, services, (mesh, number))?;
+        instance.served_ns = {
+            let deployed = self.deployed(&instance);
+            instance.first_response(&deployed, &ground)
+        };
+        let (evidence, failure) = {
+            let deployed = self.deployed(&instance);
+            let subject = instance.subject(&deployed, &ground);
+            let active = run_active(&subject);
+            let captures = captures(capture.and_then(RemoteCapture::finish));
+            let ended = instance.ended(&self.cluster);
+            let nothing = Captures::default();
+            let seen = captures.as_ref().unwrap_or(&nothing);
+            let evidence = conclude(&subject, number, active, seen);
+            let failure = match &captures {
+                Ok(_) => judge(&subject, &evidence, ended),
+                Err(error) => Some(VariantFailureReason::StartFailed {
+                    detail: format!("no packets could be captured between the nodes: {error}"),
+                }),
+            };
+            (evidence, failure)
+        };
+        let is_up = failure.is_none();
+        if is_up {
+            warm_up(&instance, &ground);
+        } else {
+            self.cluster.remove_pods(&instance.namespace)?;
+        }
+        let start = VariantStart {
+            variant: variant.id.clone(),
+            evidence: Some(evidence),
+            failure,
+        };
+        Ok((start, is_up.then_some(instance)))
+    }
+
+    /// On the clients' node: what goes to another node passes its uplink.
+    fn capture(&self, addresses: Vec<Ipv4Addr>) -> Result<RemoteCapture, AgentError> {
+        self.agents[0].agent.capture(addresses)
+    }
+
+    pub(crate) fn deployed<'a>(&'a self, instance: &'a Instance) -> Deployed<'a> {
+        Deployed::new(&self.cluster, instance, &self.outsider, &self.authorities)
+    }
+
+    /// Verifies all variants again, if asked to, and removes their pods.
+    pub(crate) fn end_round(&mut self, prove: bool) -> Result<RoundEnd, ClusterError> {
+        let round = std::mem::take(&mut self.round);
+        let mut end = RoundEnd::default();
+        for instance in round.instances.values() {
+            let ended = instance.ended(&self.cluster);
+            if !prove || !ended.is_empty() {
+                end.ended.extend(ended);
+                continue;
+            }
+            let addresses = instance.pods.values().map(|pod| pod.address).collect();
+            let capture = self.capture(addresses);
+            let ground = self.ground();
+            let deployed = self.deployed(instance);
+            let subject = instance.subject(&deployed, &ground);
+            let active = run_again(&subject);
+            let captured = captures(capture.and_then(RemoteCapture::finish));
+            let captured = captured.map_err(std::io::Error::other);
+            let failed = failed_again(&subject, active, captured.as_ref());
+            if !failed.is_empty() {
+                end.lost.push((instance.variant.id.clone(), failed));
+            }
+        }
+        let cluster = &self.cluster;
+        let removed: Vec<Result<(), ClusterError>> = thread::scope(|scope| {
+            let namespaces = self.plans.values().map(|plan| plan.namespace.as_str());
+            let removing: Vec<_> = namespaces
+                .map(|namespace| scope.spawn(move || cluster.remove_pods(namespace)))
+                .collect();
+            let joined = removing.into_iter().map(thread::ScopedJoinHandle::join);
+            joined.filter_map(Result::ok).collect()
+        });
+        removed.into_iter().collect::<Result<(), _>>()?;
+        Ok(end)
+    }
+}
+
+fn captures(captured: Result<Captured, AgentError>) -> Result<Captures, AgentError> {
+    captured.map(|between_nodes| Captures {
+        between_nodes,
+        ..Captures::default()
+    })
+}
+
+pub(crate) fn not_started(variant: &VariantId, error: &StartError) -> VariantStart {
+    let fix = match error {
+        StartError::Cluster(error) => format!("\n  fix: {}", error.fix()),
+        _ => String::new(),
+    };
+    VariantStart {
+        variant: variant.clone(),
+        evidence: None,
+        failure: Some(VariantFailureReason::StartFailed {
+            detail: format!("{error}{fix}"),
+        }),
+    }
+}

@@ -1,0 +1,520 @@
+//! One variant: its namespace, its pods, and what they start.
+
+use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
+use std::sync::PoisonError;
+use std::time::{Duration, Instant};
+
+use meshtax_agent::remote::{ContainerStart, DeliveredFile, START_DIRECTORY};
+use meshtax_control_plane::{ContentError, SharedAuthority};
+use meshtax_dataplane::{
+    AppPort, AppProtocol, Blueprint, Pod, PodBlueprint, PodNode, Site, SiteService, blueprint,
+};
+use meshtax_evidence::{READY_WITHIN, Subject, all_respond, canary};
+use meshtax_model::catalogue::{DataPlane, Program, find};
+use meshtax_model::experiment::{Experiment, Variant};
+use meshtax_model::topology::{NodeSide, Service, ServiceAddress};
+use meshtax_model::trial::ComponentRole;
+use meshtax_workload::{
+    Application, CLIENT, Demand, UnresolvedDelay, applications, callees, pod_name,
+};
+
+use crate::cluster::Cluster;
+use crate::deployment::Deployed;
+use crate::error::ClusterError;
+use crate::names::RUN;
+use crate::objects::{AGENT, Common, ContainerPlan, PodPlan};
+use crate::pods::{RunningPod, await_running};
+
+/// Why a variant is not up.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum StartError {
+    #[error("there is no data plane {0}")]
+    UnknownDataPlane(String),
+    #[error("{0}")]
+    Unsupported(Unsupported),
+    #[error(transparent)]
+    Cluster(#[from] ClusterError),
+    #[error(transparent)]
+    Content(#[from] ContentError),
+    #[error(transparent)]
+    UnresolvedDelay(#[from] UnresolvedDelay),
+    #[error("the application's configuration: {0}")]
+    Configuration(#[from] serde_json::Error),
+    #[error("service {0} has no address")]
+    NoAddress(String),
+}
+
+/// What this engine does not have yet.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Unsupported {
+    #[error(
+        "{0} is not available on Kubernetes: the engine starts the baseline and meshtax's own proxy (limit-l4, limit-mtls)"
+    )]
+    DataPlane(String),
+    #[error("the service's own program is not available on Kubernetes")]
+    OwnProgram,
+    #[error("ingress is not available on Kubernetes")]
+    Ingress,
+    #[error(
+        "extra endpoints, tracing and other options of proxies are not available on Kubernetes"
+    )]
+    Options,
+}
+
+/// Checks what the engine can start.
+pub(crate) fn supported(experiment: &Experiment, variant: &Variant) -> Result<(), Unsupported> {
+    let is_own = |plane: &DataPlane| {
+        let mut programs = plane.programs.iter();
+        programs.all(|program| *program == Program::LimitProxy)
+    };
+    if !find(&variant.data_plane).is_some_and(is_own) {
+        return Err(Unsupported::DataPlane(variant.data_plane.to_string()));
+    }
+    if experiment.has_ingress() {
+        return Err(Unsupported::Ingress);
+    }
+    if experiment.topology.program().is_some() {
+        return Err(Unsupported::OwnProgram);
+    }
+    match variant.options.is_empty() && variant.runtime.is_empty() {
+        true => Ok(()),
+        false => Err(Unsupported::Options),
+    }
+}
+
+/// What the variants of a run have in common.
+pub(crate) struct Ground<'a> {
+    pub(crate) experiment: &'a Experiment,
+    /// The clients' node, then the servers'.
+    pub(crate) nodes: &'a [String],
+    /// Cores of a node.
+    pub(crate) cores: u32,
+}
+
+impl Ground<'_> {
+    pub(crate) fn demand(&self) -> Demand<'_> {
+        Demand {
+            topology: &self.experiment.topology,
+            workload: &self.experiment.workload,
+            load_points: &self.experiment.load_points,
+        }
+    }
+
+    /// The index of a pod's node.
+    pub(crate) fn node_index(node: PodNode) -> usize {
+        match node {
+            PodNode::Client => 0,
+            PodNode::Server(number) => 1 + number as usize,
+        }
+    }
+
+    fn node(&self, node: PodNode) -> String {
+        self.nodes
+            .get(Self::node_index(node))
+            .cloned()
+            .unwrap_or_default()
+    }
+
+    /// The site of a variant whose pods and services have these addresses; those that are missing are 0.0.0.0.
+    fn site(
+        &self,
+        variant: &Variant,
+        pods: &BTreeMap<String, Ipv4Addr>,
+        services: &BTreeMap<String, Ipv4Addr>,
+    ) -> Site {
+        let unknown = Ipv4Addr::UNSPECIFIED;
+        let pod = |name: &str, account: &str, node| Pod {
+            name: name.to_owned(),
+            address: pods.get(name).copied().unwrap_or(unknown),
+            service_account: account.to_owned(),
+            directory: START_DIRECTORY.to_owned(),
+            node,
+        };
+        let ports = self.demand().ports();
+        let service = |service: &Service| {
+            let replica = |replica: u32| {
+                let node = match service.node {
+                    NodeSide::Client => PodNode::Client,
+                    NodeSide::Server => PodNode::Server(service.node_of(replica)),
+                };
+                pod(&pod_name(service, replica), &service.name, node)
+            };
+            let pods: Vec<Pod> = (0..service.replicas.max(1)).map(replica).collect();
+            let virtual_address = services.get(&service.name).copied().unwrap_or(unknown);
+            let count = match service.entry_point {
+                true => ports.len(),
+                // Other services request the usual response only.
+                false => 1,
+            };
+            SiteService {
+                name: service.name.clone(),
+                address: match (service.address, pods.as_slice()) {
+                    (ServiceAddress::Pod, [only]) => only.address,
+                    _ => virtual_address,
+                },
+                pods,
+                ports: ports[..count].to_vec(),
+                calls: callees(service),
+                entry_point: service.entry_point,
+            }
+        };
+        Site {
+            client: pod(CLIENT, CLIENT, PodNode::Client),
+            services: self
+                .experiment
+                .topology
+                .services
+                .iter()
+                .map(service)
+                .collect(),
+            waypoint: pod("waypoint", "waypoint", PodNode::Server(0)),
+            gateway: None,
+            workers: self.experiment.workers,
+            cores: self.cores,
+            options: variant.options,
+            runtime: variant.runtime.clone(),
+        }
+    }
+
+    /// Its applications, each with its pod.
+    fn applications(
+        &self,
+        variant: &Variant,
+        site: &Site,
+    ) -> Result<Vec<(Pod, Application)>, UnresolvedDelay> {
+        /// One thread is as fast as the generator's one.
+        const THREADS: u32 = 1;
+        let demand = self.demand();
+        let services = self.experiment.topology.services.iter();
+        let mut all = Vec::new();
+        for (service, placed) in services.zip(&site.services) {
+            let bytes = (
+                demand.workload.response_bytes,
+                demand.response_bytes(service),
+            );
+            for pod in &placed.pods {
+                let ports = &placed.ports;
+                let started = applications(service, variant.inject, site, ports, bytes, THREADS)?;
+                all.extend(started.into_iter().map(|app| (pod.clone(), app)));
+            }
+        }
+        Ok(all)
+    }
+}
+
+/// A container of a variant.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Placed {
+    /// Its pod's name.
+    pub(crate) pod: String,
+    pub(crate) name: String,
+    pub(crate) role: ComponentRole,
+    /// Index of its node in the environment.
+    pub(crate) node: usize,
+}
+
+/// A variant's namespace, and what will be in its pods.
+pub(crate) struct VariantPlan {
+    pub(crate) variant: Variant,
+    pub(crate) namespace: String,
+    pub(crate) pods: Vec<PodPlan>,
+    /// The containers beside agents.
+    containers: Vec<Placed>,
+}
+
+/// The container of a pod's process.
+fn proxy_container(blueprint: &PodBlueprint, index: usize) -> String {
+    match blueprint.processes.len() {
+        1 => "proxy".into(),
+        _ => format!("proxy-{}", index + 1),
+    }
+}
+
+impl VariantPlan {
+    /// What a variant needs, whatever the addresses of its pods will be.
+    pub(crate) fn new(
+        ground: &Ground<'_>,
+        variant: &Variant,
+        namespace: String,
+    ) -> Result<Self, StartError> {
+        supported(ground.experiment, variant).map_err(StartError::Unsupported)?;
+        let nowhere = BTreeMap::new();
+        let site = ground.site(variant, &nowhere, &nowhere);
+        let blueprint = blueprint_of(variant, &site)?;
+        let mut containers = Vec::new();
+        for (pod, application) in ground.applications(variant, &site)? {
+            containers.push(Placed {
+                name: app_container(&application),
+                role: ComponentRole::App,
+                node: Ground::node_index(pod.node),
+                pod: pod.name,
+            });
+        }
+        for of_pod in &blueprint.emulation.pods {
+            let node = site.pods().find(|pod| pod.name == of_pod.pod);
+            let node = node.map_or(0, |pod| Ground::node_index(pod.node));
+            for (index, process) in of_pod.processes.iter().enumerate() {
+                containers.push(Placed {
+                    pod: of_pod.pod.clone(),
+                    name: proxy_container(of_pod, index),
+                    role: process.role,
+                    node,
+                });
+            }
+        }
+        let in_mesh =
+            std::iter::once((&site.client, None)).chain(site.services.iter().flat_map(|service| {
+                let pods = service.pods.iter();
+                pods.map(move |pod| (pod, Some(service.name.clone())))
+            }));
+        let pods = in_mesh.map(|(pod, service)| PodPlan {
+            namespace: namespace.clone(),
+            name: pod.name.clone(),
+            service_account: pod.service_account.clone(),
+            service,
+            node: ground.node(pod.node),
+            containers: containers
+                .iter()
+                .filter(|container| container.pod == pod.name)
+                .map(|container| ContainerPlan {
+                    name: container.name.clone(),
+                    marks: container.role != ComponentRole::App,
+                })
+                .collect(),
+        });
+        Ok(Self {
+            variant: variant.clone(),
+            pods: pods.collect(),
+            namespace,
+            containers,
+        })
+    }
+
+    /// What stays for the whole run: the namespace, its accounts and its services.
+    pub(crate) fn lasting(&self, ground: &Ground<'_>, common: &Common) -> Vec<serde_json::Value> {
+        let namespace = self.namespace.as_str();
+        let mut accounts: Vec<&str> = self
+            .pods
+            .iter()
+            .map(|p| p.service_account.as_str())
+            .collect();
+        accounts.sort_unstable();
+        accounts.dedup();
+        let mut objects = vec![common.namespace(namespace), common.secret(namespace)];
+        objects.extend(
+            accounts
+                .iter()
+                .map(|name| common.service_account(namespace, name)),
+        );
+        let ports: Vec<(u16, String)> = ground
+            .demand()
+            .ports()
+            .iter()
+            .map(|port| (port.number, port_name(port)))
+            .collect();
+        for service in &ground.experiment.topology.services {
+            objects.push(common.service(namespace, &service.name, &ports));
+        }
+        objects
+    }
+
+    /// The pods of a round.
+    pub(crate) fn objects(&self, common: &Common) -> Vec<serde_json::Value> {
+        self.pods.iter().map(|pod| common.pod(pod)).collect()
+    }
+
+    /// Waits for the pods of this variant.
+    pub(crate) fn await_pods(
+        &self,
+        cluster: &Cluster,
+        common: &Common,
+    ) -> Result<BTreeMap<String, RunningPod>, ClusterError> {
+        let labels = format!("{RUN}={}", common.run);
+        let count = self.pods.len();
+        let pods = await_running(cluster, &self.namespace, &labels, count, &common.token)?;
+        Ok(pods
+            .into_iter()
+            .map(|pod| (pod.name.clone(), pod))
+            .collect())
+    }
+}
+
+/// A port's name tells meshes its protocol (Istio: explicit protocol selection).
+fn port_name(port: &AppPort) -> String {
+    let protocol = match port.protocol {
+        AppProtocol::Http1 => "http",
+        AppProtocol::Http2 => "http2",
+        AppProtocol::Tcp => "tcp",
+    };
+    format!("{protocol}-{}", port.number)
+}
+
+fn app_container(application: &Application) -> String {
+    format!("app{}", application.suffix)
+}
+
+fn blueprint_of(variant: &Variant, site: &Site) -> Result<Blueprint, StartError> {
+    let unknown = || StartError::UnknownDataPlane(variant.data_plane.to_string());
+    let plane = find(&variant.data_plane).ok_or_else(unknown)?;
+    Ok(blueprint(plane, site, variant.level, None))
+}
+
+/// A variant that is up.
+#[derive(Debug)]
+pub(crate) struct Instance {
+    pub(crate) variant: Variant,
+    pub(crate) namespace: String,
+    pub(crate) site: Site,
+    pub(crate) blueprint: Blueprint,
+    /// By name.
+    pub(crate) pods: BTreeMap<String, RunningPod>,
+    /// The containers beside agents.
+    pub(crate) containers: Vec<Placed>,
+    canary: String,
+    began: Instant,
+    ready_until: Instant,
+    pub(crate) served_ns: Option<u64>,
+}
+
+impl Instance {
+    /// Tells each pod what to start, now that all have addresses.
+    pub(crate) fn configure(
+        plan: &VariantPlan,
+        ground: &Ground<'_>,
+        pods: BTreeMap<String, RunningPod>,
+        services: &BTreeMap<String, Ipv4Addr>,
+        (authority, round): (&SharedAuthority, u32),
+    ) -> Result<Self, StartError> {
+        let variant = &plan.variant;
+        let addresses = pods.iter().map(|(name, pod)| (name.clone(), pod.address));
+        let site = ground.site(variant, &addresses.collect(), services);
+        if let Some(service) = site.services.iter().find(|s| s.address.is_unspecified()) {
+            return Err(StartError::NoAddress(service.name.clone()));
+        }
+        let blueprint = blueprint_of(variant, &site)?;
+        let began = Instant::now();
+        for (name, pod) in &pods {
+            let mut starts = Vec::new();
+            for (of, application) in ground.applications(variant, &site)? {
+                if of.name == *name {
+                    let config = serde_json::to_string(&application.config)?;
+                    let arguments = ["internal", "app", &config].map(str::to_owned).to_vec();
+                    starts.push(ContainerStart {
+                        container: app_container(&application),
+                        arguments,
+                        environment: BTreeMap::new(),
+                    });
+                }
+            }
+            let of_pod = blueprint.emulation.pod(name).cloned().unwrap_or_default();
+            let files = files(&of_pod, authority)?;
+            starts.extend(proxies(&of_pod));
+            let configured = pod.agent.configure(files, of_pod.redirect, starts);
+            configured.map_err(|e| pod.failed(e))?;
+        }
+        Ok(Self {
+            variant: variant.clone(),
+            namespace: plan.namespace.clone(),
+            site,
+            blueprint,
+            pods,
+            containers: plan.containers.clone(),
+            canary: canary(&variant.id, round),
+            began,
+            ready_until: Instant::now() + READY_WITHIN,
+            served_ns: None,
+        })
+    }
+
+    /// The time until every service that clients call has responded, in nanoseconds. That a variant never gets ready is
+    /// reported by its probes.
+    pub(crate) fn first_response(
+        &self,
+        deployed: &Deployed<'_>,
+        ground: &Ground<'_>,
+    ) -> Option<u64> {
+        const PAUSE: Duration = Duration::from_millis(20);
+        let subject = self.subject(deployed, ground);
+        while !all_respond(&subject) {
+            if Instant::now() > self.ready_until {
+                return None;
+            }
+            std::thread::sleep(PAUSE);
+        }
+        u64::try_from(self.began.elapsed().as_nanos()).ok()
+    }
+
+    /// What the probes verify.
+    pub(crate) fn subject<'a>(
+        &'a self,
+        deployed: &'a Deployed<'a>,
+        ground: &Ground<'a>,
+    ) -> Subject<'a> {
+        Subject {
+            variant: &self.variant.id,
+            site: &self.site,
+            contract: &self.blueprint.contract,
+            topology: &ground.experiment.topology,
+            deployment: deployed,
+            canary: &self.canary,
+            ready_until: self.ready_until,
+            served_ns: self.served_ns,
+        }
+    }
+
+    /// The agent's container of a pod: that of the client is the generator's.
+    pub(crate) fn agent_role(&self, pod: &str) -> ComponentRole {
+        match pod == self.site.client.name {
+            true => ComponentRole::Generator,
+            false => ComponentRole::Harness,
+        }
+    }
+
+    /// The runtime's id of a container.
+    pub(crate) fn container_id(&self, pod: &str, container: &str) -> Option<String> {
+        let containers = &self.pods.get(pod)?.containers;
+        let (_, id) = containers.iter().find(|(name, _)| name == container)?;
+        Some(id.clone())
+    }
+
+    /// All containers with agents.
+    pub(crate) fn all_containers(&self) -> Vec<Placed> {
+        let agents = self.pods.keys().map(|pod| Placed {
+            pod: pod.clone(),
+            name: AGENT.into(),
+            role: self.agent_role(pod),
+            node: {
+                let site = self.site.pods().find(|of| of.name == *pod);
+                site.map_or(0, |of| Ground::node_index(of.node))
+            },
+        });
+        agents.chain(self.containers.iter().cloned()).collect()
+    }
+}
+
+fn files(
+    blueprint: &PodBlueprint,
+    authority: &SharedAuthority,
+) -> Result<Vec<DeliveredFile>, ContentError> {
+    let mut authority = authority.lock().unwrap_or_else(PoisonError::into_inner);
+    let file = |file: &meshtax_dataplane::PodFile| {
+        Ok(DeliveredFile {
+            name: file.name.clone(),
+            content: authority.content(&file.content)?,
+        })
+    };
+    blueprint.files.iter().map(file).collect()
+}
+
+fn proxies(blueprint: &PodBlueprint) -> Vec<ContainerStart> {
+    let start = |(index, process): (usize, &meshtax_dataplane::Process)| {
+        let own = ["internal", "limit-proxy"].map(str::to_owned).into_iter();
+        ContainerStart {
+            container: proxy_container(blueprint, index),
+            arguments: own.chain(process.arguments.iter().cloned()).collect(),
+            environment: BTreeMap::new(),
+        }
+    };
+    blueprint.processes.iter().enumerate().map(start).collect()
+}
