@@ -26,7 +26,7 @@ pub fn preset(name: &str) -> Option<&'static Preset> {
     PRESETS.iter().find(|p| p.name == name)
 }
 
-static PRESETS: [Preset; 18] = [
+static PRESETS: [Preset; 19] = [
     Preset {
         name: "quick",
         summary: "ztunnel, linkerd2-proxy and Envoy with mutual TLS, Envoy at l7, and a minimal proxy, against no mesh; 2 minutes",
@@ -36,6 +36,11 @@ static PRESETS: [Preset; 18] = [
         name: "ladder",
         summary: "the cost of each step: a hop, parsing, encryption, policy (minimal proxies and Envoy); 4 minutes",
         yaml: include_str!("../presets/ladder.yaml"),
+    },
+    Preset {
+        name: "floor",
+        summary: "what any user-space proxy costs at least, with and without mutual TLS; on a cluster as well; 4 minutes",
+        yaml: include_str!("../presets/floor.yaml"),
     },
     Preset {
         name: "data-planes",

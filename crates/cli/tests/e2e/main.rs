@@ -6,6 +6,7 @@ mod bad_input;
 mod broken_proxies;
 mod builds;
 mod closed_output;
+mod cluster;
 mod disturbed;
 mod forbidden;
 mod gate;
