@@ -5,6 +5,7 @@
 //! a cache of blobs; [`unpack`] turns the layers into a directory; [`extract_program`] takes out one program with its
 //! loader and libraries. Nothing prints, and nothing is downloaded that was not asked for.
 
+mod build;
 mod cache;
 mod credentials;
 mod digest;
@@ -21,6 +22,7 @@ mod registry;
 mod token;
 mod unpack;
 
+pub use build::{BuildError, BuiltImage, ENTRYPOINT, ImageBuilder, Linkage};
 pub use credentials::{Credentials, CredentialsError};
 pub use digest::{Digest, DigestError};
 pub use error::PullError;
