@@ -10,7 +10,9 @@ use meshtax_oci::{
     pull, unpack,
 };
 
-use crate::faults::{Answer, Request, Server};
+use tempfile::TempDir;
+
+use crate::faults::{Answer, Request, Server, Upstream};
 use crate::{Setup, basic, credentials, encoded, image_at};
 
 const PROGRAM: &str = "/bin/ls";
@@ -127,8 +129,7 @@ fn reference_with_the_digest_is_pushed_and_with_another_it_is_rejected() {
 }
 
 /// A server whose token service gives tokens to a user, for reading or for writing as asked.
-fn with_tokens(setup: &Setup, challenged: &'static str) -> Server {
-    let upstream = setup.upstream();
+fn with_tokens(upstream: Upstream, challenged: &'static str) -> Server {
     Server::start(move |request| {
         if request.path.starts_with("/token?") {
             if request.header("Authorization") != Some(&basic("user:secret")) {
@@ -152,6 +153,21 @@ fn with_tokens(setup: &Setup, challenged: &'static str) -> Server {
     })
 }
 
+/// The options of a user whom the server knows, and the directory of the credentials.
+fn logged_in(setup: &Setup, server: &Server) -> (TempDir, PushOptions) {
+    let auth = encoded("user:secret");
+    let text = format!(
+        r#"{{"auths": {{"localhost:{}": {{"auth": "{auth}"}}}}}}"#,
+        server.port
+    );
+    let (directory, credentials) = credentials(&text);
+    let options = PushOptions {
+        credentials,
+        ..options(setup)
+    };
+    (directory, options)
+}
+
 #[test]
 fn token_to_push_is_asked_for_once_even_if_a_read_was_challenged() {
     for challenged in [
@@ -161,20 +177,11 @@ fn token_to_push_is_asked_for_once_even_if_a_read_was_challenged() {
         let Some(setup) = Setup::new(&[]) else {
             return;
         };
-        let server = with_tokens(&setup, challenged);
+        let server = with_tokens(setup.upstream(), challenged);
         let error = push_to(&setup, server.port).unwrap_err();
         assert_has_fix(&error);
         assert!(matches!(error, PushError::NoToken { .. }), "{error}");
-        let auth = encoded("user:secret");
-        let text = format!(
-            r#"{{"auths": {{"localhost:{}": {{"auth": "{auth}"}}}}}}"#,
-            server.port
-        );
-        let (_directory, credentials) = credentials(&text);
-        let options = PushOptions {
-            credentials,
-            ..options(&setup)
-        };
+        let (_directory, options) = logged_in(&setup, &server);
         let before = server.requests().len();
         let reference = image_at(server.port);
         meshtax_oci::push(&built(), &reference, &options, &mut |_| {}).unwrap();
@@ -312,7 +319,9 @@ fn upload_at_another_place_is_sent_without_credentials_and_never_in_plain_text()
     });
     let place = format!("http://127.0.0.1:{}/store?state=1", storage.port);
     let front = sending_uploads_to(&setup, place);
-    push_to(&setup, front.port).unwrap();
+    let server = with_tokens(Upstream(front.port), "repository:test/image:pull,push");
+    let (_directory, options) = logged_in(&setup, &server);
+    meshtax_oci::push(&built(), &image_at(server.port), &options, &mut |_| {}).unwrap();
     let received = received.lock().unwrap();
     assert_eq!(received.len(), 2, "the layer and the configuration");
     assert!(
