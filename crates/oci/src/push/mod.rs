@@ -11,7 +11,9 @@ use serde::Deserialize;
 use ureq::Body;
 
 use crate::build::{Blob, BuiltImage};
-use crate::exchange::{Access, Authorization, Connection, Endpoint, Exchange, Fault, retry_after};
+use crate::exchange::{
+    Access, Ask, Authorization, Connection, Endpoint, Exchange, Fault, retry_after,
+};
 use crate::http_client::{Client, Failure, is_same_host, target};
 use crate::options::PushOptions;
 use crate::pull::Progress;
@@ -162,11 +164,7 @@ impl PushSession<'_> {
         self.exchange.url(&self.endpoint, path)
     }
 
-    fn ask(
-        &self,
-        what: &str,
-        send: &mut dyn FnMut(&Client, Authorization) -> Result<Response<Body>, Failure>,
-    ) -> Result<Response<Body>, PushError> {
+    fn ask(&self, what: &str, send: &mut Ask<'_>) -> Result<Response<Body>, PushError> {
         let answer = self.exchange.ask(&self.endpoint, send);
         answer.map_err(|fault| self.failed(what, fault))
     }
