@@ -3,6 +3,7 @@
 mod advise;
 mod gate;
 mod kubernetes;
+mod image;
 pub(crate) mod load;
 mod scale;
 mod serve;
@@ -23,6 +24,7 @@ use serde::de::value::StrDeserializer;
 pub(crate) use advise::AdviseArgs;
 pub(crate) use gate::{CompareArgs, CompareFormat, GateArgs, RunsArgs};
 pub(crate) use kubernetes::{CleanupArgs, KubernetesArgs};
+pub(crate) use image::{BuildArgs, ImageAction, ImageArgs, PushArgs};
 pub(crate) use load::LoadArgs;
 pub(crate) use scale::{OverName, ScaleArgs};
 pub(crate) use serve::ServeArgs;
@@ -65,6 +67,8 @@ pub(crate) enum Command {
     Topologies(TopologiesArgs),
     /// List the data planes and their programs, download a program, or print what would run
     Dataplanes(DataplanesArgs),
+    /// Build meshtax's own container image without Docker, or push it to a registry
+    Image(ImageArgs),
     /// List published results, or show one with its environment and its faults
     Published(PublishedArgs),
     /// List features and operational facts of the meshes, each with its source

@@ -33,6 +33,7 @@ fn main() -> ExitCode {
         Command::Scale(args) => commands::scale::scale(&args),
         Command::Topologies(args) => commands::topologies::topologies(&args),
         Command::Dataplanes(args) => commands::dataplanes::dataplanes(&args),
+        Command::Image(args) => commands::image::image(&args),
         Command::Published(args) => commands::published::published(&args),
         Command::Meshes(args) => commands::published::meshes(&args),
         Command::Doctor(args) => Ok(commands::doctor::doctor(&args)),

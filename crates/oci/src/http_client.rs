@@ -6,15 +6,17 @@
 
 use std::cell::{OnceCell, RefCell};
 use std::collections::BTreeMap;
+use std::io::Read;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use std::{env, io};
 
-use http::header::{AUTHORIZATION, HeaderName, LOCATION};
+use http::header::{AUTHORIZATION, CONTENT_LENGTH, HeaderName, LOCATION};
 use http::{Response, Uri};
 use ureq::tls::{Certificate, RootCerts, TlsConfig};
-use ureq::{Agent, Body};
+use ureq::typestate::WithoutBody;
+use ureq::{Agent, Body, RequestBuilder, SendBody};
 
 /// How long a connection, an answer or the next bytes may take.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -143,12 +145,29 @@ impl Client {
         url: &Uri,
         headers: &[(HeaderName, String)],
     ) -> Result<Response<Body>, Failure> {
+        self.follow(url, headers, &|agent, at| agent.get(at))
+    }
+
+    /// Asks whether there is something at a URL, as [`Client::get`] and without content.
+    pub(crate) fn head(
+        &self,
+        url: &Uri,
+        headers: &[(HeaderName, String)],
+    ) -> Result<Response<Body>, Failure> {
+        self.follow(url, headers, &|agent, at| agent.head(at))
+    }
+
+    fn follow(
+        &self,
+        url: &Uri,
+        headers: &[(HeaderName, String)],
+        request: &dyn Fn(&Agent, &Uri) -> RequestBuilder<WithoutBody>,
+    ) -> Result<Response<Body>, Failure> {
         let mut at = url.clone();
         for _ in 0..=REDIRECTS {
-            let is_first_host = at.authority() == url.authority() && at.scheme() == url.scheme();
-            let mut request = self.agent(&at)?.get(&at);
+            let mut request = request(&self.agent(&at)?, &at);
             for (name, value) in headers {
-                if is_first_host || *name != AUTHORIZATION {
+                if is_same_host(&at, url) || *name != AUTHORIZATION {
                     request = request.header(name, value);
                 }
             }
@@ -173,6 +192,36 @@ impl Client {
         let request = self.agent(url)?.post(url);
         let response = request.send_form(form.iter().copied());
         response.map_err(transport)
+    }
+
+    /// Sends a request without content that creates something, without following redirects.
+    pub(crate) fn post(
+        &self,
+        url: &Uri,
+        headers: &[(HeaderName, String)],
+    ) -> Result<Response<Body>, Failure> {
+        let mut request = self.agent(url)?.post(url);
+        for (name, value) in headers {
+            request = request.header(name, value);
+        }
+        request.send_empty().map_err(transport)
+    }
+
+    /// Stores content of a known length at a URL, without following redirects.
+    pub(crate) fn put(
+        &self,
+        url: &Uri,
+        headers: &[(HeaderName, String)],
+        length: u64,
+        content: &mut dyn Read,
+    ) -> Result<Response<Body>, Failure> {
+        let mut request = self.agent(url)?.put(url).header(CONTENT_LENGTH, length);
+        for (name, value) in headers {
+            request = request.header(name, value);
+        }
+        request
+            .send(SendBody::from_reader(content))
+            .map_err(transport)
     }
 
     fn agent(&self, url: &Uri) -> Result<Agent, Failure> {
@@ -228,7 +277,8 @@ fn new_agent(proxy: Option<&str>, tls: Option<TlsConfig>) -> Result<Agent, Failu
         .timeout_resolve(Some(PATIENCE))
         .timeout_connect(Some(PATIENCE))
         .timeout_recv_response(Some(PATIENCE))
-        .timeout_per_read(Some(PATIENCE));
+        .timeout_per_read(Some(PATIENCE))
+        .timeout_per_write(Some(PATIENCE));
     if let Some(tls) = tls {
         config = config.tls_config(tls);
     }
@@ -246,8 +296,13 @@ fn transport(error: ureq::Error) -> Failure {
     Failure::Transport(io::Error::new(kind, error))
 }
 
-/// Where a redirect leads.
-fn target(from: &Uri, response: &Response<Body>) -> Result<Uri, Failure> {
+/// Whether two URLs are of one server: credentials for one are for the other.
+pub(crate) fn is_same_host(one: &Uri, other: &Uri) -> bool {
+    one.authority() == other.authority() && one.scheme() == other.scheme()
+}
+
+/// Where a response leads: a redirect, or the answer to an upload that may begin.
+pub(crate) fn target(from: &Uri, response: &Response<Body>) -> Result<Uri, Failure> {
     let location = response.headers().get(LOCATION);
     let location = location
         .and_then(|value| value.to_str().ok())

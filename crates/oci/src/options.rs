@@ -1,4 +1,4 @@
-//! How images are pulled.
+//! How images are pulled and pushed.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -50,6 +50,19 @@ impl PullOptions {
             retries: Retries::default(),
         }
     }
+}
+
+/// How an image is pushed: to its registry, never to a mirror.
+#[derive(Debug, Clone, Default)]
+pub struct PushOptions {
+    /// Who asks. See [`Credentials::load`].
+    pub credentials: Credentials,
+    /// See [`Proxies::from_environment`].
+    pub proxies: Proxies,
+    /// Whether registries on this machine's loopback are asked without TLS. Others never are.
+    pub plain_http: bool,
+    /// What is done about failures that may pass.
+    pub retries: Retries,
 }
 
 /// What is done about failures that may pass: failed connections, 429 and 5xx.

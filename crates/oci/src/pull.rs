@@ -11,13 +11,14 @@ use ureq::Body;
 use crate::cache::{Cache, Partial, failed};
 use crate::digest::Digest;
 use crate::error::PullError;
+use crate::exchange::Endpoint;
 use crate::image::{ImageConfig, Layer};
 use crate::manifest::{
     Descriptor, Document, DocumentError, Manifest, Platform, parse_config, runs_on, select,
 };
 use crate::options::PullOptions;
 use crate::reference::Reference;
-use crate::registry::{Endpoint, Session};
+use crate::registry::Session;
 
 /// Requests for one blob at most, with and without progress. A connection that is cut after each megabyte needs a tenth.
 const REQUESTS: u32 = 1000;

@@ -1,49 +1,30 @@
 //! Questions to a registry and its mirrors (OCI distribution specification, *Pull*).
 
-use std::cell::RefCell;
-use std::collections::BTreeMap;
 use std::io::{self, Read as _};
 use std::thread;
-use std::time::{Duration, SystemTime};
 
-use http::header::{ACCEPT, AUTHORIZATION, RANGE, RETRY_AFTER, WWW_AUTHENTICATE};
-use http::{HeaderMap, HeaderName, Response, StatusCode, Uri};
+use http::header::{ACCEPT, RANGE};
+use http::{HeaderName, Response};
 use ureq::Body;
 
-use crate::credentials::{CredentialsError, Login};
 use crate::digest::Digest;
 use crate::error::PullError;
-use crate::http_client::{Client, Failure, is_loopback};
+use crate::exchange::{Access, Connection, Endpoint, Exchange, Fault, retry_after};
+use crate::http_client::Failure;
 use crate::manifest::ACCEPTED;
 use crate::options::PullOptions;
 use crate::reference::{Reference, is_component, is_registry};
-use crate::token::{self, Challenge};
-
-/// Bytes of a token service's answer.
-const TOKEN_BYTES: u64 = 1 << 20;
 
 /// Characters of the path of a mirror.
 const PATH_LENGTH: usize = 255;
-
-/// A host that is asked for an image: the registry, or a mirror of it.
-#[derive(Debug, Clone)]
-pub(crate) struct Endpoint {
-    /// As users write it, with its port.
-    pub(crate) name: Box<str>,
-    host: String,
-    /// The repository there.
-    repository: String,
-}
 
 /// What a registry is asked about one image.
 pub(crate) struct Session<'a> {
     pub(crate) image: Box<str>,
     reference: &'a Reference,
     pub(crate) options: &'a PullOptions,
-    client: Client,
+    exchange: Exchange<'a>,
     pub(crate) endpoints: Vec<Endpoint>,
-    /// By the endpoint's name, what it accepted last.
-    authorizations: RefCell<BTreeMap<Box<str>, String>>,
 }
 
 impl<'a> Session<'a> {
@@ -55,9 +36,16 @@ impl<'a> Session<'a> {
             image: reference.to_string().into(),
             reference,
             options,
-            client: Client::new(options.proxies.clone()),
+            exchange: Exchange::new(
+                Access::Pull,
+                Connection {
+                    credentials: &options.credentials,
+                    proxies: &options.proxies,
+                    plain_http: options.plain_http,
+                    retries: &options.retries,
+                },
+            ),
             endpoints: endpoints(reference, options)?,
-            authorizations: RefCell::default(),
         })
     }
 
@@ -131,61 +119,42 @@ impl<'a> Session<'a> {
         path: &str,
         headers: &[(HeaderName, String)],
     ) -> Result<Response<Body>, PullError> {
-        let scheme = if self.options.plain_http && is_loopback(host_only(&endpoint.host)) {
-            "http"
-        } else {
-            "https"
-        };
-        let (host, repository) = (&endpoint.host, &endpoint.repository);
-        let url: Uri = format!("{scheme}://{host}/v2/{repository}/{path}")
-            .parse()
-            .expect("the parts of a reference are parts of a URL");
-        let mut is_renewed = false;
-        loop {
-            let response = self.send(endpoint, &mut || {
-                let known = self.authorizations.borrow();
-                let known = known.get(&endpoint.name).cloned();
-                let authorization = known.map(|value| (AUTHORIZATION, value));
-                let headers: Vec<_> = headers.iter().cloned().chain(authorization).collect();
-                self.client.get(&url, &headers)
-            })?;
-            if response.status() != StatusCode::UNAUTHORIZED || is_renewed {
-                return self.accept(endpoint, path, response);
-            }
-            // The first question is asked without a token, and a later one with a token that may have expired.
-            is_renewed = true;
-            match self.authorize(endpoint, response.headers())? {
-                Some(value) => {
-                    let mut known = self.authorizations.borrow_mut();
-                    known.insert(endpoint.name.clone(), value);
-                }
-                None => return self.accept(endpoint, path, response),
-            }
+        let url = self.exchange.url(endpoint, path);
+        let response = self.exchange.ask(endpoint, &mut |client, authorization| {
+            let headers: Vec<_> = headers.iter().cloned().chain(authorization).collect();
+            client.get(&url, &headers)
+        });
+        match response {
+            Ok(response) => self.accept(endpoint, path, response),
+            Err(fault) => Err(self.failed(endpoint, fault)),
         }
     }
 
-    /// Sends a request until it is answered with something other than a failure that may pass.
-    fn send(
-        &self,
-        endpoint: &Endpoint,
-        send: &mut dyn FnMut() -> Result<Response<Body>, Failure>,
-    ) -> Result<Response<Body>, PullError> {
-        let retries = &self.options.retries;
-        let mut failures = 0;
-        loop {
-            let answer = send();
-            failures += 1;
-            let asked = match &answer {
-                Ok(response) if may_pass(response.status()) => retry_after(response.headers()),
-                Err(Failure::Transport(e)) if may_pass_soon(e) => None,
-                Ok(_) | Err(_) => return answer.map_err(|e| self.failed(endpoint, e)),
-            };
-            let wait = asked.unwrap_or_else(|| retries.wait_after(failures));
-            // A longer Retry-After is reported as an error instead.
-            if failures >= retries.tries || wait > retries.longest_wait {
-                return answer.map_err(|e| self.failed(endpoint, e));
-            }
-            thread::sleep(wait);
+    fn failed(&self, endpoint: &Endpoint, fault: Fault) -> PullError {
+        let (image, registry) = (self.image.clone(), endpoint.name.clone());
+        match fault {
+            Fault::Request(Failure::Transport(source)) => self.unreachable(endpoint, source),
+            Fault::Request(Failure::Redirect { target, reason }) => PullError::Redirect {
+                image,
+                registry,
+                target,
+                reason,
+            },
+            Fault::Request(Failure::PlainHttp { url }) => PullError::PlainHttp {
+                registry: url.into(),
+            },
+            Fault::Request(Failure::NoRoots) => PullError::NoRoots { registry },
+            Fault::Credentials(source) => PullError::Credentials {
+                image,
+                registry,
+                source,
+            },
+            Fault::NoToken { service, reason } => PullError::NoToken {
+                image,
+                registry,
+                service,
+                reason,
+            },
         }
     }
 
@@ -225,108 +194,6 @@ impl<'a> Session<'a> {
         })
     }
 
-    /// Answers a challenge. `None`: there is nothing to answer it with.
-    fn authorize(
-        &self,
-        endpoint: &Endpoint,
-        headers: &HeaderMap,
-    ) -> Result<Option<String>, PullError> {
-        let values = headers.get_all(WWW_AUTHENTICATE).iter();
-        let mut challenges = values.filter_map(|value| Challenge::parse(value.to_str().ok()?));
-        let login = self
-            .options
-            .credentials
-            .find(&endpoint.name, &endpoint.repository);
-        match challenges.next() {
-            None => Ok(None),
-            Some(Challenge::Basic) => {
-                match login.map_err(|source| self.no_credentials(endpoint, source))? {
-                    Some(Login::Password { user, password }) => {
-                        Ok(Some(token::basic(&user, &password)))
-                    }
-                    _ => Ok(None),
-                }
-            }
-            Some(Challenge::Bearer {
-                realm,
-                service,
-                scope,
-            }) => {
-                let own_scope = || format!("repository:{}:pull", endpoint.repository);
-                let scope = scope.unwrap_or_else(own_scope);
-                // Public images need no credentials: a broken helper must not stop them.
-                let (login, problem) = match login {
-                    Ok(login) => (login, None),
-                    Err(problem) => (None, Some(problem)),
-                };
-                let token = self.token(endpoint, &realm, service.as_deref(), &scope, login);
-                match (token, problem) {
-                    (Err(_), Some(problem)) => Err(self.no_credentials(endpoint, problem)),
-                    (token, _) => token.map(Some),
-                }
-            }
-        }
-    }
-
-    fn token(
-        &self,
-        endpoint: &Endpoint,
-        realm: &str,
-        service: Option<&str>,
-        scope: &str,
-        login: Option<Login>,
-    ) -> Result<String, PullError> {
-        let failed = |reason: String| PullError::NoToken {
-            image: self.image.clone(),
-            registry: endpoint.name.clone(),
-            service: realm.to_owned(),
-            reason,
-        };
-        if !realm.starts_with("https://") && !self.options.plain_http {
-            return Err(failed("it does not use TLS".to_owned()));
-        }
-        let parse = |url: &str| url.parse().map_err(|_| failed("it is no URL".to_owned()));
-        let mut response = match login {
-            Some(Login::Identity(identity)) => {
-                let url: Uri = parse(realm)?;
-                let form = [
-                    ("grant_type", "refresh_token"),
-                    ("client_id", "meshtax"),
-                    ("service", service.unwrap_or_default()),
-                    ("scope", scope),
-                    ("refresh_token", &identity),
-                ];
-                self.send(endpoint, &mut || self.client.post_form(&url, &form))?
-            }
-            login => {
-                let url: Uri = parse(&token::url(realm, service, scope))?;
-                let authorization = match login {
-                    Some(Login::Password { user, password }) => {
-                        vec![(AUTHORIZATION, token::basic(&user, &password))]
-                    }
-                    _ => Vec::new(),
-                };
-                self.send(endpoint, &mut || self.client.get(&url, &authorization))?
-            }
-        };
-        if response.status() != StatusCode::OK {
-            return Err(failed(format!("it answers {}", response.status().as_u16())));
-        }
-        let mut answer = Vec::new();
-        let body = response.body_mut().as_reader();
-        let read = body.take(TOKEN_BYTES).read_to_end(&mut answer);
-        read.map_err(|e| failed(e.to_string()))?;
-        token::bearer(&answer).ok_or_else(|| failed("its answer has no token".to_owned()))
-    }
-
-    fn no_credentials(&self, endpoint: &Endpoint, source: CredentialsError) -> PullError {
-        PullError::Credentials {
-            image: self.image.clone(),
-            registry: endpoint.name.clone(),
-            source,
-        }
-    }
-
     fn unreachable(&self, endpoint: &Endpoint, source: io::Error) -> PullError {
         PullError::Unreachable {
             image: self.image.clone(),
@@ -335,60 +202,9 @@ impl<'a> Session<'a> {
         }
     }
 
-    fn failed(&self, endpoint: &Endpoint, failure: Failure) -> PullError {
-        let registry = endpoint.name.clone();
-        match failure {
-            Failure::Transport(source) => self.unreachable(endpoint, source),
-            Failure::Redirect { target, reason } => PullError::Redirect {
-                image: self.image.clone(),
-                registry,
-                target,
-                reason,
-            },
-            Failure::PlainHttp { url } => PullError::PlainHttp {
-                registry: url.into(),
-            },
-            Failure::NoRoots => PullError::NoRoots { registry },
-        }
-    }
-
     /// The tag or digest of the reference.
     pub(crate) fn version(&self) -> String {
         self.reference.version()
-    }
-}
-
-/// Whether the same request may be answered later.
-fn may_pass(status: StatusCode) -> bool {
-    status == StatusCode::TOO_MANY_REQUESTS || status.is_server_error()
-}
-
-/// Whether a connection may succeed a moment later. Names that do not exist, closed ports and wrong certificates stay.
-fn may_pass_soon(error: &io::Error) -> bool {
-    use io::ErrorKind as Kind;
-    let lasting = [
-        Kind::NotFound,
-        Kind::ConnectionRefused,
-        Kind::InvalidData,
-        Kind::InvalidInput,
-    ];
-    !lasting.contains(&error.kind())
-}
-
-/// How long the server asks to wait: a number of seconds, or a point in time (RFC 9110, section 10.2.3).
-fn retry_after(headers: &HeaderMap) -> Option<Duration> {
-    let value = headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
-    if let Ok(seconds) = value.parse() {
-        return Some(Duration::from_secs(seconds));
-    }
-    let at = httpdate::parse_http_date(value).ok()?;
-    Some(at.duration_since(SystemTime::now()).unwrap_or_default())
-}
-
-fn host_only(host: &str) -> &str {
-    match host.rfind(':') {
-        Some(at) if !host[at..].contains(']') => &host[..at],
-        _ => host,
     }
 }
 
@@ -414,12 +230,7 @@ fn endpoints(reference: &Reference, options: &PullOptions) -> Result<Vec<Endpoin
             repository: repository.trim_start_matches('/').to_owned(),
         })
     });
-    let registry = Ok(Endpoint {
-        name: reference.registry().into(),
-        host: reference.host().to_owned(),
-        repository: reference.repository().to_owned(),
-    });
-    mirrors.chain([registry]).collect()
+    mirrors.chain([Ok(Endpoint::of(reference))]).collect()
 }
 
 #[cfg(test)]
@@ -453,33 +264,6 @@ mod tests {
                 matches!(error, PullError::Mirror { .. }),
                 "{wrong}: {error}"
             );
-        }
-    }
-
-    #[test]
-    fn waits_are_read_as_seconds_and_as_dates() {
-        let wait = |value: &str| {
-            let mut headers = HeaderMap::new();
-            headers.insert(RETRY_AFTER, value.parse().unwrap());
-            retry_after(&headers)
-        };
-        assert_eq!(wait("7"), Some(Duration::from_secs(7)));
-        assert_eq!(wait("Sun, 06 Nov 1994 08:49:37 GMT"), Some(Duration::ZERO));
-        let later = SystemTime::now() + Duration::from_secs(100);
-        let found = wait(&httpdate::fmt_http_date(later)).unwrap();
-        assert!((98..=100).contains(&found.as_secs()), "{found:?}");
-        assert_eq!(wait("soon"), None);
-    }
-
-    #[test]
-    fn host_is_told_from_its_port() {
-        for (text, host) in [
-            ("a.b", "a.b"),
-            ("a.b:1", "a.b"),
-            ("[::1]:5000", "[::1]"),
-            ("[::1]", "[::1]"),
-        ] {
-            assert_eq!(host_only(text), host);
         }
     }
 }

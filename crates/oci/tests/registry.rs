@@ -4,6 +4,8 @@
 mod faults;
 #[path = "registry/images.rs"]
 mod images;
+#[path = "registry/push.rs"]
+mod push;
 #[path = "registry/tls.rs"]
 mod tls;
 
@@ -615,9 +617,9 @@ fn identity_token_is_exchanged_for_a_token() {
         if request.path == "/token" {
             assert_eq!(request.method, "POST");
             assert!(
-                request.body.contains("refresh_token=identity"),
+                request.form().contains("refresh_token=identity"),
                 "{}",
-                request.body
+                request.form()
             );
             return Answer::of("200 OK", "", br#"{"access_token": "good"}"#);
         }

@@ -8,6 +8,7 @@ pub(crate) mod dataplanes;
 pub(crate) mod doctor;
 pub(crate) mod fleet;
 pub(crate) mod gate;
+pub(crate) mod image;
 pub(crate) mod internal;
 pub(crate) mod load;
 pub(crate) mod presets;

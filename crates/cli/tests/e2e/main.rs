@@ -23,6 +23,7 @@ mod nodes;
 mod options;
 mod outcome;
 mod overload;
+mod own_image;
 mod page;
 mod processes;
 mod real_run;

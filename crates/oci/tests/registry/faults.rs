@@ -12,7 +12,7 @@ pub(crate) struct Request {
     pub(crate) method: String,
     pub(crate) path: String,
     headers: Vec<(String, String)>,
-    pub(crate) body: String,
+    pub(crate) body: Vec<u8>,
 }
 
 impl Request {
@@ -20,6 +20,11 @@ impl Request {
         let mut headers = self.headers.iter();
         let found = headers.find(|(found, _)| found.eq_ignore_ascii_case(name));
         found.map(|(_, value)| value.as_str())
+    }
+
+    /// The body as text: a form.
+    pub(crate) fn form(&self) -> &str {
+        std::str::from_utf8(&self.body).unwrap()
     }
 
     pub(crate) fn is_blob(&self) -> bool {
@@ -59,13 +64,13 @@ impl Request {
             method,
             path,
             headers,
-            body: String::new(),
+            body: Vec::new(),
         };
         // What is not read would reset the connection when it is closed.
         let length = request
             .header("Content-Length")
             .map_or(0, |n| n.parse().unwrap());
-        reader.take(length).read_to_string(&mut request.body)?;
+        reader.take(length).read_to_end(&mut request.body)?;
         Ok(request)
     }
 }
@@ -117,13 +122,15 @@ impl Upstream {
             "{} {} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n",
             request.method, request.path
         );
-        for name in ["Accept", "Range"] {
+        for name in ["Accept", "Range", "Content-Type"] {
             if let Some(value) = request.header(name) {
                 head.push_str(&format!("{name}: {value}\r\n"));
             }
         }
-        head.push_str("\r\n");
+        let length = request.body.len();
+        head.push_str(&format!("Content-Length: {length}\r\n\r\n"));
         connection.write_all(head.as_bytes()).unwrap();
+        connection.write_all(&request.body).unwrap();
         let mut answer = Vec::new();
         connection.read_to_end(&mut answer).unwrap();
         Answer(answer)
