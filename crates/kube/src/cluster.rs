@@ -211,8 +211,6 @@ impl Cluster {
         let usual = DeleteParams::default();
         for namespace in self.namespaces(run)? {
             let name = namespace.metadata.name.unwrap_or_default();
-            // Pods end at once: their grace period would be that of a shutdown.
-            let _ = self.remove_pods(&name);
             let doing = format!("delete namespace {name}");
             match self.request(&doing, |_| api.delete(&name, &usual)) {
                 Ok(_) | Err(ClusterError::Rejected { .. }) => {}

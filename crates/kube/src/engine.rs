@@ -20,6 +20,7 @@ use serde_json::Value;
 use crate::cluster::{Access, Cluster, Permission};
 use crate::deployment::Authorities;
 use crate::error::ClusterError;
+use crate::lease::NodeLease;
 use crate::names::{RUN, RunNames};
 use crate::nodes;
 use crate::objects::{Common, NODE_AGENT, PodPlan};
@@ -62,6 +63,9 @@ const PERMISSIONS: &[Permission] = &[
     rule("deletecollection", "", "pods"),
     rule("get", "", "pods/log"),
     rule("create", "", "pods/portforward"),
+    rule("create", "coordination.k8s.io", "leases"),
+    rule("patch", "coordination.k8s.io", "leases"),
+    rule("list", "coordination.k8s.io", "leases"),
     rule("create", "apps", "daemonsets"),
     rule("patch", "apps", "daemonsets"),
 ];
@@ -102,6 +106,8 @@ pub(crate) struct Running {
     /// The addresses of each variant's services.
     pub(crate) services: BTreeMap<VariantId, BTreeMap<String, Ipv4Addr>>,
     pub(crate) round: Round,
+    /// No other run uses the nodes while this lives.
+    _lease: NodeLease,
 }
 
 impl Running {
@@ -150,6 +156,9 @@ impl KubernetesEngine {
         let server_nodes = experiment.topology.server_nodes() as usize;
         let nodes = nodes::choose(&cluster, &self.options.nodes, server_nodes)?;
         let names = RunNames::new(&self.options.namespace_prefix, &self.options.run);
+        let namespace = names.agents();
+        cluster.apply(&common.namespace(&namespace))?;
+        let lease = NodeLease::claim(&cluster, &namespace, &common.run, &nodes)?;
         let (agents, outsider) = deploy_agents(&cluster, &common, &names, &nodes)?;
         let hosts: Vec<HostFacts> = agents
             .iter()
@@ -162,6 +171,7 @@ impl KubernetesEngine {
             plans: BTreeMap::new(),
             services: BTreeMap::new(),
             round: Round::default(),
+            _lease: lease,
             cluster,
             common,
             nodes,

@@ -66,6 +66,14 @@ pub enum ClusterError {
         /// Why not.
         problem: NodeProblem,
     },
+    /// Another run measures on the same nodes.
+    #[error("run {run} is measuring on nodes {nodes}")]
+    NodesInUse {
+        /// That run's nodes.
+        nodes: String,
+        /// The run.
+        run: String,
+    },
     /// A pod does not get ready.
     #[error("pod {pod} is not ready after {} s: {state}", .waited.as_secs())]
     NotReady {
@@ -157,6 +165,9 @@ impl ClusterError {
             }
             Self::TooFewNodes { .. } => "add a node, or remove its taint",
             Self::Node { .. } => "name other nodes with --nodes; the first is for the clients",
+            Self::NodesInUse { .. } => {
+                "wait for its end, or use other nodes (--nodes); `meshtax cleanup RUN` removes it"
+            }
             Self::NotReady { .. } | Self::Ended { .. } => {
                 "`kubectl describe pod` and `kubectl get events` in its namespace tell more"
             }

@@ -12,6 +12,7 @@ mod deployment;
 mod engine;
 mod error;
 mod forward;
+mod lease;
 mod names;
 mod nodes;
 mod objects;

@@ -21,7 +21,7 @@ pub const REMOTE_PROTOCOL: u32 = 1;
 pub const AGENT_PORT: u16 = 17_070;
 
 /// The directory that the containers of a pod share: files, and what the containers start.
-pub const START_DIRECTORY: &str = "/meshtax";
+pub const START_DIRECTORY: &str = "/run/meshtax";
 
 /// The first line of a connection.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
