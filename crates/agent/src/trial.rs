@@ -116,8 +116,10 @@ impl Measurement {
 /// What a node used in a window.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct NodeUsage {
-    /// Its processes; those that idle are one.
+    /// Its processes that are in use.
     pub components: Vec<ComponentUsage>,
+    /// CPU of those that idle, in nanoseconds.
+    pub idle_cpu_ns: u64,
     /// Idle proxies by variant.
     pub idle_proxies: Vec<IdleProxies>,
     /// CPU and memory by role, step by step.
@@ -133,11 +135,11 @@ pub struct NodeUsage {
 pub fn observe_window(watched: &Watched, window: Window) -> Result<NodeUsage, ObserveError> {
     let own = std::process::id();
     let readings = observe(watched, &window, own, &mut full_window)?;
-    let mut components = readings.components(&watched.memories());
+    let components = readings.components(&watched.memories());
     let (idle, idle_proxies) = readings.idle();
-    components.push(idle);
     Ok(NodeUsage {
         components,
+        idle_cpu_ns: idle.cpu_ns,
         idle_proxies,
         series: readings.series(),
         machine: readings.machine(),

@@ -2,8 +2,8 @@
 
 mod advise;
 mod gate;
-mod kubernetes;
 mod image;
+mod kubernetes;
 pub(crate) mod load;
 mod scale;
 mod serve;
@@ -23,8 +23,8 @@ use serde::de::value::StrDeserializer;
 
 pub(crate) use advise::AdviseArgs;
 pub(crate) use gate::{CompareArgs, CompareFormat, GateArgs, RunsArgs};
-pub(crate) use kubernetes::{CleanupArgs, KubernetesArgs};
 pub(crate) use image::{BuildArgs, ImageAction, ImageArgs, PushArgs};
+pub(crate) use kubernetes::{CleanupArgs, KubernetesArgs};
 pub(crate) use load::LoadArgs;
 pub(crate) use scale::{OverName, ScaleArgs};
 pub(crate) use serve::ServeArgs;

@@ -23,7 +23,7 @@ mod verify;
 pub use deployment::{Acknowledged, Deployment, Issuer, NoCertificate};
 pub use judgement::judge;
 pub use probes::wire::Captures;
-pub use requests::{StatsError, all_respond};
+pub use requests::{StatsError, all_respond, app_stats};
 pub use subject::{READY_WITHIN, Subject, canary, ingress_address};
 pub use traffic::{LoadPath, Traffic, lost_connections, read_traffic};
 pub use trial::{AppCounters, contradictions};

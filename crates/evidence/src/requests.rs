@@ -165,7 +165,7 @@ pub enum StatsError {
 ///
 /// # Errors
 /// If it does not respond with them.
-pub(crate) fn app_stats(pod: &dyn Vantage, port: u16) -> Result<AppStats, StatsError> {
+pub fn app_stats(pod: &dyn Vantage, port: u16) -> Result<AppStats, StatsError> {
     let to = (std::net::Ipv4Addr::LOCALHOST, port);
     let outcome = request(pod, to, &HttpRequest::get("server", STATS_PATH));
     match outcome.body() {

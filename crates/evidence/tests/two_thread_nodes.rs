@@ -11,7 +11,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use meshtax_agent::{
-    Capture, NodeUsage, PacketSocket, Process, StartedWorker, Watched, Worker, measure,
+    Capture, Meter, NodeUsage, PacketSocket, Process, StartedWorker, Watched, Worker, measure,
     observe_window, speed_probe_on,
 };
 use meshtax_app::AppConfig;
@@ -63,7 +63,9 @@ impl Vantage for Loopback {
     fn run_load(&self, spec: &LoadSpec) -> io::Result<LoadResult> {
         meshtax_load::run(spec, &mut |_| {}).map_err(io::Error::other)
     }
+}
 
+impl Loopback {
     fn capture(&self) -> io::Result<Capture> {
         let index = std::fs::read_to_string("/sys/class/net/lo/ifindex")?;
         let index = index.trim().parse().map_err(io::Error::other)?;
@@ -137,7 +139,7 @@ fn start(config: &AppConfig) -> Child {
 
 fn watched(pods: &[(String, Child)], node: u32) -> Watched {
     let process = |(name, pod): &(String, Child)| Process {
-        pid: pod.id(),
+        meter: Meter::Process(pod.id()),
         name: name.clone(),
         role: ComponentRole::App,
         node,
@@ -407,6 +409,7 @@ fn two_thread_nodes_are_verified_and_measured() {
         let NodeUsage {
             components: usage,
             machine,
+            ..
         } = node.usage.recv().unwrap();
         assert!(machine.wall_ns > 0 && machine.cores > 0, "{machine:?}");
         let seen: BTreeMap<&str, u32> = usage

@@ -25,7 +25,7 @@ use crate::names::{RUN, RunNames};
 use crate::nodes;
 use crate::objects::{Common, NODE_AGENT, PodPlan};
 use crate::pods::{RunningPod, await_running};
-use crate::round::Round;
+use crate::running::{Round, Running};
 use crate::variant::{Ground, StartError, VariantPlan};
 
 /// What a run on a cluster needs in addition to its experiment.
@@ -86,43 +86,6 @@ pub struct KubernetesEngine {
     running: Option<Running>,
     /// Variants that this engine cannot start.
     unsupported: BTreeMap<VariantId, String>,
-}
-
-/// Everything that stays for the whole run.
-pub(crate) struct Running {
-    pub(crate) cluster: Arc<Cluster>,
-    pub(crate) experiment: Experiment,
-    pub(crate) common: Common,
-    /// The clients' node, then the servers'.
-    pub(crate) nodes: Vec<String>,
-    /// The agent of each of them.
-    pub(crate) agents: Vec<RunningPod>,
-    pub(crate) hosts: Vec<HostFacts>,
-    /// The index of each node's machine.
-    pub(crate) machines: Vec<u32>,
-    pub(crate) outsider: RunningPod,
-    pub(crate) authorities: Authorities,
-    pub(crate) plans: BTreeMap<VariantId, VariantPlan>,
-    /// The addresses of each variant's services.
-    pub(crate) services: BTreeMap<VariantId, BTreeMap<String, Ipv4Addr>>,
-    pub(crate) round: Round,
-    /// No other run uses the nodes while this lives.
-    _lease: NodeLease,
-}
-
-impl Running {
-    pub(crate) fn ground(&self) -> Ground<'_> {
-        Ground {
-            experiment: &self.experiment,
-            nodes: &self.nodes,
-            cores: self.hosts.iter().map(|h| h.cores.len()).max().unwrap_or(1) as u32,
-        }
-    }
-
-    pub(crate) fn plan(&self, variant: &Variant) -> Result<&VariantPlan, StartError> {
-        let unknown = || StartError::UnknownDataPlane(variant.data_plane.to_string());
-        self.plans.get(&variant.id).ok_or_else(unknown)
-    }
 }
 
 impl KubernetesEngine {

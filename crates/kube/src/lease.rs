@@ -127,7 +127,8 @@ impl Claim {
 /// Another run that holds one of this run's nodes.
 fn holder<'a>(claims: &'a [Claim], run: &str, now: Timestamp) -> Option<&'a Claim> {
     let own = claims.iter().find(|claim| claim.run == run)?;
-    let is_alive = |claim: &&Claim| now.duration_since(claim.renewed).as_secs() < EXPIRES.as_secs() as i64;
+    let is_alive =
+        |claim: &&Claim| now.duration_since(claim.renewed).as_secs() < EXPIRES.as_secs() as i64;
     let overlaps = |claim: &&Claim| claim.nodes.iter().any(|node| own.nodes.contains(node));
     // Creation is known to the second.
     let is_older = |claim: &&Claim| (claim.created, &claim.run) < (own.created, &own.run);
@@ -152,15 +153,24 @@ mod tests {
     fn older_live_claim_on_a_common_node_holds_it() {
         let now = Timestamp::from_second(1000).unwrap();
         let own = claim("own", &["a", "b"], 900, 990);
-        let held_by = |other: Claim| {
-            holder(&[own.clone(), other], "own", now).map(|claim| claim.run.clone())
-        };
-        assert_eq!(held_by(claim("x", &["b", "c"], 800, 990)).as_deref(), Some("x"));
-        assert_eq!(held_by(claim("x", &["c", "d"], 800, 990)), None, "other nodes");
+        let held_by =
+            |other: Claim| holder(&[own.clone(), other], "own", now).map(|claim| claim.run.clone());
+        assert_eq!(
+            held_by(claim("x", &["b", "c"], 800, 990)).as_deref(),
+            Some("x")
+        );
+        assert_eq!(
+            held_by(claim("x", &["c", "d"], 800, 990)),
+            None,
+            "other nodes"
+        );
         assert_eq!(held_by(claim("x", &["b"], 800, 900)), None, "it has died");
         assert_eq!(held_by(claim("x", &["b"], 950, 990)), None, "it came later");
         // In the same second, both sides decide alike.
-        assert_eq!(held_by(claim("a-run", &["b"], 900, 990)).as_deref(), Some("a-run"));
+        assert_eq!(
+            held_by(claim("a-run", &["b"], 900, 990)).as_deref(),
+            Some("a-run")
+        );
         assert_eq!(held_by(claim("z-run", &["b"], 900, 990)), None);
     }
 }

@@ -18,6 +18,7 @@ mod nodes;
 mod objects;
 mod pods;
 mod round;
+mod running;
 mod trial;
 mod variant;
 

@@ -70,12 +70,12 @@ mod tests {
     fn names_are_dns_labels_and_differ() {
         let names = RunNames::new("meshtax", "1a2b");
         assert_eq!(
-            names.variant(&"limit-mtls".into()),
+            names.variant(&VariantId("limit-mtls".into())),
             "meshtax-1a2b-limit-mtls"
         );
-        let odd = names.variant(&"Delay_300us".into());
+        let odd = names.variant(&VariantId("Delay_300us".into()));
         assert!(odd.starts_with("meshtax-1a2b-delay-300us-"), "{odd}");
-        let long = |end: &str| names.variant(&format!("{}{end}", "a".repeat(80)).as_str().into());
+        let long = |end: &str| names.variant(&VariantId(format!("{}{end}", "a".repeat(80))));
         assert!(long("x").len() <= LONGEST);
         assert_ne!(long("x"), long("y"));
     }

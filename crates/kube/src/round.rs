@@ -1,6 +1,5 @@
 //! A round's pods: created together, verified one by one, removed together.
 
-use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 use std::thread;
 
@@ -11,17 +10,10 @@ use meshtax_evidence::{Captures, conclude, failed_again, judge, run_active, run_
 use meshtax_model::experiment::{Variant, VariantId};
 use meshtax_model::failure::VariantFailureReason;
 
-use crate::deployment::Deployed;
-use crate::engine::Running;
 use crate::error::ClusterError;
+use crate::running::{Round, Running};
 use crate::trial::warm_up;
 use crate::variant::{Instance, StartError};
-
-/// The variants that are up.
-#[derive(Default)]
-pub(crate) struct Round {
-    pub(crate) instances: BTreeMap<VariantId, Instance>,
-}
 
 impl Running {
     /// Creates the pods of all variants, then starts and verifies one after the other, since they share the nodes.
@@ -118,10 +110,6 @@ impl Running {
     /// On the clients' node: what goes to another node passes its uplink.
     fn capture(&self, addresses: Vec<Ipv4Addr>) -> Result<RemoteCapture, AgentError> {
         self.agents[0].agent.capture(addresses)
-    }
-
-    pub(crate) fn deployed<'a>(&'a self, instance: &'a Instance) -> Deployed<'a> {
-        Deployed::new(&self.cluster, instance, &self.outsider, &self.authorities)
     }
 
     /// Verifies all variants again, if asked to, and removes their pods.

@@ -19,9 +19,9 @@ use meshtax_model::trial::{
 use meshtax_observe::{monotonic_ns, sleep_until_ns};
 use meshtax_workload::{NoGateway, Timing, bursts};
 
-use crate::engine::Running;
 use crate::objects::AGENT;
 use crate::pods::RunningPod;
+use crate::running::Running;
 use crate::variant::{Ground, Instance};
 
 /// The largest error of a window's edges on another node, as a share of the window.
@@ -292,12 +292,8 @@ impl Running {
         let mut idle = ComponentUsage::new("idle", ComponentRole::Idle);
         let mut proxies: BTreeMap<VariantId, u64> = BTreeMap::new();
         for (usage, machine) in observed.nodes.iter().zip(&self.machines) {
-            for component in &usage.components {
-                match component.role {
-                    ComponentRole::Idle => idle.cpu_ns += component.cpu_ns,
-                    _ => sample.components.push(component.clone()),
-                }
-            }
+            sample.components.extend(usage.components.iter().cloned());
+            idle.cpu_ns += usage.idle_cpu_ns;
             for of_variant in &usage.idle_proxies {
                 *proxies.entry(of_variant.variant.clone()).or_default() += of_variant.cpu_ns;
             }

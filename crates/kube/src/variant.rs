@@ -10,7 +10,7 @@ use meshtax_control_plane::{ContentError, SharedAuthority};
 use meshtax_dataplane::{
     AppPort, AppProtocol, Blueprint, Pod, PodBlueprint, PodNode, Site, SiteService, blueprint,
 };
-use meshtax_evidence::{READY_WITHIN, Subject, all_respond, canary};
+use meshtax_evidence::{Deployment, READY_WITHIN, Subject, all_respond, canary};
 use meshtax_model::catalogue::{DataPlane, Program, find};
 use meshtax_model::experiment::{Experiment, Variant};
 use meshtax_model::topology::{NodeSide, Service, ServiceAddress};
@@ -20,7 +20,6 @@ use meshtax_workload::{
 };
 
 use crate::cluster::Cluster;
-use crate::deployment::Deployed;
 use crate::error::ClusterError;
 use crate::names::RUN;
 use crate::objects::{AGENT, Common, ContainerPlan, PodPlan};
@@ -431,7 +430,7 @@ impl Instance {
     /// reported by its probes.
     pub(crate) fn first_response(
         &self,
-        deployed: &Deployed<'_>,
+        deployed: &dyn Deployment,
         ground: &Ground<'_>,
     ) -> Option<u64> {
         const PAUSE: Duration = Duration::from_millis(20);
@@ -448,7 +447,7 @@ impl Instance {
     /// What the probes verify.
     pub(crate) fn subject<'a>(
         &'a self,
-        deployed: &'a Deployed<'a>,
+        deployment: &'a dyn Deployment,
         ground: &Ground<'a>,
     ) -> Subject<'a> {
         Subject {
@@ -456,7 +455,7 @@ impl Instance {
             site: &self.site,
             contract: &self.blueprint.contract,
             topology: &ground.experiment.topology,
-            deployment: deployed,
+            deployment,
             canary: &self.canary,
             ready_until: self.ready_until,
             served_ns: self.served_ns,

@@ -106,12 +106,12 @@ fn answer(stream: TcpStream, token: &Token, worker: fn() -> Command) -> io::Resu
         return reply(&stream, &RemoteReply::Unauthorized);
     }
     match opening.request {
-        RemoteRequest::Clock => return clock(&stream, input),
+        RemoteRequest::Clock => clock(&stream, input),
         RemoteRequest::Connect { to, timeout_ms } => {
-            return connect(&stream, to, Duration::from_millis(timeout_ms));
+            connect(&stream, to, Duration::from_millis(timeout_ms))
         }
-        RemoteRequest::StartWorker => return generate(&stream, input, worker()),
-        RemoteRequest::Capture { addresses } => return capture(&stream, input, &addresses),
+        RemoteRequest::StartWorker => generate(&stream, input, worker()),
+        RemoteRequest::Capture { addresses } => capture(&stream, input, &addresses),
         RemoteRequest::Host => reply(&stream, &host()),
         RemoteRequest::Configure {
             files,

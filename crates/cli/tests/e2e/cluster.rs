@@ -35,7 +35,10 @@ fn cluster(what: &str) -> Option<&'static TestCluster> {
     static CLUSTER: OnceLock<Option<TestCluster>> = OnceLock::new();
     let found = CLUSTER.get_or_init(find).as_ref();
     if found.is_none() {
-        skipped(what, "no test cluster: set MESHTAX_E2E_CLUSTER or MESHTAX_E2E_CONTEXT");
+        skipped(
+            what,
+            "no test cluster: set MESHTAX_E2E_CLUSTER or MESHTAX_E2E_CONTEXT",
+        );
     }
     found
 }
@@ -67,7 +70,9 @@ fn load_image(cluster: &std::path::Path) {
     let scratch = Scratch::new();
     let tar = scratch.path("image.tar");
     let mut build = Command::new(BINARY);
-    build.args(["image", "build", "--name", TEST_IMAGE, "--out"]).arg(&tar);
+    build
+        .args(["image", "build", "--name", TEST_IMAGE, "--out"])
+        .arg(&tar);
     let mut load = Command::new(concat!(
         env!("CARGO_MANIFEST_DIR"),
         "/../../e2e/cluster/load"
@@ -98,7 +103,13 @@ impl TestCluster {
         let output = Command::new(kubectl)
             .arg("--kubeconfig")
             .arg(kubeconfig)
-            .args(["get", "namespaces,pods,services,daemonsets,secrets", "-A", "-o", "name"])
+            .args([
+                "get",
+                "namespaces,pods,services,daemonsets,secrets",
+                "-A",
+                "-o",
+                "name",
+            ])
             .args(["-l", "app.kubernetes.io/managed-by=meshtax"])
             .output()
             .expect("kubectl");
@@ -157,23 +168,31 @@ fn run_on_a_cluster_measures_with_evidence_and_leaves_nothing() {
     assert_eq!(manifest["environment"]["engine"], "kubernetes");
     let evidence = records(&scratch.path("run/evidence.jsonl"));
     let proven = |variant: &str| {
-        evidence
-            .iter()
-            .any(|record| record["variant"] == variant && record["wire"]["frames_to_server"].as_u64() > Some(0))
+        evidence.iter().any(|record| {
+            record["variant"] == variant && record["wire"]["frames_to_server"].as_u64() > Some(0)
+        })
     };
     assert!(proven("none") && proven("limit-mtls"), "{evidence:#?}");
     let samples = records(&scratch.path("run/samples.jsonl"));
     let roles = |sample: &Value| -> Vec<String> {
         let components = sample["components"].as_array().expect("components");
         let busy = components.iter().filter(|c| c["cpu_ns"].as_u64() > Some(0));
-        busy.map(|c| c["role"].as_str().expect("a role").to_owned()).collect()
+        busy.map(|c| c["role"].as_str().expect("a role").to_owned())
+            .collect()
     };
     let meshed = samples
         .iter()
-        .find(|s| s["trial"].as_str().is_some_and(|id| id.contains("limit-mtls")))
+        .find(|s| {
+            s["trial"]
+                .as_str()
+                .is_some_and(|id| id.contains("limit-mtls"))
+        })
         .expect("a sample of the proxy");
     for role in ["generator", "app", "client-proxy", "server-proxy"] {
-        assert!(roles(meshed).iter().any(|r| r == role), "{role}: {meshed:#}");
+        assert!(
+            roles(meshed).iter().any(|r| r == role),
+            "{role}: {meshed:#}"
+        );
     }
     assert!(meshed["clock_error_ns"].as_u64() > Some(0), "{meshed:#}");
 }
@@ -185,7 +204,10 @@ fn killed_run_is_cleaned_up_by_the_cleanup_command() {
         return;
     };
     if cluster.kubectl.is_none() {
-        return skipped("cleanup after a killed run", "it removes all runs' objects, and this is not the test cluster");
+        return skipped(
+            "cleanup after a killed run",
+            "it removes all runs' objects, and this is not the test cluster",
+        );
     }
     let scratch = Scratch::new();
     let run = Running::start(cluster.run(&scratch, &[&spec(&scratch)]));
@@ -199,7 +221,11 @@ fn killed_run_is_cleaned_up_by_the_cleanup_command() {
     arguments.extend(["--kubeconfig", cluster.options[1].as_str()]);
     let cleaned = finish(meshtax(&scratch, &arguments));
     cleaned.expect_code(0);
-    assert!(cleaned.stdout.contains("removed namespace meshtax-"), "{}", cleaned.stdout);
+    assert!(
+        cleaned.stdout.contains("removed namespace meshtax-"),
+        "{}",
+        cleaned.stdout
+    );
     cluster.assert_nothing_left();
     let again = finish(meshtax(&scratch, &arguments));
     assert_eq!(again.expect_code(0).stdout, "nothing was left\n");
@@ -212,14 +238,22 @@ fn missing_permissions_are_named_before_anything_is_created() {
         return;
     };
     if cluster.kubectl.is_none() {
-        return skipped("missing permissions", "it creates users, and this is not the test cluster");
+        return skipped(
+            "missing permissions",
+            "it creates users, and this is not the test cluster",
+        );
     }
     let scratch = Scratch::new();
     let namespace = "meshtax-e2e-user";
     cluster.kubectl(&["create", "namespace", namespace]);
     cluster.kubectl(&["create", "serviceaccount", "viewer", "-n", namespace]);
     let account = format!("{namespace}:viewer");
-    let role = ["create", "clusterrolebinding", namespace, "--clusterrole=view"];
+    let role = [
+        "create",
+        "clusterrolebinding",
+        namespace,
+        "--clusterrole=view",
+    ];
     cluster.kubectl(&[&role[..], &["--serviceaccount", &account]].concat());
     let token = cluster.kubectl(&["create", "token", "viewer", "-n", namespace]);
     let kubeconfig = std::fs::read_to_string(&cluster.options[1]).expect("the kubeconfig");
@@ -239,9 +273,21 @@ fn missing_permissions_are_named_before_anything_is_created() {
     cluster.kubectl(&["delete", "clusterrolebinding", namespace]);
     cluster.kubectl(&["delete", "namespace", namespace]);
     finished.expect_code(11);
-    for rule in ["create namespaces", "create pods/portforward", "create daemonsets.apps"] {
-        assert!(finished.stderr.contains(rule), "{rule}: {}", finished.stderr);
+    for rule in [
+        "create namespaces",
+        "create pods/portforward",
+        "create daemonsets.apps",
+    ] {
+        assert!(
+            finished.stderr.contains(rule),
+            "{rule}: {}",
+            finished.stderr
+        );
     }
-    assert!(!finished.stderr.contains("list pods,"), "{}", finished.stderr);
+    assert!(
+        !finished.stderr.contains("list pods,"),
+        "{}",
+        finished.stderr
+    );
     cluster.assert_nothing_left();
 }

@@ -1,0 +1,62 @@
+//! What a run has on the cluster.
+
+use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+
+use meshtax_agent::remote::HostFacts;
+use meshtax_model::experiment::{Experiment, Variant, VariantId};
+
+use crate::cluster::Cluster;
+use crate::deployment::{Authorities, Deployed};
+use crate::lease::NodeLease;
+use crate::objects::Common;
+use crate::pods::RunningPod;
+use crate::variant::{Ground, Instance, StartError, VariantPlan};
+
+/// Everything that stays for the whole run.
+pub(crate) struct Running {
+    pub(crate) cluster: Arc<Cluster>,
+    pub(crate) experiment: Experiment,
+    pub(crate) common: Common,
+    /// The clients' node, then the servers'.
+    pub(crate) nodes: Vec<String>,
+    /// The agent of each of them.
+    pub(crate) agents: Vec<RunningPod>,
+    pub(crate) hosts: Vec<HostFacts>,
+    /// The index of each node's machine.
+    pub(crate) machines: Vec<u32>,
+    pub(crate) outsider: RunningPod,
+    pub(crate) authorities: Authorities,
+    pub(crate) plans: BTreeMap<VariantId, VariantPlan>,
+    /// The addresses of each variant's services.
+    pub(crate) services: BTreeMap<VariantId, BTreeMap<String, Ipv4Addr>>,
+    pub(crate) round: Round,
+    /// No other run uses the nodes while this lives.
+    pub(crate) _lease: NodeLease,
+}
+
+impl Running {
+    pub(crate) fn ground(&self) -> Ground<'_> {
+        Ground {
+            experiment: &self.experiment,
+            nodes: &self.nodes,
+            cores: self.hosts.iter().map(|h| h.cores.len()).max().unwrap_or(1) as u32,
+        }
+    }
+
+    pub(crate) fn plan(&self, variant: &Variant) -> Result<&VariantPlan, StartError> {
+        let unknown = || StartError::UnknownDataPlane(variant.data_plane.to_string());
+        self.plans.get(&variant.id).ok_or_else(unknown)
+    }
+
+    pub(crate) fn deployed<'a>(&'a self, instance: &'a Instance) -> Deployed<'a> {
+        Deployed::new(&self.cluster, instance, &self.outsider, &self.authorities)
+    }
+}
+
+/// The variants that are up.
+#[derive(Default)]
+pub(crate) struct Round {
+    pub(crate) instances: BTreeMap<VariantId, Instance>,
+}
