@@ -286,8 +286,9 @@ async fn config(access: &Access) -> Result<Config, ClusterError> {
         context: access.context.clone(),
         ..KubeConfigOptions::default()
     };
+    // Errors of YAML quote the file on further lines, secrets and all.
     let failed = |cause: &dyn std::fmt::Display| ClusterError::Kubeconfig {
-        cause: cause.to_string(),
+        cause: cause.to_string().lines().next().unwrap_or_default().into(),
     };
     let mut config = match &access.kubeconfig {
         Some(path) => {

@@ -84,6 +84,14 @@ pub enum ClusterError {
         /// How long it had.
         waited: Duration,
     },
+    /// No node takes a pod.
+    #[error("pod {pod} cannot be scheduled: {message}")]
+    Unschedulable {
+        /// Namespace and name.
+        pod: String,
+        /// The scheduler's reason.
+        message: String,
+    },
     /// A pod's image cannot be pulled.
     #[error("the image of pod {pod} cannot be pulled: {reason}: {message}")]
     Image {
@@ -170,6 +178,9 @@ impl ClusterError {
             }
             Self::NotReady { .. } | Self::Ended { .. } => {
                 "`kubectl describe pod` and `kubectl get events` in its namespace tell more"
+            }
+            Self::Unschedulable { .. } => {
+                "uncordon the node or free resources on it, or use other nodes (--nodes)"
             }
             Self::Image { .. } => {
                 "push one with `meshtax image push REF`, and name it with --image REF"

@@ -92,7 +92,7 @@ mod tests {
             node("a", |_| {}),
             node("b", |n| n["spec"]["unschedulable"] = json!(true)),
             node("c", |n| {
-                n["status"]["conditions"][0]["status"] = json!("Unknown")
+                n["status"]["conditions"][0]["status"] = json!("Unknown");
             }),
             node("d", |n| {
                 n["spec"]["taints"] = json!([{"key": "control-plane", "effect": "NoSchedule"}]);

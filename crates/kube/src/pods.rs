@@ -3,7 +3,7 @@
 use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
 
-use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
+use k8s_openapi::api::core::v1::{ContainerStatus, Pod, PodCondition};
 use meshtax_agent::remote::AgentClient;
 use meshtax_model::failure::{ComponentEnding, ComponentFailure};
 
@@ -13,6 +13,9 @@ use crate::forward::Forward;
 
 /// How long pods may take to start: an image may have to be pulled.
 const START: Duration = Duration::from_secs(120);
+
+/// How long the scheduler may take: resources that other pods hold may become free.
+const SCHEDULE: Duration = Duration::from_secs(15);
 
 /// A pod that runs, with its agent.
 #[derive(Debug)]
@@ -64,6 +67,12 @@ pub(crate) fn await_running(
         for pod in &pods {
             if let Some(state) = not_running(pod)? {
                 pending = Some((path(pod), state));
+            }
+            if let Some(message) = unschedulable(pod)
+                && begin.elapsed() > SCHEDULE
+            {
+                let pod = path(pod);
+                return Err(ClusterError::Unschedulable { pod, message });
             }
         }
         match pending {
@@ -142,6 +151,15 @@ fn not_running(pod: &Pod) -> Result<Option<String>, ClusterError> {
         true => status.phase.unwrap_or_default(),
         false => told.join("; "),
     }))
+}
+
+/// The scheduler's reason why the pod is on no node.
+fn unschedulable(pod: &Pod) -> Option<String> {
+    let conditions = pod.status.as_ref()?.conditions.as_ref()?;
+    let is_it = |c: &&PodCondition| {
+        c.type_ == "PodScheduled" && c.reason.as_deref() == Some("Unschedulable")
+    };
+    conditions.iter().find(is_it)?.message.clone()
 }
 
 fn reach(

@@ -182,11 +182,7 @@ fn run_on_a_cluster_measures_with_evidence_and_leaves_nothing() {
     };
     let meshed = samples
         .iter()
-        .find(|s| {
-            s["trial"]
-                .as_str()
-                .is_some_and(|id| id.contains("limit-mtls"))
-        })
+        .find(|sample| roles(sample).iter().any(|role| role == "client-proxy"))
         .expect("a sample of the proxy");
     for role in ["generator", "app", "client-proxy", "server-proxy"] {
         assert!(
@@ -231,6 +227,119 @@ fn killed_run_is_cleaned_up_by_the_cleanup_command() {
     assert_eq!(again.expect_code(0).stdout, "nothing was left\n");
 }
 
+/// A run that is interrupted, once its pods are there.
+#[test]
+fn interrupted_run_removes_its_namespaces_and_a_second_run_names_the_first() {
+    let _alone = alone();
+    let Some(cluster) = cluster("an interrupted run") else {
+        return;
+    };
+    if cluster.kubectl.is_none() {
+        return skipped(
+            "an interrupted run",
+            "it looks at the whole cluster, and this is not the test cluster",
+        );
+    }
+    let scratch = Scratch::new();
+    let run = Running::start(cluster.run(&scratch, &[&spec(&scratch)]));
+    while !cluster.objects().expect("kubectl").contains("pod/client") {
+        thread::sleep(Duration::from_millis(200));
+    }
+    let other = Scratch::new();
+    let second = cluster.finish(&other, &[&spec(&other)]);
+    second.expect_code(11);
+    assert!(
+        second.stderr.contains("is measuring on nodes node1, node2"),
+        "{}",
+        second.stderr
+    );
+    let pid = Pid::from_raw(run.pid().cast_signed());
+    kill(pid, Signal::SIGINT).expect("its own child");
+    let finished = run.finish(PATIENCE);
+    finished.expect_code(130);
+    cluster.assert_nothing_left();
+}
+
+#[test]
+fn image_that_cannot_be_pulled_ends_the_run_with_the_fix() {
+    let _alone = alone();
+    let Some(cluster) = cluster("an image that cannot be pulled") else {
+        return;
+    };
+    let scratch = Scratch::new();
+    let spec = spec(&scratch);
+    let mut arguments = vec!["run", "--engine", "kubernetes", &spec];
+    arguments.extend(cluster.options[..2].iter().map(String::as_str));
+    // No registry is at this port of any node.
+    arguments.extend(["--image", "127.0.0.1:9/meshtax:none"]);
+    let finished = Running::start(meshtax(&scratch, &arguments)).finish(PATIENCE);
+    finished.expect_code(11);
+    for text in ["cannot be pulled", "meshtax image push"] {
+        assert!(
+            finished.stderr.contains(text),
+            "{text}: {}",
+            finished.stderr
+        );
+    }
+    cluster.assert_nothing_left();
+}
+
+#[test]
+fn deleted_pod_and_restarted_api_server_cost_trials_and_not_the_run() {
+    let _alone = alone();
+    let Some(cluster) = cluster("a deleted pod") else {
+        return;
+    };
+    if cluster.kubectl.is_none() {
+        return skipped(
+            "a deleted pod",
+            "it deletes pods, and this is not the test cluster",
+        );
+    }
+    let scratch = Scratch::new();
+    let out = scratch.path("run");
+    let out = out.to_str().expect("UTF-8");
+    let run = Running::start(cluster.run(&scratch, &[&spec(&scratch), "--json", "--out", out]));
+    let trials = scratch.path("run/trials.jsonl");
+    while records(&trials).is_empty() {
+        assert!(
+            !run.stderr_text().contains("error:"),
+            "{}",
+            run.stderr_text()
+        );
+        thread::sleep(Duration::from_millis(50));
+    }
+    let namespaces = cluster.kubectl(&["get", "namespaces", "-o", "name"]);
+    let meshed = namespaces
+        .lines()
+        .find(|name| name.ends_with("-limit-mtls"))
+        .expect("its namespace");
+    let meshed = meshed.trim_start_matches("namespace/");
+    cluster.kubectl(&[
+        "delete",
+        "pod",
+        "server",
+        "-n",
+        meshed,
+        "--grace-period=0",
+        "--force",
+    ]);
+    let finished = run.finish(PATIENCE);
+    assert!([0, 13].contains(&finished.code), "{finished:?}");
+    let records = records(&trials);
+    let ended: Vec<&Value> = records
+        .iter()
+        .filter(|record| record.to_string().contains("limit-mtls/server"))
+        .collect();
+    assert!(!ended.is_empty(), "{records:#?}");
+    let measured = records
+        .iter()
+        .filter(|record| record["outcome"].to_string().contains("\"load\""))
+        .count();
+    assert!(measured >= 6, "{measured} of {}", records.len());
+    cluster.assert_nothing_left();
+}
+
 #[test]
 fn missing_permissions_are_named_before_anything_is_created() {
     let _alone = alone();
@@ -260,7 +369,8 @@ fn missing_permissions_are_named_before_anything_is_created() {
     let other: String = kubeconfig
         .lines()
         .map(|line| match line.split_once("token:") {
-            Some((before, _)) => format!("{before}token: {}\n", token.trim()),
+            // `user: {token: ...}`
+            Some((before, _)) => format!("{before}token: {}}}\n", token.trim()),
             None => format!("{line}\n"),
         })
         .collect();
