@@ -8,6 +8,7 @@ use k8s_openapi::api::core::v1::Service;
 use kube::Api;
 use meshtax_agent::remote::HostFacts;
 use meshtax_control_plane::Authority;
+use meshtax_dataplane::Sabotage;
 use meshtax_engine::{Engine, EngineError, Measured, RoundEnd, VariantStart};
 use meshtax_model::catalogue::{Program, find};
 use meshtax_model::environment::{Artifact, Environment, Node, NodeRole};
@@ -39,6 +40,8 @@ pub struct KubernetesOptions {
     pub nodes: Vec<String>,
     /// The image of meshtax.
     pub image: Option<String>,
+    /// Variants that are broken on purpose, for tests.
+    pub sabotage: BTreeMap<VariantId, Sabotage>,
     /// Tells this run apart from others on the cluster: lower-case letters and digits.
     pub run: String,
 }
@@ -143,7 +146,7 @@ impl KubernetesEngine {
             machines,
             outsider,
         };
-        self.unsupported = plan_variants(&mut running, &names)?;
+        self.unsupported = plan_variants(&mut running, &names, &self.options.sabotage)?;
         let environment = environment(&running);
         self.running = Some(running);
         Ok(environment)
@@ -197,7 +200,8 @@ pub fn objects(
     };
     for variant in &experiment.variants {
         // A run reports the variants that it cannot start.
-        if let Ok(plan) = VariantPlan::new(&ground, variant, names.variant(&variant.id)) {
+        let namespace = names.variant(&variant.id);
+        if let Ok(plan) = VariantPlan::new(&ground, variant, namespace, None) {
             objects.extend(plan.lasting(&ground, &common));
             objects.extend(plan.objects(&common));
         }
@@ -278,12 +282,14 @@ fn authorities() -> Result<Authorities, ClusterError> {
 fn plan_variants(
     running: &mut Running,
     names: &RunNames,
+    sabotage: &BTreeMap<VariantId, Sabotage>,
 ) -> Result<BTreeMap<VariantId, String>, ClusterError> {
     let mut unsupported = BTreeMap::new();
     let (mut plans, mut services) = (BTreeMap::new(), BTreeMap::new());
     for variant in &running.experiment.variants {
         let ground = running.ground();
-        let plan = match VariantPlan::new(&ground, variant, names.variant(&variant.id)) {
+        let broken = sabotage.get(&variant.id).copied();
+        let plan = match VariantPlan::new(&ground, variant, names.variant(&variant.id), broken) {
             Ok(plan) => plan,
             Err(StartError::Cluster(error)) => return Err(error),
             Err(other) => {

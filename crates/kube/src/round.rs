@@ -5,6 +5,7 @@ use std::thread;
 
 use meshtax_agent::Captured;
 use meshtax_agent::remote::{AgentError, RemoteCapture};
+use meshtax_dataplane::Fault;
 use meshtax_engine::{RoundEnd, VariantStart};
 use meshtax_evidence::{Captures, conclude, failed_again, judge, run_active, run_again};
 use meshtax_model::experiment::{Variant, VariantId};
@@ -80,7 +81,10 @@ impl Running {
             let deployed = self.deployed(&instance);
             let subject = instance.subject(&deployed, &ground);
             let active = run_active(&subject);
-            let captures = captures(capture.and_then(RemoteCapture::finish));
+            let mut captures = captures(capture.and_then(RemoteCapture::finish));
+            if instance.blueprint.emulation.fault == Some(Fault::NoCapture) {
+                captures = Ok(Captures::default());
+            }
             let ended = instance.ended(&self.cluster);
             let nothing = Captures::default();
             let seen = captures.as_ref().unwrap_or(&nothing);

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use meshtax_agent::remote::{AgentError, Clock, Metered, Observation};
 use meshtax_agent::{Generator, GeneratorError, NodeUsage};
+use meshtax_dataplane::{Fault, PodBlueprint, Redirect};
 use meshtax_engine::Measured;
 use meshtax_evidence::{AppCounters, LoadPath, contradictions, lost_connections, read_traffic};
 use meshtax_load::{LoadSpec, Window};
@@ -27,7 +28,7 @@ use crate::variant::{Ground, Instance};
 /// The largest error of a window's edges on another node, as a share of the window.
 const EDGE_SHARE: u64 = 100;
 /// The time that the engine needs to pass a window on to the agents: the warm-up is no shorter.
-const LEAD: Duration = Duration::from_millis(150);
+const LEAD: Duration = Duration::from_millis(300);
 
 /// Why a trial has no result.
 #[derive(Debug, thiserror::Error)]
@@ -119,7 +120,9 @@ impl Running {
         let spec = demand.load(&instance.site, None, point, timing, seed);
         let spec = spec.map_err(load_failed)?;
         let open = spec.connections;
+        let bypass = Bypass::begin(instance).map_err(load_failed)?;
         let observed = self.observe(instance, spec, &clocks);
+        drop(bypass);
         let component_failures = instance.ended(&self.cluster);
         let observed = observed.map_err(|failed| match component_failures.is_empty() {
             true => failed.into(),
@@ -182,8 +185,8 @@ impl Running {
         spec: LoadSpec,
         clocks: &[Clock],
     ) -> Result<Observed, Failed> {
-        /// Before the window, for the kernel to walk its table of connections.
-        const AHEAD_NS: u64 = 30_000_000;
+        /// Before the window, for a port-forward to open and the kernel to walk its table of connections.
+        const AHEAD_NS: u64 = 120_000_000;
         let client = &instance.pods[&instance.site.client.name];
         let started = client.agent.start_worker()?;
         let mut generator = Generator::start(started, spec)?;
@@ -309,6 +312,39 @@ impl Running {
             .map(|(variant, cpu_ns)| meshtax_model::trial::IdleProxies { variant, cpu_ns })
             .collect();
         sample
+    }
+}
+
+/// Nothing is redirected while this lives: a fault of the variant, for tests.
+struct Bypass<'a>(&'a Instance);
+
+impl<'a> Bypass<'a> {
+    /// `None`: the variant has no such fault.
+    fn begin(instance: &'a Instance) -> Result<Option<Self>, AgentError> {
+        if instance.blueprint.emulation.fault != Some(Fault::LoadBypassesProxies) {
+            return Ok(None);
+        }
+        let this = Self(instance);
+        this.in_each_pod(|_| None)?;
+        Ok(Some(this))
+    }
+
+    fn in_each_pod(
+        &self,
+        redirect: impl Fn(&PodBlueprint) -> Option<Redirect>,
+    ) -> Result<(), AgentError> {
+        let mut pods = self.0.blueprint.emulation.pods.iter();
+        pods.try_for_each(|blueprint| match self.0.pods.get(&blueprint.pod) {
+            Some(pod) => pod.agent.redirect(redirect(blueprint)),
+            None => Ok(()),
+        })
+    }
+}
+
+impl Drop for Bypass<'_> {
+    fn drop(&mut self) {
+        // If it fails, the probes at the round's end do.
+        let _ = self.in_each_pod(|blueprint| Some(blueprint.redirect.clone()));
     }
 }
 

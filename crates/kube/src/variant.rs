@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 use meshtax_agent::remote::{ContainerStart, DeliveredFile, START_DIRECTORY};
 use meshtax_control_plane::{ContentError, SharedAuthority};
 use meshtax_dataplane::{
-    AppPort, AppProtocol, Blueprint, Pod, PodBlueprint, PodNode, Site, SiteService, blueprint,
+    AppPort, AppProtocol, Blueprint, Pod, PodBlueprint, PodNode, Sabotage, Site, SiteService,
+    blueprint,
 };
 use meshtax_evidence::{Deployment, READY_WITHIN, Subject, all_respond, canary};
 use meshtax_model::catalogue::{DataPlane, Program, find};
@@ -55,6 +56,8 @@ pub(crate) enum Unsupported {
     OwnProgram,
     #[error("ingress is not available on Kubernetes")]
     Ingress,
+    #[error("this sabotage is not available on Kubernetes")]
+    Sabotage,
     #[error(
         "extra endpoints, tracing and other options of proxies are not available on Kubernetes"
     )]
@@ -62,7 +65,14 @@ pub(crate) enum Unsupported {
 }
 
 /// Checks what the engine can start.
-pub(crate) fn supported(experiment: &Experiment, variant: &Variant) -> Result<(), Unsupported> {
+fn supported(
+    experiment: &Experiment,
+    variant: &Variant,
+    sabotage: Option<Sabotage>,
+) -> Result<(), Unsupported> {
+    if sabotage == Some(Sabotage::LoadAroundBusyProxies) {
+        return Err(Unsupported::Sabotage);
+    }
     let is_own = |plane: &DataPlane| {
         let mut programs = plane.programs.iter();
         programs.all(|program| *program == Program::LimitProxy)
@@ -220,6 +230,7 @@ pub(crate) struct VariantPlan {
     pub(crate) pods: Vec<PodPlan>,
     /// The containers beside agents.
     containers: Vec<Placed>,
+    sabotage: Option<Sabotage>,
 }
 
 /// The container of a pod's process.
@@ -236,11 +247,12 @@ impl VariantPlan {
         ground: &Ground<'_>,
         variant: &Variant,
         namespace: String,
+        sabotage: Option<Sabotage>,
     ) -> Result<Self, StartError> {
-        supported(ground.experiment, variant).map_err(StartError::Unsupported)?;
+        supported(ground.experiment, variant, sabotage).map_err(StartError::Unsupported)?;
         let nowhere = BTreeMap::new();
         let site = ground.site(variant, &nowhere, &nowhere);
-        let blueprint = blueprint_of(variant, &site)?;
+        let blueprint = blueprint_of(variant, &site, sabotage)?;
         let mut containers = Vec::new();
         for (pod, application) in ground.applications(variant, &site)? {
             containers.push(Placed {
@@ -287,6 +299,7 @@ impl VariantPlan {
             pods: pods.collect(),
             namespace,
             containers,
+            sabotage,
         })
     }
 
@@ -353,10 +366,14 @@ fn app_container(application: &Application) -> String {
     format!("app{}", application.suffix)
 }
 
-fn blueprint_of(variant: &Variant, site: &Site) -> Result<Blueprint, StartError> {
+fn blueprint_of(
+    variant: &Variant,
+    site: &Site,
+    sabotage: Option<Sabotage>,
+) -> Result<Blueprint, StartError> {
     let unknown = || StartError::UnknownDataPlane(variant.data_plane.to_string());
     let plane = find(&variant.data_plane).ok_or_else(unknown)?;
-    Ok(blueprint(plane, site, variant.level, None))
+    Ok(blueprint(plane, site, variant.level, sabotage))
 }
 
 /// A variant that is up.
@@ -391,7 +408,7 @@ impl Instance {
         if let Some(service) = site.services.iter().find(|s| s.address.is_unspecified()) {
             return Err(StartError::NoAddress(service.name.clone()));
         }
-        let blueprint = blueprint_of(variant, &site)?;
+        let blueprint = blueprint_of(variant, &site, plan.sabotage)?;
         let began = Instant::now();
         for (name, pod) in &pods {
             let mut starts = Vec::new();

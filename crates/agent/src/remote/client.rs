@@ -151,10 +151,16 @@ impl AgentClient {
             redirect,
             containers,
         };
-        match self.ask(request, PATIENCE)? {
-            RemoteReply::Done => Ok(()),
-            _ => Err(AgentError::OutOfOrder),
-        }
+        self.open(request, PATIENCE)?.done()
+    }
+
+    /// Changes the pod's redirection; `None`: there is none from now on.
+    ///
+    /// # Errors
+    /// If the agent may not, or cannot be reached.
+    pub fn redirect(&self, redirect: Option<Redirect>) -> Result<(), AgentError> {
+        self.open(RemoteRequest::Redirect(redirect), PATIENCE)?
+            .done()
     }
 
     /// A TCP connection from the agent's pod.

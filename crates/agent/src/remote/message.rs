@@ -49,6 +49,8 @@ pub enum RemoteRequest {
         /// What they start.
         containers: Vec<ContainerStart>,
     },
+    /// Redirect the pod's traffic like this from now on; `None`: not at all.
+    Redirect(Option<Redirect>),
     /// Open a TCP connection from here; its bytes follow.
     Connect {
         /// Where to.

@@ -121,6 +121,13 @@ fn answer(stream: TcpStream, token: &Token, worker: fn() -> Command) -> io::Resu
             let done = configure(&files, &containers, || nft::redirect(&redirect));
             reply(&stream, &result(done.map(|()| RemoteReply::Done)))
         }
+        RemoteRequest::Redirect(redirect) => {
+            let done = match &redirect {
+                Some(redirect) => nft::redirect(redirect),
+                None => nft::lift_redirection(),
+            };
+            reply(&stream, &result(done.map(|()| RemoteReply::Done)))
+        }
         RemoteRequest::CountConnections { local_port } => {
             let count = established_connections_here(local_port).map_err(io::Error::other);
             reply(&stream, &result(count.map(RemoteReply::Connections)))

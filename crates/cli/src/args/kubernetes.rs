@@ -1,8 +1,11 @@
 //! The options of runs on a cluster, and `meshtax cleanup`.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use clap::Args;
+use meshtax_dataplane::Sabotage;
+use meshtax_model::experiment::VariantId;
 
 /// How a cluster is reached.
 #[derive(Clone, Debug, Default, Args)]
@@ -61,8 +64,12 @@ pub(crate) struct KubernetesArgs {
 
 impl KubernetesArgs {
     /// For one run.
-    pub(crate) fn options(&self) -> meshtax_kube::KubernetesOptions {
+    pub(crate) fn options(
+        &self,
+        sabotage: BTreeMap<VariantId, Sabotage>,
+    ) -> meshtax_kube::KubernetesOptions {
         meshtax_kube::KubernetesOptions {
+            sabotage,
             access: self.access.access(),
             namespace_prefix: self.namespace_prefix.clone(),
             nodes: self.nodes.clone(),

@@ -1,5 +1,6 @@
 //! `meshtax run`.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use meshtax_model::experiment::Experiment;
@@ -71,7 +72,7 @@ fn reject_cluster_options(args: &KubernetesArgs) -> Result<(), Failure> {
 /// Every object that the runs would apply.
 fn dry_run(args: &RunArgs, experiments: &[Experiment]) -> Outcome {
     for experiment in experiments {
-        let objects = meshtax_kube::objects(experiment, &args.kubernetes.options());
+        let objects = meshtax_kube::objects(experiment, &args.kubernetes.options(BTreeMap::new()));
         for object in objects.map_err(|e| Failure::with_fix(MISSING, &e, e.fix()))? {
             terminal::print(&format!("---\n{object}"));
         }

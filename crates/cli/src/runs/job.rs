@@ -95,8 +95,9 @@ impl Job {
     }
 
     fn engine(&self, progress: &Progress) -> Result<Box<dyn Engine>, Failure> {
+        let sabotage = self.sabotage.iter().cloned().collect();
         if let Some(cluster) = &self.cluster {
-            let options = cluster.options();
+            let options = cluster.options(sabotage);
             let run = &options.run;
             progress.line(&format!("on the cluster, this is run {run}"));
             return Ok(Box::new(KubernetesEngine::new(options)));
@@ -104,7 +105,7 @@ impl Job {
         let programs = programs::of_experiment(&self.experiment, &self.programs, progress)?;
         Ok(Box::new(LocalEngine::new(LocalOptions {
             programs,
-            sabotage: self.sabotage.iter().cloned().collect(),
+            sabotage,
         })))
     }
 

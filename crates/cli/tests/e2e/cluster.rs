@@ -227,6 +227,68 @@ fn killed_run_is_cleaned_up_by_the_cleanup_command() {
     assert_eq!(again.expect_code(0).stdout, "nothing was left\n");
 }
 
+/// Ways to break the minimal proxy, and a probe that must fail. `None`: the variant is verified, and its trials are not.
+const BROKEN: [(&str, Option<&str>); 7] = [
+    ("no-encryption", Some("canary")),
+    ("wrong-server-identity", Some("server-identity")),
+    ("wrong-client-identity", Some("client-identity")),
+    ("no-redirect", Some("plaintext-outsider")),
+    ("no-proxy", Some("permitted-request")),
+    ("no-capture", Some("canary")),
+    ("load-around-proxies", None),
+];
+
+#[test]
+fn every_sabotage_on_a_cluster_is_detected_by_its_probe() {
+    let _alone = alone();
+    let Some(cluster) = cluster("sabotage on Kubernetes") else {
+        return;
+    };
+    let scratch = Scratch::new();
+    let variants: String = BROKEN
+        .iter()
+        .map(|(kind, _)| format!("  - {{data-plane: limit-mtls, level: mtls, id: {kind}}}\n"))
+        .collect();
+    let text = SPEC.replace("  - {data-plane: limit-mtls, level: mtls}\n", &variants);
+    let path = scratch.write("spec.yaml", &text);
+    let out = scratch.path("run");
+    let mut arguments = vec![path.to_str().expect("UTF-8"), "--json", "--time", "100s"];
+    arguments.extend(["--out", out.to_str().expect("UTF-8")]);
+    let sabotage: Vec<String> = BROKEN
+        .iter()
+        .map(|(kind, _)| format!("{kind}={kind}"))
+        .collect();
+    arguments.extend(sabotage.iter().flat_map(|pair| ["--sabotage", pair]));
+    let finished = cluster.finish(&scratch, &arguments);
+    assert!(!finished.stderr.contains("panicked"), "{}", finished.stderr);
+    let evidence = records(&out.join("evidence.jsonl"));
+    for (kind, probe) in BROKEN {
+        let of_kind = evidence.iter().find(|record| record["variant"] == kind);
+        let of_kind = of_kind.unwrap_or_else(|| panic!("{kind}: {}", finished.stderr));
+        let probes = of_kind["probes"].as_array().expect("probes");
+        let failed: Vec<&str> = probes
+            .iter()
+            .filter(|result| result["passed"] == false)
+            .filter_map(|result| result["probe"].as_str())
+            .collect();
+        match probe {
+            Some(probe) => assert!(failed.contains(&probe), "{kind}: {of_kind:#}"),
+            None => assert!(failed.is_empty(), "{kind}: {of_kind:#}"),
+        }
+    }
+    let trials = records(&out.join("trials.jsonl"));
+    let bypassed = trials
+        .iter()
+        .filter(|t| t.to_string().contains("load-around-proxies"));
+    let bypassed: Vec<&Value> = bypassed.collect();
+    assert!(!bypassed.is_empty(), "{}", finished.stderr);
+    for trial in bypassed {
+        let lost = trial["outcome"].to_string();
+        assert!(lost.contains("lost_evidence"), "{trial:#}");
+    }
+    cluster.assert_nothing_left();
+}
+
 /// A run that is interrupted, once its pods are there.
 #[test]
 fn interrupted_run_removes_its_namespaces_and_a_second_run_names_the_first() {
@@ -285,7 +347,7 @@ fn image_that_cannot_be_pulled_ends_the_run_with_the_fix() {
 }
 
 #[test]
-fn deleted_pod_and_restarted_api_server_cost_trials_and_not_the_run() {
+fn deleted_pod_costs_trials_and_not_the_run() {
     let _alone = alone();
     let Some(cluster) = cluster("a deleted pod") else {
         return;
