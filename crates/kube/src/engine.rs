@@ -222,6 +222,7 @@ fn agent_objects(common: &Common, names: &RunNames, nodes: &[String]) -> Vec<Val
         service_account: "default".into(),
         service: None,
         node: nodes[0].clone(),
+        is_redirected: false,
         containers: Vec::new(),
     };
     vec![

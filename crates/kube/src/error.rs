@@ -185,7 +185,11 @@ impl ClusterError {
             Self::Image { .. } => {
                 "push one with `meshtax image push REF`, and name it with --image REF"
             }
-            Self::Agent { .. } => "use an image of this very version of meshtax",
+            Self::Agent { source, .. } => match source {
+                AgentError::Version { .. } => "use an image of this very version of meshtax",
+                AgentError::Failed(_) => "the nodes' kernel or a policy of the cluster forbids it",
+                _ => "check that `kubectl port-forward` to that pod works",
+            },
             Self::NotRemoved { .. } => "`meshtax cleanup --all` tries again",
             Self::NoImage => {
                 "build and push one with `meshtax image push REF`, and name it with --image REF"

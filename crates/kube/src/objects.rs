@@ -33,6 +33,8 @@ pub(crate) struct PodPlan {
     /// The service that it belongs to, if any.
     pub(crate) service: Option<String>,
     pub(crate) node: String,
+    /// Whether its agent redirects its traffic, which needs `NET_ADMIN`.
+    pub(crate) is_redirected: bool,
     /// The containers beside the agent, which wait for what they are to start.
     pub(crate) containers: Vec<ContainerPlan>,
 }
@@ -104,8 +106,8 @@ impl Common {
     /// A pod: its agent, and containers that wait for the agent.
     pub(crate) fn pod(&self, plan: &PodPlan) -> Value {
         let shared = json!([{"name": "shared", "mountPath": START_DIRECTORY}]);
-        let is_redirected = plan.containers.iter().any(|c| c.marks);
-        let mut containers = vec![self.agent_container(security(is_redirected), shared.clone())];
+        let mut containers =
+            vec![self.agent_container(security(plan.is_redirected), shared.clone())];
         containers.extend(plan.containers.iter().map(|container| {
             json!({
                 "name": container.name, "image": self.image, "imagePullPolicy": "IfNotPresent",

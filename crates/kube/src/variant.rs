@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use meshtax_agent::remote::{ContainerStart, DeliveredFile, START_DIRECTORY};
 use meshtax_control_plane::{ContentError, SharedAuthority};
 use meshtax_dataplane::{
-    AppPort, AppProtocol, Blueprint, Pod, PodBlueprint, PodNode, Sabotage, Site, SiteService,
-    blueprint,
+    AppPort, AppProtocol, Blueprint, Pod, PodBlueprint, PodNode, Redirect, Sabotage, Site,
+    SiteService, blueprint,
 };
 use meshtax_evidence::{Deployment, READY_WITHIN, Subject, all_respond, canary};
 use meshtax_model::catalogue::{DataPlane, Program, find};
@@ -285,6 +285,10 @@ impl VariantPlan {
             service_account: pod.service_account.clone(),
             service,
             node: ground.node(pod.node),
+            is_redirected: blueprint
+                .emulation
+                .pod(&pod.name)
+                .is_some_and(|of_pod| of_pod.redirect != Redirect::default()),
             containers: containers
                 .iter()
                 .filter(|container| container.pod == pod.name)

@@ -63,7 +63,8 @@ pub(crate) fn too_many_invalid<'a>(
         }
     }
     let undisturbed = valid.saturating_add(invalid);
-    if f64::from(invalid) > INVALID_SHARE_MAX * f64::from(undisturbed) {
+    // Of few trials, a single one is a large share and says nothing about the others.
+    if invalid > 1 && f64::from(invalid) > INVALID_SHARE_MAX * f64::from(undisturbed) {
         return Some(NotEstimable::TooManyInvalid {
             arm: arm.clone(),
             invalid,
