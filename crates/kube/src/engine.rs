@@ -446,3 +446,53 @@ impl Engine for KubernetesEngine {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    /// `[a, "b"]` after a key.
+    fn list<'a>(line: &'a str, key: &str) -> Vec<&'a str> {
+        let (_, rest) = line.split_once(key).expect("the key");
+        let (_, rest) = rest.split_once('[').expect("a list");
+        let (list, _) = rest.split_once(']').expect("its end");
+        list.split(',')
+            .map(|item| item.trim().trim_matches('"'))
+            .collect()
+    }
+
+    #[test]
+    fn documented_role_has_exactly_the_permissions_that_are_needed() {
+        let document = include_str!("../../../docs/kubernetes.md");
+        let rules = document
+            .lines()
+            .filter(|line| line.contains("- {apiGroups"));
+        let mut documented = BTreeSet::new();
+        for line in rules {
+            for resource in list(line, "resources:") {
+                for verb in list(line, "verbs:") {
+                    for group in list(line, "apiGroups:") {
+                        documented.insert((verb, group, resource));
+                    }
+                }
+            }
+        }
+        let needed = PERMISSIONS.iter().map(|p| (p.verb, p.group, p.resource));
+        assert_eq!(documented, needed.collect());
+    }
+
+    #[test]
+    fn nodes_of_one_kernel_are_one_machine() {
+        let host = |boot_id: &str| HostFacts {
+            host: meshtax_observe::host(),
+            boot_id: boot_id.into(),
+            cores: vec![0],
+        };
+        assert_eq!(
+            machines(&[host("a"), host("a"), host("b"), host("a")]),
+            [0, 0, 1, 0]
+        );
+    }
+}
