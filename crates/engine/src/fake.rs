@@ -504,6 +504,7 @@ fn environment() -> Environment {
             node("client", NodeRole::Client, ComponentRole::Generator, 0),
             node("server-1", NodeRole::Server, ComponentRole::App, 1),
         ],
+        kubernetes: None,
         rootless: true,
         artifacts: vec![Artifact {
             data_plane: "limit-mtls".to_owned(),

@@ -21,7 +21,7 @@ use serde_json::Value;
 use crate::cluster::{Access, Cluster, Permission};
 use crate::deployment::Authorities;
 use crate::error::ClusterError;
-use crate::lease::NodeLease;
+use crate::lease::{self, NodeLease};
 use crate::names::{RUN, RunNames};
 use crate::nodes;
 use crate::objects::{Common, NODE_AGENT, PodPlan};
@@ -227,6 +227,7 @@ fn agent_objects(common: &Common, names: &RunNames, nodes: &[String]) -> Vec<Val
     };
     vec![
         common.namespace(&namespace),
+        lease::object(&namespace, &common.run, nodes),
         common.secret(&namespace),
         common.service_account(&namespace, "default"),
         common.node_agents(&namespace, nodes),
@@ -354,6 +355,7 @@ fn environment(running: &Running) -> Environment {
         engine: "kubernetes".into(),
         machines,
         nodes: running.nodes.iter().enumerate().map(node).collect(),
+        kubernetes: Some(running.cluster.version.clone()),
         rootless: false,
         artifacts: artifacts(running),
     }

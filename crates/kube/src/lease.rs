@@ -82,7 +82,7 @@ impl Drop for NodeLease {
     }
 }
 
-fn object(namespace: &str, run: &str, nodes: &[String]) -> Value {
+pub(crate) fn object(namespace: &str, run: &str, nodes: &[String]) -> Value {
     let (key, value) = MANAGED_BY;
     json!({
         "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",

@@ -169,6 +169,7 @@ pub fn environment(host: Host, nodes: Vec<Node>, rootless: bool) -> Environment 
         engine: "local".into(),
         machines: vec![host],
         nodes,
+        kubernetes: None,
         rootless,
         artifacts: Vec::new(),
     }

@@ -131,6 +131,9 @@ pub struct Environment {
     pub machines: Vec<Host>,
     /// The nodes, client nodes first.
     pub nodes: Vec<Node>,
+    /// The version of the cluster's API server (`v1.34.4`); `None`: there is no cluster.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kubernetes: Option<String>,
     /// Whether a user namespace was needed.
     pub rootless: bool,
     /// The programs of the data planes.

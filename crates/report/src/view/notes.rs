@@ -437,6 +437,9 @@ pub(crate) fn machine(environment: &Environment) -> String {
         }
     }
     let mut parts: Vec<String> = hosts.into_iter().map(host).collect();
+    if let Some(version) = &environment.kubernetes {
+        parts.push(format!("Kubernetes {version}"));
+    }
     if environment.rootless {
         parts.push("rootless".to_owned());
     }

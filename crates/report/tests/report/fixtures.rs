@@ -274,6 +274,7 @@ fn environment() -> Environment {
             cpu_split: CpuSplit::Sampled,
         }],
         nodes: nodes(&[0], &[1], &[1]),
+        kubernetes: None,
         rootless: true,
         artifacts: vec![
             Artifact {
