@@ -36,10 +36,10 @@ pub struct Cluster {
     pub(crate) version: String,
 }
 
-/// How often a request is tried, and the pauses between.
-const TRIES: u32 = 6;
+/// How long a request is tried again, with pauses that double.
+const PATIENCE: Duration = Duration::from_secs(20);
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
-/// The time limit of one request.
+/// The time limit of one try.
 const REQUEST: Duration = Duration::from_secs(15);
 
 impl Cluster {
@@ -91,7 +91,7 @@ impl Cluster {
         F: Future<Output = kube::Result<T>>,
     {
         let mut pause = FIRST_PAUSE;
-        let mut tries = 1;
+        let begin = Instant::now();
         loop {
             let sent = async { tokio::time::timeout(REQUEST, send(self.client())).await };
             let timed_out = |_| Err(kube::Error::Service("no response in time".into()));
@@ -99,12 +99,11 @@ impl Cluster {
                 Ok(response) => return Ok(response),
                 Err(error) => error,
             };
-            if tries == TRIES || !is_temporary(&error) {
+            if begin.elapsed() + pause > PATIENCE || !is_temporary(&error) {
                 return Err(classified(doing, error));
             }
             std::thread::sleep(pause);
             pause *= 2;
-            tries += 1;
         }
     }
 
@@ -333,9 +332,23 @@ fn classified(doing: &str, error: kube::Error) -> ClusterError {
         },
         other => ClusterError::Unreachable {
             doing,
-            source: Box::new(other),
+            cause: with_sources(&other),
         },
     }
+}
+
+/// An error and what caused it: the client's own text ends before "connection refused".
+fn with_sources(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(error) = source {
+        let cause = error.to_string();
+        if !text.ends_with(&cause) {
+            text = format!("{text}: {cause}");
+        }
+        source = error.source();
+    }
+    text
 }
 
 /// Waits until something is so.

@@ -18,12 +18,12 @@ pub enum ClusterError {
     #[error("the Kubernetes client does not start: {0}")]
     Runtime(#[source] std::io::Error),
     /// The API server did not respond, also not when asked again.
-    #[error("the API server does not respond ({doing}): {source}")]
+    #[error("the API server does not respond ({doing}): {cause}")]
     Unreachable {
         /// What was to be done.
         doing: String,
         /// The last error.
-        source: Box<kube::Error>,
+        cause: String,
     },
     /// A permission is missing, a quota is used up, or an admission policy forbids it: the API server answers all of
     /// these alike.
@@ -83,6 +83,14 @@ pub enum ClusterError {
         state: String,
         /// How long it had.
         waited: Duration,
+    },
+    /// Something other than meshtax put a proxy into a pod.
+    #[error("pod {pod} has what meshtax did not put there: {}", .found.join(", "))]
+    Injected {
+        /// Namespace and name.
+        pod: String,
+        /// Containers, and the annotations of meshes without any.
+        found: Vec<String>,
     },
     /// No node takes a pod.
     #[error("pod {pod} cannot be scheduled: {message}")]
@@ -145,6 +153,9 @@ pub enum NodeProblem {
     /// Its kubelet does not report it as ready.
     #[error("is not ready")]
     NotReady,
+    /// It runs another operating system.
+    #[error("does not run Linux")]
+    NotLinux,
     /// It has a taint that no pod of meshtax tolerates.
     #[error("has a taint that pods do not tolerate")]
     Tainted,
@@ -178,6 +189,9 @@ impl ClusterError {
             }
             Self::NotReady { .. } | Self::Ended { .. } => {
                 "`kubectl describe pod` and `kubectl get events` in its namespace tell more"
+            }
+            Self::Injected { .. } => {
+                "a mesh's webhook or CNI agent joins every namespace: exclude those whose names begin with meshtax"
             }
             Self::Unschedulable { .. } => {
                 "uncordon the node or free resources on it, or use other nodes (--nodes)"

@@ -56,6 +56,11 @@ fn problem(node: &Node) -> Option<NodeProblem> {
     if spec.unschedulable == Some(true) {
         return Some(NodeProblem::Cordoned);
     }
+    let labels = node.metadata.labels.iter().flatten();
+    let mut system = labels.filter(|(key, _)| *key == "kubernetes.io/os");
+    if system.any(|(_, system)| system != "linux") {
+        return Some(NodeProblem::NotLinux);
+    }
     let conditions = node
         .status
         .iter()
@@ -98,6 +103,9 @@ mod tests {
                 n["spec"]["taints"] = json!([{"key": "control-plane", "effect": "NoSchedule"}]);
             }),
             node("e", |_| {}),
+            node("f", |n| {
+                n["metadata"]["labels"] = json!({"kubernetes.io/os": "windows"});
+            }),
         ]
     }
 
@@ -114,6 +122,7 @@ mod tests {
             ("b", NodeProblem::Cordoned),
             ("c", NodeProblem::NotReady),
             ("d", NodeProblem::Tainted),
+            ("f", NodeProblem::NotLinux),
             ("x", NodeProblem::Absent),
         ] {
             let named = ["e".to_owned(), name.to_owned()];

@@ -28,6 +28,8 @@ pub(crate) struct RunningPod {
     pub(crate) node: String,
     /// Name and id of each container.
     pub(crate) containers: Vec<(String, String)>,
+    /// The names of its init containers, and the annotations by which meshes mark pods that they joined without a container.
+    pub(crate) marks: Vec<String>,
     /// The digest of the image that runs.
     pub(crate) image_id: String,
     pub(crate) agent: AgentClient,
@@ -36,6 +38,23 @@ pub(crate) struct RunningPod {
 }
 
 impl RunningPod {
+    /// Fails if the pod has anything beside these containers: an injector changed it, and it is not what was planned.
+    pub(crate) fn only(&self, expected: &[&str]) -> Result<(), ClusterError> {
+        let names = self.containers.iter().map(|(name, _)| name);
+        let mut found: Vec<String> = names
+            .filter(|name| !expected.contains(&name.as_str()))
+            .cloned()
+            .collect();
+        found.extend(self.marks.iter().cloned());
+        match found.is_empty() {
+            true => Ok(()),
+            false => Err(ClusterError::Injected {
+                pod: self.path(),
+                found,
+            }),
+        }
+    }
+
     /// Namespace and name.
     pub(crate) fn path(&self) -> String {
         format!("{}/{}", self.namespace, self.name)
@@ -153,6 +172,21 @@ fn not_running(pod: &Pod) -> Result<Option<String>, ClusterError> {
     }))
 }
 
+/// What meshes leave in a pod that they joined, other than containers.
+fn marks(pod: &Pod) -> Vec<String> {
+    /// Istio ambient's CNI agent sets it on pods that it redirects.
+    const AMBIENT: &str = "ambient.istio.io/redirection";
+    let init = pod
+        .spec
+        .iter()
+        .flat_map(|spec| spec.init_containers.iter().flatten());
+    let mut marks: Vec<String> = init.map(|container| container.name.clone()).collect();
+    let annotations = pod.metadata.annotations.iter().flatten();
+    let mut ambient = annotations.filter(|(key, value)| *key == AMBIENT && *value == "enabled");
+    marks.extend(ambient.next().map(|(key, _)| key.clone()));
+    marks
+}
+
 /// The scheduler's reason why the pod is on no node.
 fn unschedulable(pod: &Pod) -> Option<String> {
     let conditions = pod.status.as_ref()?.conditions.as_ref()?;
@@ -192,6 +226,7 @@ fn reach(
             .and_then(|s| s.node_name.clone())
             .unwrap_or_default(),
         containers: statuses(pod).iter().map(id).collect(),
+        marks: marks(pod),
         image_id: image_id.unwrap_or_default(),
         agent: AgentClient::new(forward.at, token.to_owned()),
         address,
@@ -237,4 +272,72 @@ pub(crate) fn ended(
         }
     }
     Ok(failures)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn pod(change: impl Fn(&mut serde_json::Value)) -> Pod {
+        let mut pod = json!({
+            "metadata": {"namespace": "n", "name": "server"},
+            "spec": {"containers": [{"name": "agent"}]},
+            "status": {
+                "podIP": "10.0.0.1",
+                "containerStatuses": [{
+                    "name": "agent", "image": "i", "imageID": "i", "ready": true, "restartCount": 0,
+                    "state": {"running": {}},
+                }],
+            },
+        });
+        change(&mut pod);
+        serde_json::from_value(pod).unwrap()
+    }
+
+    #[test]
+    fn pod_that_a_mesh_joined_is_noticed() {
+        assert!(marks(&pod(|_| {})).is_empty());
+        let sidecar = pod(|p| {
+            p["spec"]["initContainers"] = json!([{"name": "istio-proxy"}]);
+        });
+        assert_eq!(marks(&sidecar), ["istio-proxy"]);
+        let ambient = pod(|p| {
+            p["metadata"]["annotations"] = json!({"ambient.istio.io/redirection": "enabled"});
+        });
+        assert_eq!(marks(&ambient), ["ambient.istio.io/redirection"]);
+    }
+
+    #[test]
+    fn running_pod_waits_for_nothing_and_ended_container_is_an_error() {
+        assert_eq!(not_running(&pod(|_| {})).unwrap(), None);
+        let state = |state: serde_json::Value| {
+            pod(|p| {
+                p["status"]["containerStatuses"][0]["state"] = state.clone();
+            })
+        };
+        let creating = state(json!({"waiting": {"reason": "ContainerCreating"}}));
+        let waits_for = not_running(&creating).unwrap().unwrap();
+        assert!(waits_for.contains("ContainerCreating"));
+        let pulling = state(json!({"waiting": {"reason": "ImagePullBackOff", "message": "m"}}));
+        let error = not_running(&pulling).unwrap_err();
+        assert!(matches!(error, ClusterError::Image { .. }));
+        let ended = state(json!({"terminated": {"exitCode": 3, "reason": "Error"}}));
+        let error = not_running(&ended).unwrap_err().to_string();
+        assert!(error.contains("n/server") && error.contains("exit code 3"));
+    }
+
+    #[test]
+    fn pod_without_a_node_has_the_schedulers_reason() {
+        let pending = pod(|p| {
+            p["status"]["containerStatuses"] = json!([]);
+            p["status"]["conditions"] = json!([{
+                "type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "cordoned",
+            }]);
+        });
+        assert_eq!(unschedulable(&pending).as_deref(), Some("cordoned"));
+        assert_eq!(not_running(&pending).unwrap().as_deref(), Some("cordoned"));
+        assert_eq!(unschedulable(&pod(|_| {})), None);
+    }
 }

@@ -349,6 +349,13 @@ impl VariantPlan {
         let labels = format!("{RUN}={}", common.run);
         let count = self.pods.len();
         let pods = await_running(cluster, &self.namespace, &labels, count, &common.token)?;
+        for pod in &pods {
+            let plan = self.pods.iter().find(|plan| plan.name == pod.name);
+            let planned = plan.iter().flat_map(|plan| &plan.containers);
+            let planned = planned.map(|container| container.name.as_str());
+            let expected: Vec<&str> = planned.chain([AGENT]).collect();
+            pod.only(&expected)?;
+        }
         Ok(pods
             .into_iter()
             .map(|pod| (pod.name.clone(), pod))
