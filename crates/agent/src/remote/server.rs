@@ -40,6 +40,12 @@ impl Token {
     /// The name of the environment variable.
     pub const VARIABLE: &str = TOKEN;
 
+    /// This text.
+    #[must_use]
+    pub fn new(secret: &str) -> Self {
+        Self(secret.to_owned())
+    }
+
     /// From the environment.
     ///
     /// # Errors
