@@ -145,7 +145,7 @@ fn official_images_are_pulled_and_measured_by_the_default_run() {
                 assert!(got.stderr.contains(" MB, once)"), "{}", got.stderr);
             }
             let out = scratch.path("home/run");
-            let mut arguments = vec!["run", "--time", "40s", "--json", "--offline"];
+            let mut arguments = vec!["run", "--time", "75s", "--json", "--offline"];
             arguments.extend(["--out", out.to_str().expect("UTF-8")]);
             let copy = scratch.path("envoy");
             if let Some(envoy) = envoy() {
