@@ -57,7 +57,7 @@ fn switches_seen(scratch: &Scratch) -> String {
 
 #[test]
 fn variant_runs_the_build_and_the_switches_that_it_names() {
-    let _shared = beside_others();
+    let _alone = alone();
     let Some(envoy) = envoy() else {
         return skipped("builds of a variant", "Envoy is not available");
     };
