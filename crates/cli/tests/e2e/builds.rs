@@ -13,7 +13,7 @@ use crate::support::{
 };
 
 const STEADY: &str = "  - steady: {rate: 300}\n";
-const SHORT: &str = "rounds: 1, blocks: 2, trial: 100ms, warmup: 20ms, time: 6s";
+const SHORT: &str = "rounds: 2, blocks: 3, trial: 100ms, warmup: 20ms, time: 15s";
 const SWITCH: &str = "envoy.reloadable_features.http2_use_oghttp2";
 
 fn text(path: &Path) -> &str {
