@@ -13,7 +13,6 @@ use meshtax_engine::{Engine, EngineError, Measured, RoundEnd, VariantStart};
 use meshtax_model::catalogue::{Program, find};
 use meshtax_model::environment::{Artifact, Environment, Node, NodeRole};
 use meshtax_model::experiment::{Experiment, LoadPoint, Variant, VariantId};
-use meshtax_model::failure::VariantFailureReason;
 use meshtax_model::plan::PlannedTrial;
 use meshtax_model::trial::ComponentRole;
 use serde_json::Value;
@@ -26,6 +25,7 @@ use crate::names::{RUN, RunNames};
 use crate::nodes;
 use crate::objects::{Common, NODE_AGENT, PodPlan};
 use crate::pods::{RunningPod, await_running};
+use crate::round::not_started;
 use crate::running::{Round, Running};
 use crate::variant::{Ground, StartError, VariantPlan};
 
@@ -88,7 +88,7 @@ pub struct KubernetesEngine {
     cluster: Option<Arc<Cluster>>,
     running: Option<Running>,
     /// Variants that this engine cannot start.
-    unsupported: BTreeMap<VariantId, String>,
+    unsupported: BTreeMap<VariantId, StartError>,
 }
 
 impl KubernetesEngine {
@@ -285,7 +285,7 @@ fn plan_variants(
     running: &mut Running,
     names: &RunNames,
     sabotage: &BTreeMap<VariantId, Sabotage>,
-) -> Result<BTreeMap<VariantId, String>, ClusterError> {
+) -> Result<BTreeMap<VariantId, StartError>, ClusterError> {
     let mut unsupported = BTreeMap::new();
     let (mut plans, mut services) = (BTreeMap::new(), BTreeMap::new());
     for variant in &running.experiment.variants {
@@ -295,7 +295,7 @@ fn plan_variants(
             Ok(plan) => plan,
             Err(StartError::Cluster(error)) => return Err(error),
             Err(other) => {
-                unsupported.insert(variant.id.clone(), other.to_string());
+                unsupported.insert(variant.id.clone(), other);
                 continue;
             }
         };
@@ -409,13 +409,7 @@ impl Engine for KubernetesEngine {
         for variant in variants {
             match self.unsupported.get(&variant.id) {
                 None => present.push(variant.clone()),
-                Some(detail) => starts.push(VariantStart {
-                    variant: variant.id.clone(),
-                    evidence: None,
-                    failure: Some(VariantFailureReason::StartFailed {
-                        detail: detail.clone(),
-                    }),
-                }),
+                Some(error) => starts.push(not_started(&variant.id, error)),
             }
         }
         starts.extend(self.running()?.start_round(round, &present)?);

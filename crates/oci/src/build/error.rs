@@ -123,7 +123,7 @@ pub enum BuildError {
     },
 }
 
-/// What is told of a program in an image, told of one of this machine.
+/// Rewrites an error about a program in an image so that it is about a program on this machine.
 impl From<ExtractError> for BuildError {
     fn from(error: ExtractError) -> Self {
         match error {
