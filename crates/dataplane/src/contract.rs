@@ -1,6 +1,8 @@
 //! The contract of a variant: what it promises and how that is proven, on any engine. It refers to pods and services by
 //! name, since a cluster assigns addresses only when it deploys them.
 
+use std::collections::BTreeMap;
+
 use meshtax_model::trial::ComponentRole;
 use serde::{Deserialize, Serialize};
 
@@ -15,6 +17,10 @@ pub struct Contract {
     pub probes: Vec<Probe>,
     /// For the probes that make TLS handshakes themselves.
     pub direct_tls: DirectTls,
+    /// The pods that have these identities, by identity: on a real mesh, which certifies no probers, they send the
+    /// requests of the probes through their own proxies. Empty: probers get certificates.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub holders: BTreeMap<String, String>,
     /// The metrics that count HTTP requests; `None`: there are none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub http_metrics: Option<HttpMetrics>,

@@ -45,7 +45,7 @@ pub use emulation::{
 pub use gateway::{GATEWAY_PORT, GATEWAY_TLS_PORT};
 pub use limit::{LimitProxyConfig, LimitSide, LimitTls};
 pub use names::{
-    ALLOWED_CALL, ALLOWED_PATH, APP_PORT, ECHO_PATH, FORBIDDEN_PATH, PORT_INBOUND, PORT_OUTBOUND,
+    ALLOWED_CALL, ALLOWED_PATH, APP_PORT, ECHO_PATH, EMULATED_NAMESPACE, FORBIDDEN_PATH, INTRUDER, PORT_INBOUND, PORT_OUTBOUND,
     PROXY_MARK, TRUST_DOMAIN, dns_name, spiffe_id,
 };
 pub use plane::blueprint;

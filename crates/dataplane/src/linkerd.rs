@@ -16,6 +16,7 @@ use crate::control::{
 };
 use crate::emulation::{Content, PodBlueprint, PodFile, Process, Redirect, RedirectExemption};
 use crate::mesh::ProxiedPod;
+use crate::names::EMULATED_NAMESPACE;
 use crate::probe::{ClientIdentityFrom, Counter};
 use crate::probe_targets::ProbeTargets;
 use crate::scope::ProcessScope;
@@ -36,9 +37,14 @@ const PORT_CONTROL: u16 = 4190;
 /// The port at which meshtax serves the control plane.
 const PORT_SERVICES: u16 = 8086;
 
-/// A workload's identity in Linkerd's form.
+/// A workload's identity in Linkerd's form, in the emulated namespace.
 fn identity(service_account: &str) -> String {
-    format!("{service_account}.default.serviceaccount.identity.linkerd.cluster.local")
+    identity_in(EMULATED_NAMESPACE, service_account)
+}
+
+/// A workload's identity in Linkerd's form.
+fn identity_in(namespace: &str, service_account: &str) -> String {
+    format!("{service_account}.{namespace}.serviceaccount.identity.linkerd.cluster.local")
 }
 
 pub(crate) fn blueprint(site: &Site, level: PolicyLevel) -> Blueprint {
@@ -47,15 +53,19 @@ pub(crate) fn blueprint(site: &Site, level: PolicyLevel) -> Blueprint {
         server_port: PORT_IN,
         gateway_proxy_port: Some(PORT_OUT),
         wire_ports: vec![PORT_IN],
-        identity,
+        identity: |site, account| identity_in(&site.namespace, account),
         client_identity: ClientIdentityFrom::Header("l5d-client-id".into()),
         server_service_account: site.entry_point().service_account().to_owned(),
     };
     Blueprint {
         contract: Contract {
+            holders: targets.holders(site),
             probes: targets.probes(site, level),
             direct_tls: DirectTls {
-                server_name: Some(identity(site.entry_point().service_account())),
+                server_name: Some(identity_in(
+                    &site.namespace,
+                    site.entry_point().service_account(),
+                )),
                 ..DirectTls::default()
             },
             http_metrics: Some(HttpMetrics {

@@ -19,14 +19,23 @@ pub const ECHO_PATH: &str = "/_meshtax/echo";
 /// A path that no `l7` policy allows.
 pub const FORBIDDEN_PATH: &str = "/forbidden";
 
-/// A workload's SPIFFE identity, as Istio forms it.
+/// The namespace of everything that is emulated.
+pub const EMULATED_NAMESPACE: &str = "default";
+/// The service account that no policy allows.
+pub const INTRUDER: &str = "intruder";
+
+/// A workload's SPIFFE identity in the emulated namespace, as Istio forms it.
 #[must_use]
 pub fn spiffe_id(service_account: &str) -> String {
-    format!("spiffe://{TRUST_DOMAIN}/ns/default/sa/{service_account}")
+    spiffe_id_in(EMULATED_NAMESPACE, service_account)
+}
+
+pub(crate) fn spiffe_id_in(namespace: &str, service_account: &str) -> String {
+    format!("spiffe://{TRUST_DOMAIN}/ns/{namespace}/sa/{service_account}")
 }
 
 /// A service's name in the cluster's DNS.
 #[must_use]
 pub fn dns_name(service: &str) -> String {
-    format!("{service}.default.svc.{TRUST_DOMAIN}")
+    format!("{service}.{EMULATED_NAMESPACE}.svc.{TRUST_DOMAIN}")
 }

@@ -1,9 +1,11 @@
 //! The probes that prove a policy level: the same for every data plane.
 
+use std::collections::BTreeMap;
+
 use meshtax_model::experiment::PolicyLevel;
 
 use crate::gateway::GATEWAY_PORT;
-use crate::names::{FORBIDDEN_PATH, PORT_INBOUND, PORT_OUTBOUND, spiffe_id};
+use crate::names::{FORBIDDEN_PATH, INTRUDER, PORT_INBOUND, PORT_OUTBOUND};
 use crate::probe::{CallIdentity, ClientIdentityFrom, Probe};
 use crate::site::{AppPort, AppProtocol, Site};
 
@@ -17,8 +19,8 @@ pub(crate) struct ProbeTargets {
     pub(crate) gateway_proxy_port: Option<u16>,
     /// The ports of the server's pod that are visible on the link.
     pub(crate) wire_ports: Vec<u16>,
-    /// Forms an identity from a service account.
-    pub(crate) identity: fn(&str) -> String,
+    /// Forms an identity from a service account of the site.
+    pub(crate) identity: fn(&Site, &str) -> String,
     pub(crate) client_identity: ClientIdentityFrom,
     /// The identity that is presented to the client's proxy.
     pub(crate) server_service_account: String,
@@ -32,15 +34,26 @@ impl ProbeTargets {
             server_port: PORT_INBOUND,
             gateway_proxy_port: Some(PORT_OUTBOUND),
             wire_ports: port_numbers(site),
-            identity: spiffe_id,
+            identity: Site::spiffe_id,
             client_identity,
             server_service_account: site.entry_point().service_account().to_owned(),
         }
     }
 
+    /// The pods that have the identities of the probes, by identity, if there is an intruder among them.
+    pub(crate) fn holders(&self, site: &Site) -> BTreeMap<String, String> {
+        let Some(intruder) = &site.intruder else {
+            return BTreeMap::new();
+        };
+        let services = site.services.iter().filter_map(|s| s.pods.first());
+        let pods = [site.caller(), intruder].into_iter().chain(services);
+        pods.map(|pod| ((self.identity)(site, &pod.service_account), pod.name.clone()))
+            .collect()
+    }
+
     /// The probes of a policy level: the same for every data plane.
     pub(crate) fn probes(self, site: &Site, level: PolicyLevel) -> Vec<Probe> {
-        let identity = self.identity;
+        let identity = |account: &str| (self.identity)(site, account);
         let caller = identity(&site.caller().service_account);
         let mut probes = vec![
             Probe::Permitted,
@@ -69,7 +82,7 @@ impl ProbeTargets {
         }
         if level >= PolicyLevel::L4 {
             probes.push(Probe::ForbiddenIdentity {
-                identity: identity("intruder"),
+                identity: identity(INTRUDER),
             });
         }
         if level >= PolicyLevel::L7 {
@@ -101,7 +114,7 @@ impl ProbeTargets {
         ));
         probes.extend(calls(site, Some(self.server_port), meshed));
         if meshed {
-            probes.extend(call_identities(site, level, identity));
+            probes.extend(call_identities(site, level, &identity));
         }
         probes
     }
@@ -168,7 +181,11 @@ fn calls(site: &Site, port: Option<u16>, meshed: bool) -> Vec<Probe> {
 }
 
 /// Who may not call the services behind the first. The clients themselves are among them: they may call only entry points.
-fn call_identities(site: &Site, level: PolicyLevel, identity: fn(&str) -> String) -> Option<Probe> {
+fn call_identities(
+    site: &Site,
+    level: PolicyLevel,
+    identity: &impl Fn(&str) -> String,
+) -> Option<Probe> {
     let client = site.caller().service_account.as_str();
     let first = site.entry_point();
     let behind = site
@@ -177,7 +194,7 @@ fn call_identities(site: &Site, level: PolicyLevel, identity: fn(&str) -> String
         .filter(|service| service.name != first.name);
     let of_service = behind.filter_map(|service| {
         let callers = site.callers(service);
-        let strangers = ["intruder", client].into_iter();
+        let strangers = [INTRUDER, client].into_iter();
         let strangers = strangers.filter(|account| !callers.contains(account));
         Some(CallIdentity {
             service: service.name.clone(),

@@ -7,11 +7,15 @@ use meshtax_model::catalogue::Program;
 use meshtax_model::experiment::{Options, Workers, is_runtime_key};
 use serde::{Deserialize, Serialize};
 
-use crate::names::{ALLOWED_CALL, ALLOWED_PATH, ECHO_PATH, dns_name, spiffe_id};
+use crate::names::{
+    ALLOWED_CALL, ALLOWED_PATH, ECHO_PATH, dns_name, spiffe_id, spiffe_id_in,
+};
 
 /// The pods and services of one variant, and the settings of its proxies.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Site {
+    /// The namespace in the identities of its pods.
+    pub namespace: String,
     /// The client's pod.
     pub client: Pod,
     /// At least one of them is an entry point.
@@ -21,6 +25,9 @@ pub struct Site {
     /// The ingress gateway, on the clients' node; `None`: no client is outside the mesh.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gateway: Option<Gateway>,
+    /// A pod of the mesh whose identity no policy allows; `None`: probers get certificates of any identity instead.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub intruder: Option<Pod>,
     /// Worker threads of each proxy.
     pub workers: Workers,
     /// Cores of a node, which some programs' native number of workers depends on.
@@ -146,13 +153,19 @@ impl Site {
         self.services.iter().flat_map(|service| &service.pods)
     }
 
-    /// All pods: the client's, those of the services, the waypoint's, the gateway's.
+    /// All pods: the client's, those of the services, the waypoint's, the gateway's, the intruder's.
     pub fn pods(&self) -> impl Iterator<Item = &Pod> {
         let gateway = self.gateway.as_ref().map(|gateway| &gateway.pod);
         std::iter::once(&self.client)
             .chain(self.service_pods())
             .chain([&self.waypoint])
             .chain(gateway)
+            .chain(&self.intruder)
+    }
+
+    /// The SPIFFE identity of a service account, as Istio forms it.
+    pub(crate) fn spiffe_id(&self, service_account: &str) -> String {
+        spiffe_id_in(&self.namespace, service_account)
     }
 
     /// Whether no client runs in a pod of the mesh.

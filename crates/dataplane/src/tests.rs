@@ -54,6 +54,7 @@ fn calls(of: SiteService, callees: &[&str]) -> SiteService {
 pub(crate) fn site() -> Site {
     let server = PodNode::Server(0);
     Site {
+        namespace: EMULATED_NAMESPACE.into(),
         client: pod("client", [10, 0, 1, 10], PodNode::Client),
         services: vec![SiteService {
             entry_point: true,
@@ -61,6 +62,7 @@ pub(crate) fn site() -> Site {
         }],
         waypoint: pod("waypoint", [10, 0, 3, 10], server),
         gateway: None,
+        intruder: None,
         workers: Workers::Equal(1),
         cores: 2,
         options: Options::default(),

@@ -46,10 +46,11 @@ pub(crate) fn blueprint(site: &Site, level: PolicyLevel, form: Waypoint) -> Blue
         server_port: PORT_HBONE,
         gateway_proxy_port: None,
         wire_ports: vec![PORT_HBONE],
-        identity: spiffe_id,
+        identity: Site::spiffe_id,
         client_identity: ClientIdentityFrom::ProxyLog,
         server_service_account: site.waypoint.service_account.clone(),
     };
+    let holders = targets.holders(site);
     let mut probes = targets.probes(site, level);
     probes.push(Probe::AroundTheWaypoint {
         identity: site.client.identity(),
@@ -65,6 +66,7 @@ pub(crate) fn blueprint(site: &Site, level: PolicyLevel, form: Waypoint) -> Blue
     emulation.set(waypoint(site, level, form));
     Blueprint {
         contract: Contract {
+            holders,
             probes,
             direct_tls: DirectTls {
                 alpn: vec!["h2".into()],

@@ -16,7 +16,7 @@ use crate::contract::{Contract, DirectTls, HttpMetrics};
 use crate::control::{ControlService, Workload};
 use crate::emulation::{Content, PodBlueprint, PodFile, Process, Redirect, RedirectExemption};
 use crate::mesh::ProxiedPod;
-use crate::names::{PORT_INBOUND, PORT_OUTBOUND, spiffe_id};
+use crate::names::{PORT_INBOUND, PORT_OUTBOUND};
 use crate::probe::{ClientIdentityFrom, Counter};
 use crate::probe_targets::ProbeTargets;
 use crate::scope::ProcessScope;
@@ -46,7 +46,7 @@ pub(crate) fn blueprint(site: &Site, level: PolicyLevel, scope: ProcessScope) ->
             "reporter=\"destination\"".into(),
             format!(
                 "destination_principal=\"{}\"",
-                spiffe_id(site.entry_point().service_account())
+                site.spiffe_id(site.entry_point().service_account())
             ),
         ],
         label: "source_principal".into(),
@@ -56,12 +56,13 @@ pub(crate) fn blueprint(site: &Site, level: PolicyLevel, scope: ProcessScope) ->
         server_port: PORT_HBONE,
         gateway_proxy_port: Some(PORT_OUTBOUND),
         wire_ports: vec![PORT_HBONE],
-        identity: spiffe_id,
+        identity: Site::spiffe_id,
         client_identity: metrics,
         server_service_account: site.entry_point().service_account().to_owned(),
     };
     Blueprint {
         contract: Contract {
+            holders: targets.holders(site),
             probes: targets.probes(site, level),
             direct_tls: DirectTls {
                 alpn: vec!["h2".into()],
@@ -109,7 +110,7 @@ pub(crate) fn traffic(site: &Site, scope: ProcessScope) -> Vec<TrafficCounter> {
             },
             with: vec![
                 format!("reporter=\"{end}\""),
-                format!("{end}_principal=\"{}\"", spiffe_id(account)),
+                format!("{end}_principal=\"{}\"", site.spiffe_id(account)),
             ],
         }
     };

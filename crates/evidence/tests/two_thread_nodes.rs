@@ -15,7 +15,9 @@ use meshtax_agent::{
     observe_window, speed_probe_on,
 };
 use meshtax_app::AppConfig;
-use meshtax_dataplane::{Blueprint, Contract, Pod, PodNode, Probe, Site, SiteService};
+use meshtax_dataplane::{
+    Blueprint, Contract, EMULATED_NAMESPACE, Pod, PodNode, Probe, Site, SiteService,
+};
 use meshtax_evidence::{
     Acknowledged, Captures, Connection, Deployment, Issuer, NoCertificate, Subject, Vantage,
     app_stats, conclude, run_active,
@@ -246,6 +248,7 @@ fn site(network: u8, demand: &Demand<'_>) -> Site {
     };
     let nowhere = Ipv4Addr::new(127, network, 0, 99);
     Site {
+        namespace: EMULATED_NAMESPACE.into(),
         client: pod("client", CLIENT, PodNode::Client),
         services: demand
             .topology
@@ -256,6 +259,7 @@ fn site(network: u8, demand: &Demand<'_>) -> Site {
             .collect(),
         waypoint: pod("waypoint", nowhere, PodNode::Server(0)),
         gateway: None,
+        intruder: None,
         workers: Workers::Equal(1),
         cores: 2,
         options: Options::default(),

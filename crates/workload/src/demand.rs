@@ -201,7 +201,7 @@ fn serves(port: &AppPort, protocol: AppProtocol, response_bytes: u32) -> bool {
 mod tests {
     use std::collections::BTreeSet;
 
-    use meshtax_dataplane::{Pod, PodNode, SiteService};
+    use meshtax_dataplane::{EMULATED_NAMESPACE, Pod, PodNode, SiteService};
     use meshtax_model::experiment::{Options, Workers};
     use meshtax_model::topology::OwnProgram;
 
@@ -256,6 +256,7 @@ mod tests {
             entry_point,
         };
         let site = Site {
+            namespace: EMULATED_NAMESPACE.into(),
             client: pod("client", 1),
             services: vec![
                 service("web-1", 2, true),
@@ -264,6 +265,7 @@ mod tests {
             ],
             waypoint: pod("waypoint", 3),
             gateway: None,
+            intruder: None,
             workers: Workers::Equal(1),
             cores: 2,
             options: Options::default(),

@@ -4,7 +4,9 @@ use std::net::Ipv4Addr;
 use std::path::Path;
 
 use meshtax_artifacts::{Binary, ProgramError, keep_program};
-use meshtax_dataplane::{APP_PORT, AppPort, Pod, PodNode, Site, SiteService, blueprint};
+use meshtax_dataplane::{
+    APP_PORT, AppPort, EMULATED_NAMESPACE, Pod, PodNode, Site, SiteService, blueprint,
+};
 use meshtax_model::catalogue::{self, DATA_PLANES, DataPlane, Program};
 use meshtax_model::experiment::{Options, ProgramChoice, Workers};
 use serde_json::json;
@@ -188,6 +190,7 @@ fn show(name: &str) -> Outcome {
     };
     let server = pod(2, "server", PodNode::Server(0));
     let site = Site {
+        namespace: EMULATED_NAMESPACE.into(),
         client: pod(1, "client", PodNode::Client),
         services: vec![SiteService {
             name: server.name.clone(),
@@ -199,6 +202,7 @@ fn show(name: &str) -> Outcome {
         }],
         waypoint: pod(3, "waypoint", PodNode::Server(0)),
         gateway: None,
+        intruder: None,
         workers: Workers::Equal(1),
         cores: 2,
         options: Options::default(),

@@ -12,7 +12,7 @@ use crate::deployment::Issuer;
 use crate::finding::Finding;
 use crate::hbone::{Refused, Tunnel};
 use crate::http::{HttpOutcome, HttpRequest, failed, send};
-use crate::requests::{connect, refused};
+use crate::requests::{connect, refused, request};
 use crate::subject::Subject;
 use crate::vantage::{Connection, Endpoint};
 
@@ -25,6 +25,8 @@ struct Destination<'a> {
     address: Ipv4Addr,
     /// The application behind it.
     application: Endpoint,
+    /// The service's address, as its callers connect to it.
+    service: Endpoint,
     /// The host in the request.
     host: &'a str,
     /// The server name (SNI), where the contract has one.
@@ -41,6 +43,7 @@ impl<'a> Destination<'a> {
         Self {
             address,
             application,
+            service: subject.first().to,
             host: subject.first().host(),
             server_name: how.server_name.as_deref(),
         }
@@ -54,20 +57,44 @@ impl<'a> Destination<'a> {
         Some(Self {
             address,
             application: (address, service.port()),
+            service: service.endpoint(),
             host: &service.name,
             server_name: has_name.then_some(identity.expected.as_str()),
         })
     }
 }
 
-/// A GET with this identity, from a pod without a mesh.
+/// A GET with this identity: from a pod without a mesh, past the client's proxy; or, where the mesh certifies no prober,
+/// from the pod that has the identity.
 fn direct(
     subject: &Subject<'_>,
     how: &DirectTls,
     to: &Destination<'_>,
     (issuer, identity): (Issuer, &str),
 ) -> Direct {
-    attempt(subject, how, to, issuer, identity).unwrap_or_else(|outcome| (outcome, None))
+    let holders = &subject.contract.holders;
+    match issuer {
+        Issuer::Mesh if !holders.is_empty() => by_holder(subject, how, to, identity),
+        _ => attempt(subject, how, to, issuer, identity).unwrap_or_else(|outcome| (outcome, None)),
+    }
+}
+
+/// The request goes through the proxies of the pod that has the identity. The server's certificate is the one that it
+/// presents to a client of another authority, before it looks at that client's.
+fn by_holder(
+    subject: &Subject<'_>,
+    how: &DirectTls,
+    to: &Destination<'_>,
+    identity: &str,
+) -> Direct {
+    let holder = subject.contract.holders.get(identity);
+    let Some(from) = holder.and_then(|pod| subject.deployment.pod(pod)) else {
+        let why = format!("no pod has the identity {identity}");
+        return (HttpOutcome::Silence(why), None);
+    };
+    let outcome = request(from, to.service, &HttpRequest::get(to.host, ALLOWED_PATH));
+    let foreign = attempt(subject, how, to, Issuer::Foreign, identity);
+    (outcome, foreign.ok().and_then(|(_, shown)| shown))
 }
 
 fn attempt(
@@ -86,12 +113,12 @@ fn attempt(
     let stream = connect(subject.deployment.outsider(), proxy)?;
     let (mut tls, certificate) = handshake(stream, config, to.server_name)?;
     let shown = certificate.as_ref().and_then(workload_identity);
-    let request = HttpRequest::get(to.host, ALLOWED_PATH);
+    let get = HttpRequest::get(to.host, ALLOWED_PATH);
     if !how.hbone {
-        return Ok((send(&mut tls, &request), shown));
+        return Ok((send(&mut tls, &get), shown));
     }
     let outcome = match Tunnel::open(tls, to.application) {
-        Ok(mut tunnel) => send(&mut tunnel, &request),
+        Ok(mut tunnel) => send(&mut tunnel, &get),
         Err(Refused::Status(status)) => HttpOutcome::Response {
             status,
             body: Vec::new(),

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use meshtax_control_plane::{Authority, SharedAuthority};
-use meshtax_dataplane::{Gateway, Pod, PodNode, Site, SiteService};
+use meshtax_dataplane::{EMULATED_NAMESPACE, Gateway, Pod, PodNode, Site, SiteService};
 use meshtax_model::experiment::{Options, Variant, VariantId};
 use meshtax_model::topology::{NodeSide, Service, ServiceAddress};
 use meshtax_model::trial::ComponentRole;
@@ -60,6 +60,7 @@ impl Pods {
         let routed = topology.services.len() > 1;
         let services = topology.services.iter();
         let site = Site {
+            namespace: EMULATED_NAMESPACE.into(),
             client,
             services: services
                 .map(|service| builder.service(service, setup, routed))
@@ -72,6 +73,8 @@ impl Pods {
                 }),
                 false => None,
             },
+            // Probers get certificates of its identity.
+            intruder: None,
             workers: setup.workers,
             cores: setup.cores,
             options: Options::default(),
