@@ -81,7 +81,8 @@ impl Site {
     }
 
     /// Service accounts of those who may call a service.
-    pub(crate) fn callers(&self, service: &SiteService) -> Vec<&str> {
+    #[must_use]
+    pub fn callers(&self, service: &SiteService) -> Vec<&str> {
         let clients = match service.entry_point {
             true => self.client_accounts(),
             false => Vec::new(),

@@ -16,8 +16,9 @@ use meshtax_model::trial::{ComponentRole, LoadResult};
 use meshtax_tls::Credentials;
 
 use crate::cluster::Cluster;
+use crate::mesh::NodeProxy;
 use crate::pods::{RunningPod, ended};
-use crate::variant::Instance;
+use crate::variant::{Ground, Instance};
 
 impl Vantage for RunningPod {
     fn connect(&self, to: SocketAddr, timeout: Duration) -> io::Result<Box<dyn Connection>> {
@@ -31,6 +32,31 @@ impl Vantage for RunningPod {
 
     fn run_load(&self, spec: &LoadSpec) -> io::Result<LoadResult> {
         self.agent.run_load(spec).map_err(as_io)
+    }
+}
+
+/// The point of view of a proxy on a node: what is at its loopback is asked for at its pod's address, from outside the
+/// mesh.
+struct AtNodeProxy<'a> {
+    proxy: &'a NodeProxy,
+    outsider: &'a RunningPod,
+}
+
+impl Vantage for AtNodeProxy<'_> {
+    fn connect(&self, to: SocketAddr, timeout: Duration) -> io::Result<Box<dyn Connection>> {
+        let to = match to.ip().is_loopback() {
+            true => (self.proxy.address, to.port()).into(),
+            false => to,
+        };
+        self.outsider.connect(to, timeout)
+    }
+
+    fn established_connections(&self, _: u16) -> io::Result<u32> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    fn run_load(&self, _: &LoadSpec) -> io::Result<LoadResult> {
+        Err(io::ErrorKind::Unsupported.into())
     }
 }
 
@@ -56,6 +82,7 @@ pub(crate) struct Deployed<'a> {
     pub(crate) instance: &'a Instance,
     pub(crate) outsider: &'a RunningPod,
     pub(crate) authorities: &'a Authorities,
+    on_nodes: Vec<AtNodeProxy<'a>>,
     /// When the containers were last looked at: probes ask often.
     looked: Mutex<Option<(Instant, Option<ComponentFailure>)>>,
 }
@@ -66,8 +93,11 @@ impl<'a> Deployed<'a> {
         instance: &'a Instance,
         outsider: &'a RunningPod,
         authorities: &'a Authorities,
+        on_nodes: &'a [NodeProxy],
     ) -> Self {
+        let at = |proxy: &'a NodeProxy| AtNodeProxy { proxy, outsider };
         Self {
+            on_nodes: on_nodes.iter().map(at).collect(),
             cluster,
             instance,
             outsider,
@@ -93,9 +123,10 @@ impl Deployment for Deployed<'_> {
         Some(self.instance.pods.get(name)?)
     }
 
-    fn node(&self, _: PodNode) -> Option<&dyn Vantage> {
-        // No data plane that this engine starts has proxies on nodes.
-        None
+    fn node(&self, node: PodNode) -> Option<&dyn Vantage> {
+        let index = Ground::node_index(node);
+        let here = |at: &&AtNodeProxy<'_>| at.proxy.node == index;
+        Some(self.on_nodes.iter().find(here)?)
     }
 
     fn outsider(&self) -> &dyn Vantage {
@@ -120,7 +151,9 @@ impl Deployment for Deployed<'_> {
     }
 
     fn has(&self, role: ComponentRole) -> bool {
-        self.instance.containers.iter().any(|c| c.role == role)
+        let on_nodes = self.on_nodes.iter().map(|at| at.proxy.role());
+        let containers = self.instance.containers.iter().map(|c| c.role);
+        containers.chain(on_nodes).any(|of| of == role)
     }
 
     fn log(&self, role: ComponentRole) -> Vec<String> {

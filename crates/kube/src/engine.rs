@@ -21,13 +21,14 @@ use crate::cluster::{Access, Cluster, Permission};
 use crate::deployment::Authorities;
 use crate::error::ClusterError;
 use crate::lease::{self, NodeLease};
+use crate::mesh::{Installed, NotInstalled};
 use crate::names::{RUN, RunNames};
 use crate::nodes;
 use crate::objects::{Common, NODE_AGENT, PodPlan};
 use crate::pods::{RunningPod, await_running};
 use crate::round::not_started;
 use crate::running::{Round, Running};
-use crate::variant::{Ground, StartError, VariantPlan};
+use crate::variant::{Ground, StartError, VariantPlan, mesh_of};
 
 /// What a run on a cluster needs in addition to its experiment.
 #[derive(Clone, Debug)]
@@ -123,7 +124,7 @@ impl KubernetesEngine {
         let nodes = nodes::choose(&cluster, &self.options.nodes, server_nodes)?;
         let names = RunNames::new(&self.options.namespace_prefix, &self.options.run);
         let namespace = names.agents();
-        cluster.apply(&common.namespace(&namespace))?;
+        cluster.apply(&common.namespace(&namespace, None))?;
         let lease = NodeLease::claim(&cluster, &namespace, &common.run, &nodes)?;
         let (agents, outsider) = deploy_agents(&cluster, &common, &names, &nodes)?;
         let hosts: Vec<HostFacts> = agents
@@ -134,6 +135,7 @@ impl KubernetesEngine {
         let mut running = Running {
             experiment: experiment.clone(),
             authorities: authorities()?,
+            meshes: Vec::new(),
             plans: BTreeMap::new(),
             services: BTreeMap::new(),
             round: Round::default(),
@@ -226,7 +228,7 @@ fn agent_objects(common: &Common, names: &RunNames, nodes: &[String]) -> Vec<Val
         containers: Vec::new(),
     };
     vec![
-        common.namespace(&namespace),
+        common.namespace(&namespace, None),
         lease::object(&namespace, &common.run, nodes),
         common.secret(&namespace),
         common.service_account(&namespace, "default"),
@@ -280,16 +282,48 @@ fn authorities() -> Result<Authorities, ClusterError> {
     })
 }
 
+/// Finds the meshes that variants use. Returns why those that cannot be used cannot.
+fn find_meshes(
+    running: &mut Running,
+) -> Result<BTreeMap<&'static str, NotInstalled>, ClusterError> {
+    let mut absent = BTreeMap::new();
+    let variants = running.experiment.variants.iter();
+    let mut meshes: Vec<_> = variants.filter_map(mesh_of).collect();
+    meshes.dedup();
+    for mesh in meshes {
+        if running
+            .meshes
+            .iter()
+            .any(|installed| installed.mesh == mesh)
+        {
+            continue;
+        }
+        match Installed::find(&running.cluster, mesh, &running.nodes)? {
+            Ok(installed) => running.meshes.push(installed),
+            Err(why) => {
+                absent.insert(mesh.name, why);
+            }
+        }
+    }
+    Ok(absent)
+}
+
 /// Creates what stays of each variant. Returns the variants that this engine cannot start.
 fn plan_variants(
     running: &mut Running,
     names: &RunNames,
     sabotage: &BTreeMap<VariantId, Sabotage>,
 ) -> Result<BTreeMap<VariantId, StartError>, ClusterError> {
+    let absent = find_meshes(running)?;
     let mut unsupported = BTreeMap::new();
     let (mut plans, mut services) = (BTreeMap::new(), BTreeMap::new());
     for variant in &running.experiment.variants {
         let ground = running.ground();
+        if let Some(why) = mesh_of(variant).and_then(|mesh| absent.get(mesh.name)) {
+            let why = StartError::NotInstalled(why.clone());
+            unsupported.insert(variant.id.clone(), why);
+            continue;
+        }
         let broken = sabotage.get(&variant.id).copied();
         let plan = match VariantPlan::new(&ground, variant, names.variant(&variant.id), broken) {
             Ok(plan) => plan,
@@ -361,12 +395,13 @@ fn environment(running: &Running) -> Environment {
     }
 }
 
-/// meshtax's own proxy is the only program that this engine starts.
+/// The proxies: meshtax's own, from its image, and those of the cluster's meshes, from theirs.
 fn artifacts(running: &Running) -> Vec<Artifact> {
-    let image = &running.outsider.image_id;
-    let digest = image
-        .rsplit_once("sha256:")
-        .map_or("", |(_, digest)| digest);
+    let digest = |image_id: &str| {
+        let digest = image_id.rsplit_once("sha256:");
+        digest.map_or(String::new(), |(_, digest)| digest.to_owned())
+    };
+    let cores = running.ground().cores;
     let mut all: Vec<Artifact> = Vec::new();
     for variant in running.experiment.variants.iter() {
         let plane = find(&variant.data_plane).filter(|_| running.plans.contains_key(&variant.id));
@@ -375,20 +410,32 @@ fn artifacts(running: &Running) -> Vec<Artifact> {
         };
         match all.iter_mut().find(|a| a.data_plane == plane.name) {
             Some(same) => same.variants.push(variant.id.clone()),
-            None => all.push(Artifact {
-                data_plane: plane.name.into(),
-                program: Program::LimitProxy.name().into(),
-                variants: vec![variant.id.clone()],
-                version: env!("CARGO_PKG_VERSION").into(),
-                sha256: digest.into(),
-                origin: format!("image {}", running.common.image),
-                workers: running
-                    .experiment
-                    .workers
-                    .of(Program::LimitProxy, running.ground().cores),
-                note: plane.note.map(str::to_owned),
-                ..Artifact::default()
-            }),
+            None => {
+                let mesh = mesh_of(variant);
+                let mut installed = running.meshes.iter();
+                let installed = installed.find(|of| Some(of.mesh) == mesh);
+                let program = mesh.map_or(Program::LimitProxy, |mesh| mesh.program);
+                let (version, image, image_id, workers) = match installed {
+                    Some(of) => (of.version(), &of.image, &of.image_id, of.workers),
+                    None => (
+                        env!("CARGO_PKG_VERSION"),
+                        &running.common.image,
+                        &running.outsider.image_id,
+                        running.experiment.workers.of(program, cores),
+                    ),
+                };
+                all.push(Artifact {
+                    data_plane: plane.name.into(),
+                    program: program.name().into(),
+                    variants: vec![variant.id.clone()],
+                    version: version.into(),
+                    sha256: digest(image_id),
+                    origin: format!("image {image}"),
+                    workers,
+                    note: plane.note.map(str::to_owned),
+                    ..Artifact::default()
+                });
+            }
         }
     }
     all
@@ -448,6 +495,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
+    use crate::mesh::Mesh;
 
     /// `[a, "b"]` after a key.
     fn list<'a>(line: &'a str, key: &str) -> Vec<&'a str> {
@@ -475,7 +523,9 @@ mod tests {
                 }
             }
         }
-        let needed = PERMISSIONS.iter().map(|p| (p.verb, p.group, p.resource));
+        let of_meshes = Mesh::ALL.iter().flat_map(|mesh| mesh.permissions);
+        let needed = PERMISSIONS.iter().chain(of_meshes);
+        let needed = needed.map(|p| (p.verb, p.group, p.resource));
         assert_eq!(documented, needed.collect());
     }
 

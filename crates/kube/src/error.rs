@@ -92,6 +92,16 @@ pub enum ClusterError {
         /// Containers, and the annotations of meshes without any.
         found: Vec<String>,
     },
+    /// A mesh did not join a pod.
+    #[error("{mesh} did not join pod {pod}: it has no {missing}")]
+    NotJoined {
+        /// Namespace and name.
+        pod: String,
+        /// The mesh.
+        mesh: &'static str,
+        /// A container, or an annotation.
+        missing: &'static str,
+    },
     /// No node takes a pod.
     #[error("pod {pod} cannot be scheduled: {message}")]
     Unschedulable {
@@ -192,6 +202,9 @@ impl ClusterError {
             }
             Self::Injected { .. } => {
                 "a mesh's webhook or CNI agent joins every namespace: exclude those whose names begin with meshtax"
+            }
+            Self::NotJoined { .. } => {
+                "check that the mesh's injector or CNI agent runs: some of them admit pods unchanged while they do not"
             }
             Self::Unschedulable { .. } => {
                 "uncordon the node or free resources on it, or use other nodes (--nodes)"

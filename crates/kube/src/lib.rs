@@ -13,6 +13,7 @@ mod engine;
 mod error;
 mod forward;
 mod lease;
+mod mesh;
 mod names;
 mod nodes;
 mod objects;

@@ -3,6 +3,7 @@
 use meshtax_agent::remote::{AGENT_PORT, START_DIRECTORY, Token};
 use serde_json::{Value, json};
 
+use crate::mesh::Mesh;
 use crate::names::{MANAGED_BY, POD, RUN};
 
 /// The Secret with the agents' token.
@@ -53,20 +54,34 @@ impl Common {
         json!({key: value, RUN: self.run})
     }
 
+    /// The metadata of an object in a namespace.
+    pub(crate) fn metadata(&self, namespace: &str, name: &str) -> Value {
+        json!({"namespace": namespace, "name": name, "labels": self.labels()})
+    }
+
     /// A namespace in which privileged pods are admitted: redirection needs `NET_ADMIN`, and the node agent the node.
-    pub(crate) fn namespace(&self, name: &str) -> Value {
+    pub(crate) fn namespace(&self, name: &str, mesh: Option<&Mesh>) -> Value {
         let mut labels = self.labels();
         labels["pod-security.kubernetes.io/enforce"] = json!("privileged");
+        let mut annotations = json!({});
+        if let Some(mesh) = mesh {
+            for (key, value) in mesh.labels {
+                labels[*key] = json!(value);
+            }
+            for (key, value) in mesh.annotations {
+                annotations[*key] = json!(value);
+            }
+        }
         json!({
             "apiVersion": "v1", "kind": "Namespace",
-            "metadata": {"name": name, "labels": labels},
+            "metadata": {"name": name, "labels": labels, "annotations": annotations},
         })
     }
 
     pub(crate) fn secret(&self, namespace: &str) -> Value {
         json!({
             "apiVersion": "v1", "kind": "Secret",
-            "metadata": {"namespace": namespace, "name": TOKEN_SECRET, "labels": self.labels()},
+            "metadata": self.metadata(namespace, TOKEN_SECRET),
             "stringData": {"token": self.token},
         })
     }
@@ -74,7 +89,7 @@ impl Common {
     pub(crate) fn service_account(&self, namespace: &str, name: &str) -> Value {
         json!({
             "apiVersion": "v1", "kind": "ServiceAccount",
-            "metadata": {"namespace": namespace, "name": name, "labels": self.labels()},
+            "metadata": self.metadata(namespace, name),
             "automountServiceAccountToken": false,
         })
     }
@@ -87,7 +102,7 @@ impl Common {
             .collect();
         json!({
             "apiVersion": "v1", "kind": "Service",
-            "metadata": {"namespace": namespace, "name": name, "labels": self.labels()},
+            "metadata": self.metadata(namespace, name),
             "spec": {"selector": {"app": name, RUN: self.run}, "ports": ports},
         })
     }
@@ -144,7 +159,7 @@ impl Common {
         labels["app"] = json!(NODE_AGENT);
         json!({
             "apiVersion": "apps/v1", "kind": "DaemonSet",
-            "metadata": {"namespace": namespace, "name": NODE_AGENT, "labels": self.labels()},
+            "metadata": self.metadata(namespace, NODE_AGENT),
             "spec": {
                 "selector": {"matchLabels": {"app": NODE_AGENT}},
                 "template": {

@@ -10,6 +10,8 @@ use meshtax_model::failure::{ComponentEnding, ComponentFailure};
 use crate::cluster::Cluster;
 use crate::error::ClusterError;
 use crate::forward::Forward;
+use crate::mesh::Mesh;
+use crate::objects::AGENT;
 
 /// How long pods may take to start: an image may have to be pulled.
 const START: Duration = Duration::from_secs(120);
@@ -26,9 +28,10 @@ pub(crate) struct RunningPod {
     pub(crate) address: Ipv4Addr,
     /// The node's name.
     pub(crate) node: String,
-    /// Name and id of each container.
-    pub(crate) containers: Vec<(String, String)>,
-    /// The names of its init containers, and the annotations by which meshes mark pods that they joined without a container.
+    /// Those that run, native sidecars included.
+    pub(crate) containers: Vec<ContainerFacts>,
+    /// The names of init containers that have ended, and the annotations by which meshes mark pods that they joined
+    /// without a container.
     pub(crate) marks: Vec<String>,
     /// The digest of the image that runs.
     pub(crate) image_id: String,
@@ -37,22 +40,52 @@ pub(crate) struct RunningPod {
     _forward: Forward,
 }
 
+/// A container that runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ContainerFacts {
+    pub(crate) name: String,
+    /// The runtime's.
+    pub(crate) id: String,
+    pub(crate) image: String,
+    /// The digest of the image, where the runtime has it.
+    pub(crate) image_id: String,
+}
+
 impl RunningPod {
-    /// Fails if the pod has anything beside these containers: an injector changed it, and it is not what was planned.
-    pub(crate) fn only(&self, expected: &[&str]) -> Result<(), ClusterError> {
-        let names = self.containers.iter().map(|(name, _)| name);
-        let mut found: Vec<String> = names
-            .filter(|name| !expected.contains(&name.as_str()))
-            .cloned()
+    /// Fails if the pod has anything beside these containers and what its mesh leaves in pods, or lacks some of that: an
+    /// injector changed it, or did not.
+    pub(crate) fn is_as_planned(
+        &self,
+        expected: &[&str],
+        mesh: Option<&Mesh>,
+    ) -> Result<(), ClusterError> {
+        let of_mesh: Vec<&str> = mesh.iter().flat_map(|mesh| mesh.leaves()).collect();
+        let names = self.containers.iter().map(|container| &container.name);
+        let present: Vec<&str> = names.chain(&self.marks).map(String::as_str).collect();
+        let is_unexpected = |name: &&&str| !expected.contains(*name) && !of_mesh.contains(*name);
+        let found: Vec<String> = present
+            .iter()
+            .filter(is_unexpected)
+            .map(|n| (*n).to_owned())
             .collect();
-        found.extend(self.marks.iter().cloned());
-        match found.is_empty() {
-            true => Ok(()),
-            false => Err(ClusterError::Injected {
-                pod: self.path(),
-                found,
-            }),
+        if !found.is_empty() {
+            let pod = self.path();
+            return Err(ClusterError::Injected { pod, found });
         }
+        match (mesh, of_mesh.iter().find(|name| !present.contains(name))) {
+            (Some(mesh), Some(missing)) => Err(ClusterError::NotJoined {
+                pod: self.path(),
+                mesh: mesh.name,
+                missing,
+            }),
+            _ => Ok(()),
+        }
+    }
+
+    /// The runtime's id of a container.
+    pub(crate) fn container_id(&self, container: &str) -> Option<String> {
+        let found = self.containers.iter().find(|c| c.name == container)?;
+        Some(found.id.clone())
     }
 
     /// Namespace and name.
@@ -129,6 +162,68 @@ fn statuses(pod: &Pod) -> &[ContainerStatus] {
     containers.unwrap_or_default()
 }
 
+/// Those of native sidecars: init containers that run as long as the pod.
+fn sidecar_statuses(pod: &Pod) -> impl Iterator<Item = &ContainerStatus> {
+    let init = pod
+        .spec
+        .iter()
+        .flat_map(|spec| spec.init_containers.iter().flatten());
+    let names: Vec<&str> = init
+        .filter(|container| container.restart_policy.as_deref() == Some("Always"))
+        .map(|container| container.name.as_str())
+        .collect();
+    let status = pod.status.iter();
+    let statuses = status.flat_map(|status| status.init_container_statuses.iter().flatten());
+    statuses.filter(move |status| names.contains(&status.name.as_str()))
+}
+
+/// The containers that run as long as the pod does.
+pub(crate) fn containers(pod: &Pod) -> Vec<ContainerFacts> {
+    let facts = |status: &ContainerStatus| {
+        let id = status.container_id.as_deref().unwrap_or_default();
+        ContainerFacts {
+            name: status.name.clone(),
+            // `containerd://ID`
+            id: id.rsplit('/').next().unwrap_or_default().to_owned(),
+            image: status.image.clone(),
+            image_id: status.image_id.clone(),
+        }
+    };
+    statuses(pod)
+        .iter()
+        .chain(sidecar_statuses(pod))
+        .map(facts)
+        .collect()
+}
+
+/// The pod's address, once it has one.
+pub(crate) fn address(pod: &Pod) -> Option<Ipv4Addr> {
+    pod.status.as_ref()?.pod_ip.as_deref()?.parse().ok()
+}
+
+/// The value of a variable in the environment of a container, if the pod's specification has it.
+pub(crate) fn environment<'a>(
+    pod: &'a Pod,
+    (container, variable): (&str, &str),
+) -> Option<&'a str> {
+    let spec = pod.spec.as_ref()?;
+    let all = spec
+        .init_containers
+        .iter()
+        .flatten()
+        .chain(&spec.containers);
+    let mut variables = all
+        .filter(|of| of.name == container)
+        .flat_map(|of| of.env.iter().flatten());
+    variables.find(|of| of.name == variable)?.value.as_deref()
+}
+
+/// The name of its node; empty before it is scheduled.
+pub(crate) fn node_name(pod: &Pod) -> String {
+    let spec = pod.spec.as_ref();
+    spec.and_then(|s| s.node_name.clone()).unwrap_or_default()
+}
+
 /// What the pod waits for; `None`: all its containers run.
 fn not_running(pod: &Pod) -> Result<Option<String>, ClusterError> {
     /// The kubelet's reasons that do not pass by waiting. `ErrImagePull` may: it is tried again.
@@ -172,7 +267,7 @@ fn not_running(pod: &Pod) -> Result<Option<String>, ClusterError> {
     }))
 }
 
-/// What meshes leave in a pod that they joined, other than containers.
+/// What meshes leave in a pod that they joined, other than containers that run.
 fn marks(pod: &Pod) -> Vec<String> {
     /// Istio ambient's CNI agent sets it on pods that it redirects.
     const AMBIENT: &str = "ambient.istio.io/redirection";
@@ -180,7 +275,8 @@ fn marks(pod: &Pod) -> Vec<String> {
         .spec
         .iter()
         .flat_map(|spec| spec.init_containers.iter().flatten());
-    let mut marks: Vec<String> = init.map(|container| container.name.clone()).collect();
+    let ended = init.filter(|container| container.restart_policy.as_deref() != Some("Always"));
+    let mut marks: Vec<String> = ended.map(|container| container.name.clone()).collect();
     let annotations = pod.metadata.annotations.iter().flatten();
     let mut ambient = annotations.filter(|(key, value)| *key == AMBIENT && *value == "enabled");
     marks.extend(ambient.next().map(|(key, _)| key.clone()));
@@ -203,29 +299,19 @@ fn reach(
     token: &str,
 ) -> Result<RunningPod, ClusterError> {
     let name = pod.metadata.name.clone().unwrap_or_default();
-    let status = pod.status.clone().unwrap_or_default();
-    let address = status.pod_ip.as_deref().and_then(|ip| ip.parse().ok());
-    let address = address.ok_or_else(|| ClusterError::NotReady {
+    let address = address(pod).ok_or_else(|| ClusterError::NotReady {
         pod: path(pod),
         state: "it has no IPv4 address".into(),
         waited: Duration::ZERO,
     })?;
     let forward = Forward::open(cluster, namespace, &name).map_err(ClusterError::Runtime)?;
-    let id = |status: &ContainerStatus| {
-        let id = status.container_id.clone().unwrap_or_default();
-        // `containerd://ID`
-        let id = id.rsplit('/').next().unwrap_or_default().to_owned();
-        (status.name.clone(), id)
-    };
-    let image_id = statuses(pod).first().map(|s| s.image_id.clone());
+    let containers = containers(pod);
+    let own = containers.iter().find(|container| container.name == AGENT);
+    let image_id = own.map(|container| container.image_id.clone());
     Ok(RunningPod {
         namespace: namespace.to_owned(),
-        node: pod
-            .spec
-            .as_ref()
-            .and_then(|s| s.node_name.clone())
-            .unwrap_or_default(),
-        containers: statuses(pod).iter().map(id).collect(),
+        node: node_name(pod),
+        containers,
         marks: marks(pod),
         image_id: image_id.unwrap_or_default(),
         agent: AgentClient::new(forward.at, token.to_owned()),
@@ -256,9 +342,11 @@ pub(crate) fn ended(
             });
             continue;
         };
-        for container in statuses(pod) {
+        for container in statuses(pod).iter().chain(sidecar_statuses(pod)) {
+            // The kubelet restarts native sidecars.
+            let last = container.last_state.clone().unwrap_or_default().terminated;
             let state = container.state.clone().unwrap_or_default();
-            let Some(terminated) = state.terminated else {
+            let Some(terminated) = state.terminated.or(last) else {
                 continue;
             };
             let log = cluster.log(namespace, name, &container.name);

@@ -10,9 +10,10 @@ use meshtax_model::experiment::{Experiment, Variant, VariantId};
 use crate::cluster::Cluster;
 use crate::deployment::{Authorities, Deployed};
 use crate::lease::NodeLease;
+use crate::mesh::Installed;
 use crate::objects::Common;
 use crate::pods::RunningPod;
-use crate::variant::{Ground, Instance, StartError, VariantPlan};
+use crate::variant::{Ground, Instance, StartError, VariantPlan, mesh_of};
 
 /// Everything that stays for the whole run.
 pub(crate) struct Running {
@@ -28,6 +29,8 @@ pub(crate) struct Running {
     pub(crate) machines: Vec<u32>,
     pub(crate) outsider: RunningPod,
     pub(crate) authorities: Authorities,
+    /// The cluster's meshes that variants use.
+    pub(crate) meshes: Vec<Installed>,
     pub(crate) plans: BTreeMap<VariantId, VariantPlan>,
     /// The addresses of each variant's services.
     pub(crate) services: BTreeMap<VariantId, BTreeMap<String, Ipv4Addr>>,
@@ -51,7 +54,22 @@ impl Running {
     }
 
     pub(crate) fn deployed<'a>(&'a self, instance: &'a Instance) -> Deployed<'a> {
-        Deployed::new(&self.cluster, instance, &self.outsider, &self.authorities)
+        let on_nodes = self
+            .installed(instance)
+            .map_or(&[][..], |mesh| &mesh.on_nodes);
+        Deployed::new(
+            &self.cluster,
+            instance,
+            &self.outsider,
+            &self.authorities,
+            on_nodes,
+        )
+    }
+
+    /// The mesh of a variant.
+    pub(crate) fn installed(&self, instance: &Instance) -> Option<&Installed> {
+        let mesh = mesh_of(&instance.variant)?;
+        self.meshes.iter().find(|installed| installed.mesh == mesh)
     }
 }
 

@@ -273,10 +273,25 @@ impl Running {
                 });
             }
         }
+        let active = self.round.instances.get(active);
+        let active = active.and_then(|instance| self.installed(instance));
+        for installed in &self.meshes {
+            let is_active = active.is_some_and(|active| active.mesh == installed.mesh);
+            all.extend(installed.on_nodes.iter().map(|proxy| Metered {
+                id: proxy.container.clone(),
+                name: format!("{}/{}", installed.mesh.name, self.nodes[proxy.node]),
+                role: match is_active {
+                    true => proxy.role(),
+                    false => ComponentRole::Idle,
+                },
+                node: proxy.node as u32,
+                // Several variants may share it.
+                idles_for: None,
+            }));
+        }
         all.extend(self.agents.iter().enumerate().filter_map(|(node, pod)| {
-            let (_, id) = pod.containers.iter().find(|(name, _)| name == AGENT)?;
             Some(Metered {
-                id: id.clone(),
+                id: pod.container_id(AGENT)?,
                 name: format!("node-agent/{}", pod.node),
                 role: ComponentRole::Harness,
                 node: node as u32,

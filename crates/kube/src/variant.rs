@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use meshtax_agent::remote::{ContainerStart, DeliveredFile, START_DIRECTORY};
 use meshtax_control_plane::{ContentError, SharedAuthority};
 use meshtax_dataplane::{
-    AppPort, AppProtocol, Blueprint, Pod, PodBlueprint, PodNode, Redirect, Sabotage, Site,
-    SiteService, blueprint,
+    AppPort, AppProtocol, Blueprint, EMULATED_NAMESPACE, Emulation, INTRUDER, Pod, PodBlueprint,
+    PodNode, Redirect, Sabotage, Site, SiteService, blueprint,
 };
 use meshtax_evidence::{Deployment, READY_WITHIN, Subject, all_respond, canary};
 use meshtax_model::catalogue::{DataPlane, Program, find};
@@ -22,6 +22,7 @@ use meshtax_workload::{
 
 use crate::cluster::Cluster;
 use crate::error::ClusterError;
+use crate::mesh::{Mesh, NotInstalled};
 use crate::names::RUN;
 use crate::objects::{AGENT, Common, ContainerPlan, PodPlan};
 use crate::pods::{RunningPod, await_running};
@@ -33,6 +34,8 @@ pub(crate) enum StartError {
     UnknownDataPlane(String),
     #[error("{0}")]
     Unsupported(Unsupported),
+    #[error(transparent)]
+    NotInstalled(NotInstalled),
     #[error(transparent)]
     Cluster(#[from] ClusterError),
     #[error(transparent)]
@@ -49,7 +52,8 @@ pub(crate) enum StartError {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Unsupported {
     #[error(
-        "{0} is not available on Kubernetes: the engine starts the baseline and meshtax's own proxy (limit-l4, limit-mtls)"
+        "{0} is not available on Kubernetes: the engine starts the baseline and meshtax's own proxy (limit-l4, \
+         limit-mtls), and uses Linkerd (linkerd) and Istio ambient (ztunnel) where they are installed"
     )]
     DataPlane(String),
     #[error("the service's own program is not available on Kubernetes")]
@@ -77,8 +81,12 @@ fn supported(
         let mut programs = plane.programs.iter();
         programs.all(|program| *program == Program::LimitProxy)
     };
-    if !find(&variant.data_plane).is_some_and(is_own) {
+    let mesh = mesh_of(variant);
+    if mesh.is_none() && !find(&variant.data_plane).is_some_and(is_own) {
         return Err(Unsupported::DataPlane(variant.data_plane.to_string()));
+    }
+    if mesh.is_some() && sabotage.is_some() {
+        return Err(Unsupported::Sabotage);
     }
     if experiment.has_ingress() {
         return Err(Unsupported::Ingress);
@@ -90,6 +98,11 @@ fn supported(
         true => Ok(()),
         false => Err(Unsupported::Options),
     }
+}
+
+/// The mesh that the cluster must have for a variant.
+pub(crate) fn mesh_of(variant: &Variant) -> Option<&'static Mesh> {
+    Mesh::of(find(&variant.data_plane)?)
 }
 
 /// What the variants of a run have in common.
@@ -129,6 +142,7 @@ impl Ground<'_> {
     fn site(
         &self,
         variant: &Variant,
+        namespace: &str,
         pods: &BTreeMap<String, Ipv4Addr>,
         services: &BTreeMap<String, Ipv4Addr>,
     ) -> Site {
@@ -168,7 +182,13 @@ impl Ground<'_> {
                 entry_point: service.entry_point,
             }
         };
+        let mesh = mesh_of(variant);
         Site {
+            // The minimal proxy's identities are emulated.
+            namespace: match mesh {
+                Some(_) => namespace.to_owned(),
+                None => EMULATED_NAMESPACE.to_owned(),
+            },
             client: pod(CLIENT, CLIENT, PodNode::Client),
             services: self
                 .experiment
@@ -179,6 +199,7 @@ impl Ground<'_> {
                 .collect(),
             waypoint: pod("waypoint", "waypoint", PodNode::Server(0)),
             gateway: None,
+            intruder: mesh.map(|_| pod(INTRUDER, INTRUDER, PodNode::Client)),
             workers: self.experiment.workers,
             cores: self.cores,
             options: variant.options,
@@ -227,6 +248,9 @@ pub(crate) struct Placed {
 pub(crate) struct VariantPlan {
     pub(crate) variant: Variant,
     pub(crate) namespace: String,
+    pub(crate) mesh: Option<&'static Mesh>,
+    /// Without addresses.
+    site: Site,
     pub(crate) pods: Vec<PodPlan>,
     /// The containers beside agents.
     containers: Vec<Placed>,
@@ -251,7 +275,8 @@ impl VariantPlan {
     ) -> Result<Self, StartError> {
         supported(ground.experiment, variant, sabotage).map_err(StartError::Unsupported)?;
         let nowhere = BTreeMap::new();
-        let site = ground.site(variant, &nowhere, &nowhere);
+        let site = ground.site(variant, &namespace, &nowhere, &nowhere);
+        let mesh = mesh_of(variant);
         let blueprint = blueprint_of(variant, &site, sabotage)?;
         let mut containers = Vec::new();
         for (pod, application) in ground.applications(variant, &site)? {
@@ -274,11 +299,12 @@ impl VariantPlan {
                 });
             }
         }
-        let in_mesh =
-            std::iter::once((&site.client, None)).chain(site.services.iter().flat_map(|service| {
-                let pods = service.pods.iter();
-                pods.map(move |pod| (pod, Some(service.name.clone())))
-            }));
+        let callers = std::iter::once(&site.client).chain(&site.intruder);
+        let of_services = site.services.iter().flat_map(|service| {
+            let pods = service.pods.iter();
+            pods.map(move |pod| (pod, Some(service.name.clone())))
+        });
+        let in_mesh = callers.map(|pod| (pod, None)).chain(of_services);
         let pods = in_mesh.map(|(pod, service)| PodPlan {
             namespace: namespace.clone(),
             name: pod.name.clone(),
@@ -298,10 +324,16 @@ impl VariantPlan {
                 })
                 .collect(),
         });
+        let pods: Vec<PodPlan> = pods.collect();
+        if let Some(sidecar) = mesh.and_then(|mesh| mesh.sidecar) {
+            containers.extend(injected(&site, sidecar));
+        }
         Ok(Self {
             variant: variant.clone(),
-            pods: pods.collect(),
+            pods,
             namespace,
+            mesh,
+            site,
             containers,
             sabotage,
         })
@@ -317,7 +349,10 @@ impl VariantPlan {
             .collect();
         accounts.sort_unstable();
         accounts.dedup();
-        let mut objects = vec![common.namespace(namespace), common.secret(namespace)];
+        let mut objects = vec![
+            common.namespace(namespace, self.mesh),
+            common.secret(namespace),
+        ];
         objects.extend(
             accounts
                 .iter()
@@ -331,6 +366,9 @@ impl VariantPlan {
             .collect();
         for service in &ground.experiment.topology.services {
             objects.push(common.service(namespace, &service.name, &ports));
+        }
+        if let (Some(mesh), Some(level)) = (self.mesh, self.variant.level) {
+            objects.extend(mesh.policies(common, &self.site, level));
         }
         objects
     }
@@ -354,7 +392,7 @@ impl VariantPlan {
             let planned = plan.iter().flat_map(|plan| &plan.containers);
             let planned = planned.map(|container| container.name.as_str());
             let expected: Vec<&str> = planned.chain([AGENT]).collect();
-            pod.only(&expected)?;
+            pod.is_as_planned(&expected, self.mesh)?;
         }
         Ok(pods
             .into_iter()
@@ -384,7 +422,37 @@ fn blueprint_of(
 ) -> Result<Blueprint, StartError> {
     let unknown = || StartError::UnknownDataPlane(variant.data_plane.to_string());
     let plane = find(&variant.data_plane).ok_or_else(unknown)?;
-    Ok(blueprint(plane, site, variant.level, sabotage))
+    let whole = blueprint(plane, site, variant.level, sabotage);
+    Ok(match Mesh::of(plane) {
+        None => whole,
+        // The mesh itself does what would be emulated.
+        Some(_) => Blueprint {
+            emulation: Emulation::default(),
+            ..whole
+        },
+    })
+}
+
+/// The proxies that a mesh's injector adds.
+fn injected(site: &Site, container: &str) -> Vec<Placed> {
+    let client = std::iter::once((&site.client, ComponentRole::ClientProxy));
+    let servers = site
+        .service_pods()
+        .map(|pod| (pod, ComponentRole::ServerProxy));
+    let intruder = site
+        .intruder
+        .iter()
+        .map(|pod| (pod, ComponentRole::Harness));
+    client
+        .chain(servers)
+        .chain(intruder)
+        .map(|(pod, role)| Placed {
+            pod: pod.name.clone(),
+            name: container.to_owned(),
+            role,
+            node: Ground::node_index(pod.node),
+        })
+        .collect()
 }
 
 /// A variant that is up.
@@ -415,7 +483,7 @@ impl Instance {
     ) -> Result<Self, StartError> {
         let variant = &plan.variant;
         let addresses = pods.iter().map(|(name, pod)| (name.clone(), pod.address));
-        let site = ground.site(variant, &addresses.collect(), services);
+        let site = ground.site(variant, &plan.namespace, &addresses.collect(), services);
         if let Some(service) = site.services.iter().find(|s| s.address.is_unspecified()) {
             return Err(StartError::NoAddress(service.name.clone()));
         }
@@ -500,9 +568,7 @@ impl Instance {
 
     /// The runtime's id of a container.
     pub(crate) fn container_id(&self, pod: &str, container: &str) -> Option<String> {
-        let containers = &self.pods.get(pod)?.containers;
-        let (_, id) = containers.iter().find(|(name, _)| name == container)?;
-        Some(id.clone())
+        self.pods.get(pod)?.container_id(container)
     }
 
     /// All containers with agents.

@@ -1,0 +1,118 @@
+//! The meshes that a cluster may have: how a namespace joins one, what that leaves in its pods, where its other parts run,
+//! and its policies. meshtax does not install them, and changes nothing outside its own namespaces.
+
+mod installed;
+mod policies;
+
+use meshtax_model::catalogue::{DataPlane, DataPlaneId, Program};
+
+use crate::cluster::Permission;
+pub(crate) use crate::mesh::installed::{Installed, NodeProxy, NotInstalled};
+use crate::mesh::policies::Policies;
+
+/// Pods of a mesh, and the container in them that runs its proxy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ProxyPods {
+    pub(crate) namespace: &'static str,
+    /// A label selector.
+    pub(crate) labels: &'static str,
+    pub(crate) container: &'static str,
+}
+
+/// A mesh that may be installed on a cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Mesh {
+    pub(crate) name: &'static str,
+    pub(crate) program: Program,
+    /// The labels by which a namespace joins.
+    pub(crate) labels: &'static [(&'static str, &'static str)],
+    /// The annotations by which a namespace joins, and by which clients without a mesh are refused.
+    pub(crate) annotations: &'static [(&'static str, &'static str)],
+    /// The environment variable with the number of a proxy's worker threads.
+    pub(crate) workers_variable: &'static str,
+    /// Their number where that is not set.
+    pub(crate) workers: u32,
+    /// The container of the proxy in each pod; `None`: proxies are on nodes.
+    pub(crate) sidecar: Option<&'static str>,
+    /// What every pod that joined has in addition: init containers, or an annotation where there are none.
+    pub(crate) marks: &'static [&'static str],
+    /// Where proxies are on nodes, those; otherwise pods of the mesh's own that have the same proxy.
+    pub(crate) proxies: ProxyPods,
+    policies: Policies,
+    /// What the policies need.
+    pub(crate) permissions: &'static [Permission],
+}
+
+/// Linkerd's injector adds a sidecar to the pods of annotated namespaces (linkerd2, pkg/k8s/labels.go).
+const LINKERD: Mesh = Mesh {
+    name: "Linkerd",
+    program: Program::LinkerdProxy,
+    workers_variable: "LINKERD2_PROXY_CORES",
+    workers: 1,
+    labels: &[],
+    annotations: &[
+        ("linkerd.io/inject", "enabled"),
+        // The default admits clients without a mesh.
+        (
+            "config.linkerd.io/default-inbound-policy",
+            "all-authenticated",
+        ),
+    ],
+    sidecar: Some("linkerd-proxy"),
+    marks: &["linkerd-init"],
+    proxies: ProxyPods {
+        namespace: "linkerd",
+        labels: "linkerd.io/control-plane-component=destination",
+        container: "linkerd-proxy",
+    },
+    policies: Policies::Linkerd,
+    permissions: policies::LINKERD_RULES,
+};
+
+/// Istio's CNI agent redirects the pods of labelled namespaces to the ztunnel of their node, and annotates them
+/// (istio, pkg/config/constants).
+const AMBIENT: Mesh = Mesh {
+    name: "Istio ambient",
+    program: Program::Ztunnel,
+    // ztunnel, src/config.rs: DEFAULT_WORKER_THREADS.
+    workers_variable: "ZTUNNEL_WORKER_THREADS",
+    workers: 2,
+    labels: &[("istio.io/dataplane-mode", "ambient")],
+    annotations: &[],
+    sidecar: None,
+    marks: &["ambient.istio.io/redirection"],
+    proxies: ProxyPods {
+        namespace: "istio-system",
+        labels: "app=ztunnel",
+        container: "istio-proxy",
+    },
+    policies: Policies::Istio,
+    permissions: policies::ISTIO_RULES,
+};
+
+impl Mesh {
+    /// All that this engine knows.
+    #[cfg(test)]
+    pub(crate) const ALL: [Self; 2] = [LINKERD, AMBIENT];
+
+    /// The mesh of a data plane; `None`: it is none, or not one that this engine can use.
+    pub(crate) fn of(plane: &DataPlane) -> Option<&'static Self> {
+        match plane.id {
+            DataPlaneId::Linkerd => Some(&LINKERD),
+            DataPlaneId::Ztunnel => Some(&AMBIENT),
+            DataPlaneId::None
+            | DataPlaneId::LimitL4
+            | DataPlaneId::LimitMtls
+            | DataPlaneId::ZtunnelDedicated
+            | DataPlaneId::ZtunnelWaypoint
+            | DataPlaneId::ZtunnelWaypointSandwich
+            | DataPlaneId::EnvoySidecar
+            | DataPlaneId::EnvoySidecarTcp => None,
+        }
+    }
+
+    /// What a pod must have in addition to its own containers.
+    pub(crate) fn leaves(&self) -> impl Iterator<Item = &'static str> {
+        self.sidecar.into_iter().chain(self.marks.iter().copied())
+    }
+}

@@ -1,0 +1,172 @@
+//! A level's policies, in the API of each mesh: the same callers, methods and paths everywhere.
+
+use meshtax_dataplane::{AppPort, AppProtocol, HttpRule, Site, SiteService, TRUST_DOMAIN};
+use meshtax_model::experiment::PolicyLevel;
+use serde_json::{Value, json};
+
+use crate::cluster::Permission;
+use crate::mesh::Mesh;
+use crate::objects::Common;
+
+/// The API of a mesh's policies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Policies {
+    Istio,
+    Linkerd,
+}
+
+const fn rule(verb: &'static str, (group, resource): (&'static str, &'static str)) -> Permission {
+    Permission {
+        verb,
+        group,
+        resource,
+    }
+}
+
+const LINKERD: &str = "policy.linkerd.io";
+const ISTIO: &str = "security.istio.io";
+
+pub(super) const LINKERD_RULES: &[Permission] = &[
+    rule("create", (LINKERD, "servers")),
+    rule("patch", (LINKERD, "servers")),
+    rule("create", (LINKERD, "httproutes")),
+    rule("patch", (LINKERD, "httproutes")),
+    rule("create", (LINKERD, "authorizationpolicies")),
+    rule("patch", (LINKERD, "authorizationpolicies")),
+    rule("create", (LINKERD, "meshtlsauthentications")),
+    rule("patch", (LINKERD, "meshtlsauthentications")),
+];
+
+pub(super) const ISTIO_RULES: &[Permission] = &[
+    rule("create", (ISTIO, "peerauthentications")),
+    rule("patch", (ISTIO, "peerauthentications")),
+    rule("create", (ISTIO, "authorizationpolicies")),
+    rule("patch", (ISTIO, "authorizationpolicies")),
+];
+
+impl Mesh {
+    /// The objects that enforce a level in the site's namespace.
+    pub(crate) fn policies(&self, common: &Common, site: &Site, level: PolicyLevel) -> Vec<Value> {
+        let objects = Objects { common, site };
+        match self.policies {
+            Policies::Istio => objects.istio(level),
+            Policies::Linkerd => objects.linkerd(level),
+        }
+    }
+}
+
+struct Objects<'a> {
+    common: &'a Common,
+    site: &'a Site,
+}
+
+impl Objects<'_> {
+    fn object(&self, api: &str, kind: &str, name: &str, spec: Value) -> Value {
+        json!({
+            "apiVersion": api, "kind": kind,
+            "metadata": self.common.metadata(&self.site.namespace, name),
+            "spec": spec,
+        })
+    }
+
+    /// Strict mutual TLS; from `l4` on, the callers of each service.
+    fn istio(&self, level: PolicyLevel) -> Vec<Value> {
+        const API: &str = "security.istio.io/v1";
+        let strict = json!({"mtls": {"mode": "STRICT"}});
+        let mut objects = vec![self.object(API, "PeerAuthentication", "strict", strict)];
+        if level < PolicyLevel::L4 {
+            return objects;
+        }
+        let namespace = &self.site.namespace;
+        objects.extend(self.site.services.iter().map(|service| {
+            let callers = self.site.callers(service).into_iter();
+            let principals: Vec<String> = callers
+                .map(|account| format!("{TRUST_DOMAIN}/ns/{namespace}/sa/{account}"))
+                .collect();
+            let spec = json!({
+                "selector": {"matchLabels": {"app": service.name}},
+                "action": "ALLOW",
+                "rules": [{"from": [{"source": {"principals": principals}}]}],
+            });
+            self.object(API, "AuthorizationPolicy", &service.name, spec)
+        }));
+        objects
+    }
+
+    /// That clients have an identity is an annotation of the namespace; from `l4` on, each port is a Server.
+    fn linkerd(&self, level: PolicyLevel) -> Vec<Value> {
+        if level < PolicyLevel::L4 {
+            return Vec::new();
+        }
+        let services = self.site.services.iter();
+        services
+            .flat_map(|service| {
+                let ports = service.ports.iter();
+                let of_port = ports.flat_map(|port| self.linkerd_port(service, port, level));
+                std::iter::once(self.linkerd_callers(service)).chain(of_port)
+            })
+            .collect()
+    }
+
+    fn linkerd_callers(&self, service: &SiteService) -> Value {
+        let namespace = &self.site.namespace;
+        let callers = self.site.callers(service).into_iter();
+        let identities: Vec<Value> = callers
+            .map(|name| json!({"kind": "ServiceAccount", "name": name, "namespace": namespace}))
+            .collect();
+        self.object(
+            "policy.linkerd.io/v1alpha1",
+            "MeshTLSAuthentication",
+            &service.name,
+            json!({"identityRefs": identities}),
+        )
+    }
+
+    fn linkerd_port(
+        &self,
+        service: &SiteService,
+        port: &AppPort,
+        level: PolicyLevel,
+    ) -> Vec<Value> {
+        let name = format!("{}-{}", service.name, port.number);
+        let protocol = match port.protocol {
+            AppProtocol::Http1 => "HTTP/1",
+            AppProtocol::Http2 => "HTTP/2",
+            AppProtocol::Tcp => "opaque",
+        };
+        let server = json!({
+            "podSelector": {"matchLabels": {"app": service.name}},
+            "port": port.number,
+            "proxyProtocol": protocol,
+        });
+        let mut objects = vec![self.object("policy.linkerd.io/v1beta3", "Server", &name, server)];
+        let by_route = level >= PolicyLevel::L7 && port.protocol != AppProtocol::Tcp;
+        let target = match by_route {
+            true => "HTTPRoute",
+            false => "Server",
+        };
+        if by_route {
+            let parent = json!({"group": LINKERD, "kind": "Server", "name": name});
+            let matches: Vec<Value> = self.site.http_rules().iter().flat_map(matches).collect();
+            let route = json!({"parentRefs": [parent], "rules": [{"matches": matches}]});
+            objects.push(self.object("policy.linkerd.io/v1beta3", "HTTPRoute", &name, route));
+        }
+        let required =
+            json!({"group": LINKERD, "kind": "MeshTLSAuthentication", "name": service.name});
+        let policy = json!({
+            "targetRef": {"group": LINKERD, "kind": target, "name": name},
+            "requiredAuthenticationRefs": [required],
+        });
+        let api = "policy.linkerd.io/v1alpha1";
+        objects.push(self.object(api, "AuthorizationPolicy", &name, policy));
+        objects
+    }
+}
+
+/// The matches of a route (Gateway API) for a rule.
+fn matches(rule: &HttpRule) -> Vec<Value> {
+    let of = |kind: &str, path: &String| json!({"method": rule.method, "path": {"type": kind, "value": path}});
+    let prefixes = rule.prefixes.iter().map(|path| of("PathPrefix", path));
+    let exact = rule.exact.iter().map(|path| of("Exact", path));
+    prefixes.chain(exact).collect()
+}
