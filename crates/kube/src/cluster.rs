@@ -1,11 +1,12 @@
 //! The cluster's API, called from threads: its asynchronous runtime stays in here.
 
+use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::future::Future;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use k8s_openapi::api::core::v1::{Namespace, Pod};
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod};
 use kube::api::{
     Api, DeleteParams, DynamicObject, ListParams, LogParams, Patch, PatchParams, PostParams,
 };
@@ -156,6 +157,18 @@ impl Cluster {
 
     pub(crate) fn pods(&self, namespace: &str) -> Api<Pod> {
         Api::namespaced(self.client(), namespace)
+    }
+
+    /// The texts of a ConfigMap; none if it does not exist.
+    pub(crate) fn config_map(
+        &self,
+        namespace: &str,
+        name: &str,
+    ) -> Result<BTreeMap<String, String>, ClusterError> {
+        let api: Api<ConfigMap> = Api::namespaced(self.client(), namespace);
+        let doing = format!("get ConfigMap {namespace}/{name}");
+        let found = self.request(&doing, |_| api.get_opt(name))?;
+        Ok(found.and_then(|map| map.data).unwrap_or_default())
     }
 
     /// All pods of a namespace.

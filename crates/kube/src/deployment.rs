@@ -16,7 +16,7 @@ use meshtax_model::trial::{ComponentRole, LoadResult};
 use meshtax_tls::Credentials;
 
 use crate::cluster::Cluster;
-use crate::mesh::NodeProxy;
+use crate::mesh::{Installed, NodeProxy};
 use crate::pods::{RunningPod, ended};
 use crate::variant::{Ground, Instance};
 
@@ -83,6 +83,8 @@ pub(crate) struct Deployed<'a> {
     pub(crate) outsider: &'a RunningPod,
     pub(crate) authorities: &'a Authorities,
     on_nodes: Vec<AtNodeProxy<'a>>,
+    /// Of the mesh that the cluster has; `None`: the run's own authority is the mesh's.
+    trust_anchor: Option<&'a str>,
     /// When the containers were last looked at: probes ask often.
     looked: Mutex<Option<(Instant, Option<ComponentFailure>)>>,
 }
@@ -93,11 +95,13 @@ impl<'a> Deployed<'a> {
         instance: &'a Instance,
         outsider: &'a RunningPod,
         authorities: &'a Authorities,
-        on_nodes: &'a [NodeProxy],
+        mesh: Option<&'a Installed>,
     ) -> Self {
+        let on_nodes = mesh.map_or(&[][..], |mesh| &mesh.on_nodes);
         let at = |proxy: &'a NodeProxy| AtNodeProxy { proxy, outsider };
         Self {
             on_nodes: on_nodes.iter().map(at).collect(),
+            trust_anchor: mesh.map(|mesh| mesh.trust_anchor.as_str()),
             cluster,
             instance,
             outsider,
@@ -195,7 +199,7 @@ impl Deployment for Deployed<'_> {
         Ok(Credentials {
             chain_pem: leaf.chain_pem,
             key_pem: leaf.key_pem,
-            root_pem,
+            root_pem: self.trust_anchor.map_or(root_pem, str::to_owned),
         })
     }
 }

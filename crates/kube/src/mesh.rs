@@ -38,8 +38,10 @@ pub(crate) struct Mesh {
     pub(crate) marks: &'static [&'static str],
     /// Where proxies are on nodes, those; otherwise pods of the mesh's own that have the same proxy.
     pub(crate) proxies: ProxyPods,
+    /// The ConfigMap with the trust anchor of the mesh's certificates, in the namespace of those pods, and the key in it.
+    pub(crate) trust_anchor: (&'static str, &'static str),
     policies: Policies,
-    /// What the policies need.
+    /// What the trust anchor and the policies need.
     pub(crate) permissions: &'static [Permission],
 }
 
@@ -65,6 +67,7 @@ const LINKERD: Mesh = Mesh {
         labels: "linkerd.io/control-plane-component=destination",
         container: "linkerd-proxy",
     },
+    trust_anchor: ("linkerd-identity-trust-roots", "ca-bundle.crt"),
     policies: Policies::Linkerd,
     permissions: policies::LINKERD_RULES,
 };
@@ -86,6 +89,7 @@ const AMBIENT: Mesh = Mesh {
         labels: "app=ztunnel",
         container: "istio-proxy",
     },
+    trust_anchor: ("istio-ca-root-cert", "root-cert.pem"),
     policies: Policies::Istio,
     permissions: policies::ISTIO_RULES,
 };

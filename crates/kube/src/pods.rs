@@ -398,6 +398,31 @@ mod tests {
     }
 
     #[test]
+    fn native_sidecar_is_a_container_and_other_init_containers_are_marks() {
+        let sidecar = pod(|p| {
+            p["spec"]["initContainers"] = json!([
+                {"name": "linkerd-init"}, {"name": "linkerd-proxy", "restartPolicy": "Always", "env": [
+                    {"name": "LINKERD2_PROXY_CORES", "value": "1"},
+                ]},
+            ]);
+            let status = |name: &str| {
+                json!({
+                    "name": name, "image": "i", "imageID": "d", "ready": true, "restartCount": 0,
+                    "containerID": "containerd://abc",
+                })
+            };
+            p["status"]["initContainerStatuses"] =
+                json!([status("linkerd-init"), status("linkerd-proxy")]);
+        });
+        let names: Vec<String> = containers(&sidecar).into_iter().map(|c| c.name).collect();
+        assert_eq!(names, ["agent", "linkerd-proxy"]);
+        assert_eq!(containers(&sidecar)[1].id, "abc");
+        assert_eq!(marks(&sidecar), ["linkerd-init"]);
+        let variable = ("linkerd-proxy", "LINKERD2_PROXY_CORES");
+        assert_eq!(environment(&sidecar, variable), Some("1"));
+    }
+
+    #[test]
     fn running_pod_waits_for_nothing_and_ended_container_is_an_error() {
         assert_eq!(not_running(&pod(|_| {})).unwrap(), None);
         let state = |state: serde_json::Value| {

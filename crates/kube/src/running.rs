@@ -54,15 +54,12 @@ impl Running {
     }
 
     pub(crate) fn deployed<'a>(&'a self, instance: &'a Instance) -> Deployed<'a> {
-        let on_nodes = self
-            .installed(instance)
-            .map_or(&[][..], |mesh| &mesh.on_nodes);
         Deployed::new(
             &self.cluster,
             instance,
             &self.outsider,
             &self.authorities,
-            on_nodes,
+            self.installed(instance),
         )
     }
 

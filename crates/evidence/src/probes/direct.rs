@@ -93,8 +93,13 @@ fn by_holder(
         return (HttpOutcome::Silence(why), None);
     };
     let outcome = request(from, to.service, &HttpRequest::get(to.host, ALLOWED_PATH));
-    let foreign = attempt(subject, how, to, Issuer::Foreign, identity);
-    (outcome, foreign.ok().and_then(|(_, shown)| shown))
+    if !outcome.is_ok() {
+        return (outcome, None);
+    }
+    match attempt(subject, how, to, Issuer::Foreign, identity) {
+        Ok((_, shown)) => (outcome, shown),
+        Err(no_handshake) => (no_handshake, None),
+    }
 }
 
 fn attempt(

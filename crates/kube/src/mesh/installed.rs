@@ -19,6 +19,8 @@ pub(crate) struct Installed {
     pub(crate) image_id: String,
     /// Worker threads of each proxy.
     pub(crate) workers: u32,
+    /// The trust anchor of its certificates (PEM).
+    pub(crate) trust_anchor: String,
     /// The proxies on the run's nodes; empty where they are in pods.
     pub(crate) on_nodes: Vec<NodeProxy>,
 }
@@ -54,6 +56,16 @@ pub(crate) enum NotInstalled {
         mesh: &'static str,
         namespace: &'static str,
         labels: &'static str,
+    },
+    #[error(
+        "{mesh} has no trust anchor where it keeps it: key {key} of ConfigMap {namespace}/{name}\n  fix: check the \
+         installation of {mesh}"
+    )]
+    NoTrustAnchor {
+        mesh: &'static str,
+        namespace: &'static str,
+        name: &'static str,
+        key: &'static str,
     },
     #[error(
         "{mesh} has no proxy on node {node}\n  fix: let its DaemonSet run there, or use other nodes (--nodes)"
@@ -126,8 +138,18 @@ impl Installed {
                 }
             }
         }
+        let (name, key) = mesh.trust_anchor;
+        let Some(trust_anchor) = cluster.config_map(at.namespace, name)?.remove(key) else {
+            return Ok(Err(NotInstalled::NoTrustAnchor {
+                mesh: mesh.name,
+                namespace: at.namespace,
+                name,
+                key,
+            }));
+        };
         Ok(Ok(Self {
             mesh,
+            trust_anchor,
             image,
             image_id,
             workers: workers.unwrap_or(mesh.workers),

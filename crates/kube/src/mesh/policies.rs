@@ -27,6 +27,7 @@ const LINKERD: &str = "policy.linkerd.io";
 const ISTIO: &str = "security.istio.io";
 
 pub(super) const LINKERD_RULES: &[Permission] = &[
+    rule("get", ("", "configmaps")),
     rule("create", (LINKERD, "servers")),
     rule("patch", (LINKERD, "servers")),
     rule("create", (LINKERD, "httproutes")),
@@ -38,6 +39,7 @@ pub(super) const LINKERD_RULES: &[Permission] = &[
 ];
 
 pub(super) const ISTIO_RULES: &[Permission] = &[
+    rule("get", ("", "configmaps")),
     rule("create", (ISTIO, "peerauthentications")),
     rule("patch", (ISTIO, "peerauthentications")),
     rule("create", (ISTIO, "authorizationpolicies")),
@@ -148,8 +150,14 @@ impl Objects<'_> {
         if by_route {
             let parent = json!({"group": LINKERD, "kind": "Server", "name": name});
             let matches: Vec<Value> = self.site.http_rules().iter().flat_map(matches).collect();
-            let route = json!({"parentRefs": [parent], "rules": [{"matches": matches}]});
-            objects.push(self.object("policy.linkerd.io/v1beta3", "HTTPRoute", &name, route));
+            let mut route = |name: &str, matches: &[Value]| {
+                let spec = json!({"parentRefs": [parent], "rules": [{"matches": matches}]});
+                objects.push(self.object("policy.linkerd.io/v1beta3", "HTTPRoute", name, spec));
+            };
+            route(&name, &matches);
+            // What matches no route gets 404, as it would from an application. A route that nobody may use gets 403.
+            let all = json!({"path": {"type": "PathPrefix", "value": "/"}});
+            route(&format!("{name}-rest"), &[all]);
         }
         let required =
             json!({"group": LINKERD, "kind": "MeshTLSAuthentication", "name": service.name});
@@ -169,4 +177,91 @@ fn matches(rule: &HttpRule) -> Vec<Value> {
     let prefixes = rule.prefixes.iter().map(|path| of("PathPrefix", path));
     let exact = rule.exact.iter().map(|path| of("Exact", path));
     prefixes.chain(exact).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::net::Ipv4Addr;
+
+    use meshtax_dataplane::{INTRUDER, Pod, PodNode};
+    use meshtax_model::catalogue::find;
+    use meshtax_model::experiment::{Options, Workers};
+
+    use super::*;
+
+    fn pod(name: &str) -> Pod {
+        Pod {
+            name: name.into(),
+            address: Ipv4Addr::UNSPECIFIED,
+            service_account: name.into(),
+            directory: String::new(),
+            node: PodNode::Client,
+        }
+    }
+
+    fn service(name: &str, ports: Vec<AppPort>, calls: &[&str]) -> SiteService {
+        SiteService {
+            name: name.into(),
+            address: Ipv4Addr::UNSPECIFIED,
+            pods: vec![pod(name)],
+            ports,
+            calls: calls.iter().map(|name| (*name).to_owned()).collect(),
+            entry_point: name == "server",
+        }
+    }
+
+    /// A service with an HTTP and a TCP port, and one behind it.
+    fn site() -> Site {
+        let tcp = AppPort {
+            protocol: AppProtocol::Tcp,
+            ..AppPort::http1(8082)
+        };
+        Site {
+            namespace: "n".into(),
+            client: pod("client"),
+            services: vec![
+                service("server", vec![AppPort::http1(8080), tcp], &["reviews"]),
+                service("reviews", vec![AppPort::http1(8080)], &[]),
+            ],
+            waypoint: pod("waypoint"),
+            gateway: None,
+            intruder: Some(pod(INTRUDER)),
+            workers: Workers::Equal(1),
+            cores: 2,
+            options: Options::default(),
+            runtime: BTreeMap::new(),
+        }
+    }
+
+    /// Kind, name and specification of each object, one a line.
+    fn policies(plane: &str, level: PolicyLevel) -> Vec<String> {
+        let common = Common {
+            run: "r".into(),
+            image: "i".into(),
+            token: "t".into(),
+        };
+        let mesh = find(plane).and_then(Mesh::of).expect("a mesh");
+        let objects = mesh.policies(&common, &site(), level);
+        let line = |object: &Value| {
+            assert_eq!(object["metadata"]["namespace"], "n");
+            let name = object["metadata"]["name"].as_str().unwrap_or_default();
+            let kind = object["kind"].as_str().unwrap_or_default();
+            format!("{kind} {name} {}", object["spec"])
+        };
+        objects.iter().map(line).collect()
+    }
+
+    #[test]
+    fn linkerd_admits_the_callers_of_each_service_and_at_l7_their_requests() {
+        assert!(policies("linkerd", PolicyLevel::Mtls).is_empty());
+        insta::assert_debug_snapshot!(policies("linkerd", PolicyLevel::L4));
+        insta::assert_debug_snapshot!(policies("linkerd", PolicyLevel::L7));
+    }
+
+    #[test]
+    fn istio_is_strict_and_at_l4_admits_the_callers_of_each_service() {
+        insta::assert_debug_snapshot!(policies("ztunnel", PolicyLevel::Mtls));
+        insta::assert_debug_snapshot!(policies("ztunnel", PolicyLevel::L4));
+    }
 }
