@@ -34,12 +34,24 @@ pub fn established_connections_here(local_port: u16) -> Result<u32, ObserveError
 }
 
 fn established(process: &Process, local_port: u16) -> ProcResult<u32> {
-    let entries = process.tcp()?;
+    let entries = sockets(process)?;
     let count = entries
         .iter()
         .filter(|e| e.state == TcpState::Established && e.local_address.port() == local_port)
         .count();
     Ok(u32::try_from(count).unwrap_or(u32::MAX))
+}
+
+/// All TCP sockets. Those of a server that listens at an IPv6 address are there, also for clients of IPv4.
+fn sockets(process: &Process) -> ProcResult<Vec<TcpNetEntry>> {
+    let mut entries = process.tcp()?;
+    match process.tcp6() {
+        Ok(more) => entries.extend(more),
+        // A kernel without IPv6.
+        Err(ProcError::NotFound(_)) => {}
+        Err(e) => return Err(e),
+    }
+    Ok(entries)
 }
 
 /// The listening TCP sockets at a port in the network namespace of a process, IPv4 and IPv6, as
@@ -56,13 +68,7 @@ fn established(process: &Process, local_port: u16) -> ProcResult<u32> {
 pub fn listening_sockets(pid: u32, port: u16) -> Result<Vec<u64>, ObserveError> {
     let failed = |e: ProcError| ObserveError::new(format!("the sockets of process {pid}"), e);
     let process = Process::new(pid.cast_signed()).map_err(failed)?;
-    let mut entries = process.tcp().map_err(failed)?;
-    match process.tcp6() {
-        Ok(more) => entries.extend(more),
-        // A kernel without IPv6.
-        Err(ProcError::NotFound(_)) => {}
-        Err(e) => return Err(failed(e)),
-    }
+    let entries = sockets(&process).map_err(failed)?;
     let listens = |e: &&TcpNetEntry| e.state == TcpState::Listen && e.local_address.port() == port;
     let mut inodes: Vec<u64> = entries.iter().filter(listens).map(|e| e.inode).collect();
     inodes.sort_unstable();
@@ -151,6 +157,18 @@ mod tests {
                 1
             );
         }
+    }
+
+    #[test]
+    fn connection_from_ipv4_to_a_server_at_an_ipv6_address_is_counted() {
+        // Without IPv6 there is no such server.
+        let Ok(listener) = TcpListener::bind("[::]:0") else {
+            return;
+        };
+        let port = listener.local_addr().unwrap().port();
+        let _client = TcpStream::connect(("127.0.0.1", port)).unwrap();
+        let _accepted = listener.accept().unwrap();
+        assert_eq!(established_connections_here(port).unwrap(), 1);
     }
 
     #[test]
