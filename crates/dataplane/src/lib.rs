@@ -45,8 +45,8 @@ pub use emulation::{
 pub use gateway::{GATEWAY_PORT, GATEWAY_TLS_PORT};
 pub use limit::{LimitProxyConfig, LimitSide, LimitTls};
 pub use names::{
-    ALLOWED_CALL, ALLOWED_PATH, APP_PORT, ECHO_PATH, EMULATED_NAMESPACE, FORBIDDEN_PATH, INTRUDER, PORT_INBOUND, PORT_OUTBOUND,
-    PROXY_MARK, TRUST_DOMAIN, dns_name, spiffe_id,
+    ALLOWED_CALL, ALLOWED_PATH, APP_PORT, ECHO_PATH, EMULATED_NAMESPACE, FORBIDDEN_PATH, INTRUDER,
+    PORT_INBOUND, PORT_OUTBOUND, PROXY_MARK, TRUST_DOMAIN, dns_name, spiffe_id,
 };
 pub use plane::blueprint;
 pub use probe::{CallIdentity, ClientIdentityFrom, Counter, Probe};

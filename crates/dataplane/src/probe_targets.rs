@@ -47,8 +47,13 @@ impl ProbeTargets {
         };
         let services = site.services.iter().filter_map(|s| s.pods.first());
         let pods = [site.caller(), intruder].into_iter().chain(services);
-        pods.map(|pod| ((self.identity)(site, &pod.service_account), pod.name.clone()))
-            .collect()
+        pods.map(|pod| {
+            (
+                (self.identity)(site, &pod.service_account),
+                pod.name.clone(),
+            )
+        })
+        .collect()
     }
 
     /// The probes of a policy level: the same for every data plane.

@@ -7,9 +7,7 @@ use meshtax_model::catalogue::Program;
 use meshtax_model::experiment::{Options, Workers, is_runtime_key};
 use serde::{Deserialize, Serialize};
 
-use crate::names::{
-    ALLOWED_CALL, ALLOWED_PATH, ECHO_PATH, dns_name, spiffe_id, spiffe_id_in,
-};
+use crate::names::{ALLOWED_CALL, ALLOWED_PATH, ECHO_PATH, dns_name, spiffe_id, spiffe_id_in};
 
 /// The pods and services of one variant, and the settings of its proxies.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -277,17 +277,27 @@ impl Running {
         let active = active.and_then(|instance| self.installed(instance));
         for installed in &self.meshes {
             let is_active = active.is_some_and(|active| active.mesh == installed.mesh);
-            all.extend(installed.on_nodes.iter().map(|proxy| Metered {
-                id: proxy.container.clone(),
-                name: format!("{}/{}", installed.mesh.name, self.nodes[proxy.node]),
+            let metered = |id: &str, name: &str, role, node: usize| Metered {
+                id: id.to_owned(),
+                name: format!("{}/{name}", installed.mesh.name),
                 role: match is_active {
-                    true => proxy.role(),
+                    true => role,
                     false => ComponentRole::Idle,
                 },
-                node: proxy.node as u32,
+                node: node as u32,
                 // Several variants may share it.
                 idles_for: None,
+            };
+            all.extend(installed.on_nodes.iter().map(|proxy| {
+                let name = &self.nodes[proxy.node];
+                metered(&proxy.container, name, proxy.role(), proxy.node)
             }));
+            all.extend(
+                installed
+                    .control_plane
+                    .iter()
+                    .map(|of| metered(&of.id, &of.name, ComponentRole::ControlPlane, of.node)),
+            );
         }
         all.extend(self.agents.iter().enumerate().filter_map(|(node, pod)| {
             Some(Metered {

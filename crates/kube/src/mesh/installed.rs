@@ -1,7 +1,9 @@
 //! A mesh as it is installed on the cluster: its version, and the proxies on the nodes.
 
+use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 
+use k8s_openapi::api::core::v1::Pod;
 use meshtax_model::trial::ComponentRole;
 
 use crate::cluster::Cluster;
@@ -23,6 +25,19 @@ pub(crate) struct Installed {
     pub(crate) trust_anchor: String,
     /// The proxies on the run's nodes; empty where they are in pods.
     pub(crate) on_nodes: Vec<NodeProxy>,
+    /// What else runs for the mesh on the run's nodes, in its own namespace.
+    pub(crate) control_plane: Vec<MeshContainer>,
+}
+
+/// A container of a mesh outside the path of requests.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct MeshContainer {
+    /// Of its pod and its own.
+    pub(crate) name: String,
+    /// Index of its node in the environment.
+    pub(crate) node: usize,
+    /// The runtime's id.
+    pub(crate) id: String,
 }
 
 /// A proxy that serves a node.
@@ -33,6 +48,45 @@ pub(crate) struct NodeProxy {
     pub(crate) address: Ipv4Addr,
     /// The runtime's id of its container.
     pub(crate) container: String,
+}
+
+/// The proxy of each node.
+fn node_proxies(
+    mesh: &'static Mesh,
+    pods: &[Pod],
+    nodes: &[String],
+) -> Result<Vec<NodeProxy>, NotInstalled> {
+    let on = |(node, name): (usize, &String)| {
+        let mut here = pods.iter().filter(|pod| node_name(pod) == *name);
+        let found = here.find_map(|pod| {
+            let mut all = containers(pod).into_iter();
+            Some(NodeProxy {
+                node,
+                address: address(pod)?,
+                container: all.find(|of| of.name == mesh.proxies.container)?.id,
+            })
+        });
+        found.ok_or_else(|| NotInstalled::NotOnNode {
+            mesh: mesh.name,
+            node: name.clone(),
+        })
+    };
+    nodes.iter().enumerate().map(on).collect()
+}
+
+/// The containers of a pod, if it runs on one of these nodes.
+fn containers_on(pod: &Pod, nodes: &[String]) -> Vec<MeshContainer> {
+    let on = node_name(pod);
+    let Some(node) = nodes.iter().position(|name| *name == on) else {
+        return Vec::new();
+    };
+    let of_pod = pod.metadata.name.as_deref().unwrap_or_default();
+    let container = |container: ContainerFacts| MeshContainer {
+        name: format!("{of_pod}/{}", container.name),
+        node,
+        id: container.id,
+    };
+    containers(pod).into_iter().map(container).collect()
 }
 
 impl NodeProxy {
@@ -82,6 +136,36 @@ pub(crate) enum NotInstalled {
     },
 }
 
+/// What the cluster shows of a mesh.
+struct Shown {
+    /// Permissions that the user lacks.
+    missing: Vec<String>,
+    /// Those that [`Mesh::proxies`] selects.
+    proxies: Vec<Pod>,
+    /// All of the mesh's namespace.
+    pods: Vec<Pod>,
+    trust_anchor: Option<String>,
+}
+
+impl Shown {
+    fn look(cluster: &Cluster, mesh: &Mesh) -> Result<Self, ClusterError> {
+        let at = mesh.proxies;
+        let missing = cluster.missing_permissions(mesh.permissions)?;
+        let (name, key) = mesh.trust_anchor;
+        let mut trust_anchors = match missing.is_empty() {
+            true => cluster.config_map(at.namespace, name)?,
+            false => BTreeMap::new(),
+        };
+        let doing = format!("list pods in {}", at.namespace);
+        Ok(Self {
+            missing,
+            proxies: cluster.list(&cluster.pods(at.namespace), &doing, at.labels)?,
+            pods: cluster.list_pods(at.namespace)?,
+            trust_anchor: trust_anchors.remove(key),
+        })
+    }
+}
+
 impl Installed {
     /// Looks for the mesh. The inner error: it cannot be used.
     pub(crate) fn find(
@@ -89,72 +173,53 @@ impl Installed {
         mesh: &'static Mesh,
         nodes: &[String],
     ) -> Result<Result<Self, NotInstalled>, ClusterError> {
-        let rules = cluster.missing_permissions(mesh.permissions)?;
-        if !rules.is_empty() {
-            let mesh = mesh.name;
-            return Ok(Err(NotInstalled::Permissions { mesh, rules }));
-        }
+        Ok(Self::of(mesh, Shown::look(cluster, mesh)?, nodes))
+    }
+
+    fn of(mesh: &'static Mesh, shown: Shown, nodes: &[String]) -> Result<Self, NotInstalled> {
         let at = mesh.proxies;
-        let doing = format!("list pods in {}", at.namespace);
-        let pods = cluster.list(&cluster.pods(at.namespace), &doing, at.labels)?;
-        let proxies: Vec<(NodeProxy, ContainerFacts, String)> = pods
+        if !shown.missing.is_empty() {
+            return Err(NotInstalled::Permissions {
+                mesh: mesh.name,
+                rules: shown.missing,
+            });
+        }
+        let proxy = |pod: &Pod| containers(pod).into_iter().find(|c| c.name == at.container);
+        let first = shown
+            .proxies
             .iter()
-            .filter_map(|pod| {
-                let mut all = containers(pod).into_iter();
-                let proxy = all.find(|container| container.name == at.container)?;
-                let node = node_name(pod);
-                let on_node = NodeProxy {
-                    node: nodes
-                        .iter()
-                        .position(|name| *name == node)
-                        .unwrap_or(usize::MAX),
-                    address: address(pod)?,
-                    container: proxy.id.clone(),
-                };
-                Some((on_node, proxy, node))
-            })
-            .collect();
-        let Some((_, first, _)) = proxies.first() else {
-            return Ok(Err(NotInstalled::Absent {
+            .find_map(|pod| Some((pod, proxy(pod)?)));
+        let Some((pod, first)) = first else {
+            return Err(NotInstalled::Absent {
                 mesh: mesh.name,
                 namespace: at.namespace,
                 labels: at.labels,
-            }));
+            });
         };
-        let (image, image_id) = (first.image.clone(), first.image_id.clone());
-        let variable = (at.container, mesh.workers_variable);
-        let workers = pods
-            .first()
-            .and_then(|pod| environment(pod, variable)?.parse().ok());
-        let mut on_nodes = Vec::new();
-        if mesh.sidecar.is_none() {
-            for (index, name) in nodes.iter().enumerate() {
-                match proxies.iter().find(|(proxy, ..)| proxy.node == index) {
-                    Some((proxy, ..)) => on_nodes.push(proxy.clone()),
-                    None => {
-                        let (mesh, node) = (mesh.name, name.clone());
-                        return Ok(Err(NotInstalled::NotOnNode { mesh, node }));
-                    }
-                }
-            }
-        }
+        let workers = environment(pod, (at.container, mesh.workers_variable));
+        let workers = workers.and_then(|number| number.parse().ok());
         let (name, key) = mesh.trust_anchor;
-        let Some(trust_anchor) = cluster.config_map(at.namespace, name)?.remove(key) else {
-            return Ok(Err(NotInstalled::NoTrustAnchor {
-                mesh: mesh.name,
-                namespace: at.namespace,
-                name,
-                key,
-            }));
+        let trust_anchor = shown.trust_anchor.ok_or(NotInstalled::NoTrustAnchor {
+            mesh: mesh.name,
+            namespace: at.namespace,
+            name,
+            key,
+        })?;
+        let on_nodes = match mesh.sidecar {
+            Some(_) => Vec::new(),
+            None => node_proxies(mesh, &shown.proxies, nodes)?,
         };
-        Ok(Ok(Self {
+        let is_proxy = |of: &MeshContainer| on_nodes.iter().any(|proxy| proxy.container == of.id);
+        let own = shown.pods.iter().flat_map(|pod| containers_on(pod, nodes));
+        Ok(Self {
             mesh,
-            trust_anchor,
-            image,
-            image_id,
+            image: first.image,
+            image_id: first.image_id,
             workers: workers.unwrap_or(mesh.workers),
+            trust_anchor,
+            control_plane: own.filter(|of| !is_proxy(of)).collect(),
             on_nodes,
-        }))
+        })
     }
 
     /// The version in the image's tag; empty where there is none.
@@ -162,5 +227,82 @@ impl Installed {
         let name = self.image.split('@').next().unwrap_or_default();
         let last = name.rsplit('/').next().unwrap_or_default();
         last.split_once(':').map_or("", |(_, tag)| tag)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use meshtax_model::catalogue::find;
+    use serde_json::json;
+
+    use super::*;
+
+    fn pod(name: &str, node: &str, container: &str) -> Pod {
+        let pod = json!({
+            "metadata": {"name": name},
+            "spec": {"nodeName": node, "containers": [
+                {"name": container, "env": [{"name": "ZTUNNEL_WORKER_THREADS", "value": "3"}]},
+            ]},
+            "status": {"podIP": "10.0.0.9", "containerStatuses": [{
+                "name": container, "image": "docker.io/istio/ztunnel:1.30.0@sha256:ab", "imageID": "sha256:ab",
+                "ready": true, "restartCount": 0, "containerID": format!("containerd://{name}"),
+            }]},
+        });
+        serde_json::from_value(pod).unwrap()
+    }
+
+    fn ambient(change: impl Fn(&mut Shown)) -> Result<Installed, NotInstalled> {
+        let ztunnels = vec![
+            pod("z1", "one", "istio-proxy"),
+            pod("z2", "two", "istio-proxy"),
+        ];
+        let others = [
+            pod("istiod", "two", "discovery"),
+            pod("other", "three", "discovery"),
+        ];
+        let mut shown = Shown {
+            missing: Vec::new(),
+            pods: ztunnels.iter().cloned().chain(others).collect(),
+            proxies: ztunnels,
+            trust_anchor: Some("PEM".into()),
+        };
+        change(&mut shown);
+        let mesh = find("ztunnel").and_then(Mesh::of).unwrap();
+        Installed::of(mesh, shown, &["one".to_owned(), "two".to_owned()])
+    }
+
+    #[test]
+    fn proxies_of_the_nodes_and_the_control_plane_on_them_are_found() {
+        let found = ambient(|_| {}).unwrap();
+        assert_eq!((found.version(), found.workers), ("1.30.0", 3));
+        let proxies = found.on_nodes.iter();
+        let proxies: Vec<_> = proxies
+            .map(|proxy| (proxy.container.as_str(), proxy.role()))
+            .collect();
+        assert_eq!(
+            proxies,
+            [
+                ("z1", ComponentRole::ClientProxy),
+                ("z2", ComponentRole::ServerProxy)
+            ]
+        );
+        let own: Vec<&str> = found
+            .control_plane
+            .iter()
+            .map(|of| of.name.as_str())
+            .collect();
+        assert_eq!(own, ["istiod/discovery"]);
+    }
+
+    #[test]
+    fn mesh_that_cannot_be_used_is_reported_with_what_is_missing() {
+        let absent = ambient(|shown| shown.proxies.clear()).unwrap_err();
+        assert!(matches!(absent, NotInstalled::Absent { .. }));
+        let one_node = ambient(|shown| shown.proxies.truncate(1)).unwrap_err();
+        assert!(matches!(one_node, NotInstalled::NotOnNode { node, .. } if node == "two"));
+        let no_anchor = ambient(|shown| shown.trust_anchor = None).unwrap_err();
+        assert!(matches!(no_anchor, NotInstalled::NoTrustAnchor { .. }));
+        let forbidden = ambient(|shown| shown.missing = vec!["get configmaps".into()]).unwrap_err();
+        assert!(forbidden.to_string().contains("get configmaps"));
     }
 }

@@ -21,6 +21,8 @@ pub enum ComponentRole {
     Waypoint,
     /// The ingress gateway for clients outside the mesh.
     Gateway,
+    /// A mesh's control plane, its CNI agent, and whatever else runs for it outside the path of requests.
+    ControlPlane,
     /// A process of a variant that runs and is not currently measured.
     Idle,
     /// meshtax itself: the lab's init and its observers.

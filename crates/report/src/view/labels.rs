@@ -31,12 +31,13 @@ pub(crate) fn role_cpu(cpu: &CpuAccount, role: ComponentRole) -> Option<String> 
 }
 
 /// The roles of components, in the order of a table, and how they are called.
-pub(crate) const ROLES: [(ComponentRole, &str); 8] = [
+pub(crate) const ROLES: [(ComponentRole, &str); 9] = [
     (ComponentRole::App, "app"),
     (ComponentRole::ClientProxy, "client proxy"),
     (ComponentRole::ServerProxy, "server proxy"),
     (ComponentRole::Waypoint, "waypoint"),
     (ComponentRole::Gateway, "gateway"),
+    (ComponentRole::ControlPlane, "control plane"),
     (ComponentRole::Generator, "generator"),
     (ComponentRole::Idle, "idle variants"),
     (ComponentRole::Harness, "meshtax"),
