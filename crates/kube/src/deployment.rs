@@ -110,13 +110,15 @@ impl<'a> Deployed<'a> {
         }
     }
 
-    fn logs(&self, of: impl Fn(ComponentRole) -> bool) -> Vec<String> {
+    /// The last lines of each container, at most so many.
+    fn logs(&self, of: impl Fn(ComponentRole) -> bool, lines: usize) -> Vec<String> {
         let containers = self.instance.containers.iter();
         let of_role = containers.filter(|container| of(container.role));
         let log = |container: &crate::variant::Placed| {
             let pod = &container.pod;
             let namespace = &self.instance.namespace;
-            self.cluster.log(namespace, pod, &container.name)
+            let mut log = self.cluster.log(namespace, pod, &container.name);
+            log.split_off(log.len().saturating_sub(lines))
         };
         of_role.flat_map(log).collect()
     }
@@ -161,7 +163,7 @@ impl Deployment for Deployed<'_> {
     }
 
     fn log(&self, role: ComponentRole) -> Vec<String> {
-        self.logs(|of| of == role)
+        self.logs(|of| of == role, usize::MAX)
     }
 
     fn environments(&self, _: ComponentRole) -> Vec<BTreeMap<String, String>> {
@@ -170,7 +172,10 @@ impl Deployment for Deployed<'_> {
     }
 
     fn last_output(&self) -> Vec<String> {
-        self.logs(|role| role != ComponentRole::Generator && role != ComponentRole::Harness)
+        /// Proxies log a line for each refused request.
+        const LINES: usize = 2;
+        let is_theirs = |role| role != ComponentRole::Generator && role != ComponentRole::Harness;
+        self.logs(is_theirs, LINES)
     }
 
     fn extra_endpoints(&self) -> Vec<Acknowledged> {

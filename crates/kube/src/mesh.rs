@@ -4,6 +4,7 @@
 mod installed;
 mod policies;
 
+use meshtax_dataplane::Sabotage;
 use meshtax_model::catalogue::{DataPlane, DataPlaneId, Program};
 
 use crate::cluster::Permission;
@@ -26,8 +27,10 @@ pub(crate) struct Mesh {
     pub(crate) program: Program,
     /// The labels by which a namespace joins.
     pub(crate) labels: &'static [(&'static str, &'static str)],
-    /// The annotations by which a namespace joins, and by which clients without a mesh are refused.
-    pub(crate) annotations: &'static [(&'static str, &'static str)],
+    /// The annotations by which a namespace joins.
+    annotations: &'static [(&'static str, &'static str)],
+    /// Those by which clients without a mesh are refused.
+    strict: &'static [(&'static str, &'static str)],
     /// The environment variable with the number of a proxy's worker threads.
     pub(crate) workers_variable: &'static str,
     /// Their number where that is not set.
@@ -52,14 +55,12 @@ const LINKERD: Mesh = Mesh {
     workers_variable: "LINKERD2_PROXY_CORES",
     workers: 1,
     labels: &[],
-    annotations: &[
-        ("linkerd.io/inject", "enabled"),
-        // The default admits clients without a mesh.
-        (
-            "config.linkerd.io/default-inbound-policy",
-            "all-authenticated",
-        ),
-    ],
+    annotations: &[("linkerd.io/inject", "enabled")],
+    // The default admits clients without a mesh.
+    strict: &[(
+        "config.linkerd.io/default-inbound-policy",
+        "all-authenticated",
+    )],
     sidecar: Some("linkerd-proxy"),
     marks: &["linkerd-init"],
     proxies: ProxyPods {
@@ -82,6 +83,8 @@ const AMBIENT: Mesh = Mesh {
     workers: 2,
     labels: &[("istio.io/dataplane-mode", "ambient")],
     annotations: &[],
+    // A PeerAuthentication.
+    strict: &[],
     sidecar: None,
     marks: &["ambient.istio.io/redirection"],
     proxies: ProxyPods {
@@ -112,6 +115,28 @@ impl Mesh {
             | DataPlaneId::ZtunnelWaypointSandwich
             | DataPlaneId::EnvoySidecar
             | DataPlaneId::EnvoySidecarTcp => None,
+        }
+    }
+
+    /// The ways to break a variant of a mesh that is installed.
+    pub(crate) const SABOTAGE: &[Sabotage] = &[
+        Sabotage::NoProxy,
+        Sabotage::NoPolicy,
+        Sabotage::WrongClientIdentity,
+        Sabotage::WrongServerIdentity,
+        Sabotage::NoCapture,
+    ];
+
+    /// The annotations of a namespace of the mesh.
+    pub(crate) fn annotations(&self) -> impl Iterator<Item = &(&'static str, &'static str)> {
+        self.annotations.iter().chain(self.strict)
+    }
+
+    /// The mesh with its defaults for clients without a mesh: a sabotage.
+    pub(crate) fn without_policies(&self) -> Self {
+        Self {
+            strict: &[],
+            ..*self
         }
     }
 

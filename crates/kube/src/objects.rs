@@ -68,7 +68,7 @@ impl Common {
             for (key, value) in mesh.labels {
                 labels[*key] = json!(value);
             }
-            for (key, value) in mesh.annotations {
+            for (key, value) in mesh.annotations() {
                 annotations[*key] = json!(value);
             }
         }

@@ -85,7 +85,7 @@ fn supported(
     if mesh.is_none() && !find(&variant.data_plane).is_some_and(is_own) {
         return Err(Unsupported::DataPlane(variant.data_plane.to_string()));
     }
-    if mesh.is_some() && sabotage.is_some() {
+    if mesh.is_some() && sabotage.is_some_and(|sabotage| !Mesh::SABOTAGE.contains(&sabotage)) {
         return Err(Unsupported::Sabotage);
     }
     if experiment.has_ingress() {
@@ -308,7 +308,7 @@ impl VariantPlan {
         let pods = in_mesh.map(|(pod, service)| PodPlan {
             namespace: namespace.clone(),
             name: pod.name.clone(),
-            service_account: pod.service_account.clone(),
+            service_account: account(mesh, &site, pod, sabotage),
             service,
             node: ground.node(pod.node),
             is_redirected: blueprint
@@ -349,8 +349,13 @@ impl VariantPlan {
             .collect();
         accounts.sort_unstable();
         accounts.dedup();
+        let (joined, governed) = match self.sabotage {
+            Some(Sabotage::NoProxy) => (None, None),
+            Some(Sabotage::NoPolicy) => (self.mesh.map(Mesh::without_policies), None),
+            _ => (self.mesh.copied(), self.mesh),
+        };
         let mut objects = vec![
-            common.namespace(namespace, self.mesh),
+            common.namespace(namespace, joined.as_ref()),
             common.secret(namespace),
         ];
         objects.extend(
@@ -367,7 +372,7 @@ impl VariantPlan {
         for service in &ground.experiment.topology.services {
             objects.push(common.service(namespace, &service.name, &ports));
         }
-        if let (Some(mesh), Some(level)) = (self.mesh, self.variant.level) {
+        if let (Some(mesh), Some(level)) = (governed, self.variant.level) {
             objects.extend(mesh.policies(common, &self.site, level));
         }
         objects
@@ -427,10 +432,28 @@ fn blueprint_of(
         None => whole,
         // The mesh itself does what would be emulated.
         Some(_) => Blueprint {
-            emulation: Emulation::default(),
+            emulation: Emulation {
+                pods: Vec::new(),
+                fault: whole.emulation.fault,
+            },
             ..whole
         },
     })
+}
+
+/// The service account with which a pod is created: on a mesh, that is its identity, which a sabotage replaces.
+fn account(mesh: Option<&Mesh>, site: &Site, pod: &Pod, sabotage: Option<Sabotage>) -> String {
+    const IMPOSTOR: &str = "impostor";
+    let is_server = || site.service_pods().any(|of| of.name == pod.name);
+    let is_wrong = match sabotage {
+        Some(Sabotage::WrongClientIdentity) => pod.name == site.client.name,
+        Some(Sabotage::WrongServerIdentity) => is_server(),
+        _ => false,
+    };
+    match mesh.is_some() && is_wrong {
+        true => IMPOSTOR.to_owned(),
+        false => pod.service_account.clone(),
+    }
 }
 
 /// The proxies that a mesh's injector adds.
