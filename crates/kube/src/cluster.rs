@@ -120,6 +120,15 @@ impl Cluster {
 
     /// Applies an object (server-side, as field manager `meshtax`).
     pub(crate) fn apply(&self, object: &Value) -> Result<(), ClusterError> {
+        self.apply_with(object, &PatchParams::apply(MANAGER).force())
+    }
+
+    /// Whether the API server and its admission policies would accept an object: nothing is created.
+    pub(crate) fn admit(&self, object: &Value) -> Result<(), ClusterError> {
+        self.apply_with(object, &PatchParams::apply(MANAGER).force().dry_run())
+    }
+
+    fn apply_with(&self, object: &Value, params: &PatchParams) -> Result<(), ClusterError> {
         let object: DynamicObject =
             serde_json::from_value(object.clone()).map_err(|e| ClusterError::Rejected {
                 doing: "read an object".into(),
@@ -133,9 +142,8 @@ impl Cluster {
             Some(namespace) => format!("apply {kind} {namespace}/{name}"),
             None => format!("apply {kind} {name}"),
         };
-        let params = PatchParams::apply(MANAGER).force();
         let patch = Patch::Apply(&object);
-        self.request(&doing, |_| api.patch(&name, &params, &patch))
+        self.request(&doing, |_| api.patch(&name, params, &patch))
             .map(|_| ())
     }
 

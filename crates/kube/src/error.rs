@@ -161,6 +161,22 @@ pub enum NodeProblem {
     Tainted,
 }
 
+impl NodeProblem {
+    fn fix(self) -> &'static str {
+        match self {
+            Self::Cordoned => {
+                "`kubectl uncordon NODE`, or name other nodes with --nodes; the first is for the clients"
+            }
+            Self::NotReady => {
+                "`kubectl describe node NODE` tells why; or name other nodes with --nodes, the first for the clients"
+            }
+            Self::Absent | Self::NotLinux | Self::Tainted => {
+                "name other nodes with --nodes; the first is for the clients"
+            }
+        }
+    }
+}
+
 impl ClusterError {
     /// What the user can do.
     #[must_use]
@@ -183,7 +199,7 @@ impl ClusterError {
                 "the message names the field or the policy; `meshtax run --dry-run` prints every object"
             }
             Self::TooFewNodes { .. } => "add a node, or remove its taint",
-            Self::Node { .. } => "name other nodes with --nodes; the first is for the clients",
+            Self::Node { problem, .. } => problem.fix(),
             Self::NodesInUse { .. } => {
                 "wait for its end, or use other nodes (--nodes); `meshtax cleanup RUN` removes it"
             }

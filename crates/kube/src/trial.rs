@@ -162,7 +162,7 @@ impl Running {
     /// The clock of the generator, then those of the nodes' agents.
     fn clocks(&self, instance: &Instance) -> Result<Vec<Clock>, AgentError> {
         let client = &instance.pods[&instance.site.client.name];
-        let agents = std::iter::once(client).chain(&self.agents);
+        let agents = std::iter::once(client).chain(&self.agents.of_nodes);
         agents.map(|pod| pod.agent.clock()).collect()
     }
 
@@ -196,7 +196,7 @@ impl Running {
             let observing: Vec<_> = self
                 .observations(instance, window, clocks)
                 .into_iter()
-                .zip(&self.agents)
+                .zip(&self.agents.of_nodes)
                 .map(|(observation, pod)| scope.spawn(move || pod.agent.observe(observation)))
                 .collect();
             let ahead_ns = AHEAD_NS + 4 * clocks[0].error_ns;
@@ -273,7 +273,8 @@ impl Running {
                 });
             }
         }
-        all.extend(self.agents.iter().enumerate().filter_map(|(node, pod)| {
+        let agents = self.agents.of_nodes.iter().enumerate();
+        all.extend(agents.filter_map(|(node, pod)| {
             let (_, id) = pod.containers.iter().find(|(name, _)| name == AGENT)?;
             Some(Metered {
                 id: id.clone(),

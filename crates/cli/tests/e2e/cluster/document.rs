@@ -1,0 +1,1 @@
+//! docs/kubernetes.md: what it says to type works.
