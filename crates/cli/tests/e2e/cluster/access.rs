@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::support::{BINARY, Finished, Running, Scratch, meshtax, records, skipped};
+use crate::support::{BINARY, Finished, Running, Scratch, meshtax, skipped};
 
 /// The directory of the test cluster (`e2e/cluster/up DIR`).
 const CLUSTER: &str = "MESHTAX_E2E_CLUSTER";
@@ -279,10 +279,4 @@ pub(super) fn wait_for(run: &mut Running, what: &str, is_so: impl Fn() -> bool) 
         assert!(waited < PATIENCE, "no {what}: {}", run.stderr_text());
         thread::sleep(Duration::from_millis(50));
     }
-}
-
-/// Waits until a run that stores its trials here has this many.
-#[track_caller]
-pub(super) fn wait_for_trials(run: &mut Running, trials: &Path, count: usize) {
-    wait_for(run, "trial", || records(trials).len() >= count);
 }

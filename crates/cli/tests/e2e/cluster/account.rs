@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use super::access::{Objects, TestCluster};
 use crate::support::Scratch;
 
-const DOCUMENT: &str = include_str!("../../../../../docs/kubernetes.md");
+pub(super) const DOCUMENT: &str = include_str!("../../../../../docs/kubernetes.md");
 
 /// The namespace of the accounts.
 const NAMESPACE: &str = "meshtax-e2e-user";
