@@ -346,7 +346,7 @@ fn classified(doing: &str, error: kube::Error) -> ClusterError {
 }
 
 /// An error and what caused it: the client's own text ends before "connection refused".
-fn with_sources(error: &dyn std::error::Error) -> String {
+pub(crate) fn with_sources(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(error) = source {

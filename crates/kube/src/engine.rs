@@ -64,6 +64,8 @@ const PERMISSIONS: &[Permission] = &[
     rule("list", "", "pods"),
     rule("deletecollection", "", "pods"),
     rule("get", "", "pods/log"),
+    // By WebSocket, which begins with a GET: which of the two counts depends on the version of the API server.
+    rule("get", "", "pods/portforward"),
     rule("create", "", "pods/portforward"),
     rule("create", "coordination.k8s.io", "leases"),
     rule("patch", "coordination.k8s.io", "leases"),

@@ -120,6 +120,14 @@ pub enum ClusterError {
         /// How.
         state: String,
     },
+    /// The API server does not forward to an agent.
+    #[error("the port-forward to pod {pod} fails: {cause}")]
+    NotForwarded {
+        /// Namespace and name.
+        pod: String,
+        /// The API server's answer.
+        cause: String,
+    },
     /// An agent did not do what it was asked to.
     #[error("the agent in pod {pod}: {source}")]
     Agent {
@@ -220,6 +228,7 @@ impl ClusterError {
                 AgentError::Failed(_) => "the nodes' kernel or a policy of the cluster forbids it",
                 _ => "check that `kubectl port-forward` to that pod works",
             },
+            Self::NotForwarded { .. } => "check that `kubectl port-forward` to that pod works",
             Self::NotRemoved { .. } => "`meshtax cleanup --all` tries again",
             Self::NoImage => {
                 "build and push one with `meshtax image push REF`, and name it with --image REF"
@@ -231,7 +240,10 @@ impl ClusterError {
     fn is_missing(&self) -> bool {
         !matches!(
             self,
-            Self::Unreachable { .. } | Self::Agent { .. } | Self::NotRemoved { .. }
+            Self::Unreachable { .. }
+                | Self::NotForwarded { .. }
+                | Self::Agent { .. }
+                | Self::NotRemoved { .. }
         )
     }
 }

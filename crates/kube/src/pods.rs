@@ -4,7 +4,7 @@ use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
 
 use k8s_openapi::api::core::v1::{ContainerStateTerminated, ContainerStatus, Pod, PodCondition};
-use meshtax_agent::remote::AgentClient;
+use meshtax_agent::remote::{AgentClient, AgentError};
 use meshtax_model::failure::{ComponentEnding, ComponentFailure};
 
 use crate::cluster::Cluster;
@@ -34,7 +34,7 @@ pub(crate) struct RunningPod {
     pub(crate) image_id: String,
     pub(crate) agent: AgentClient,
     /// The agent is reached while this lives.
-    _forward: Forward,
+    forward: Forward,
 }
 
 impl RunningPod {
@@ -60,10 +60,11 @@ impl RunningPod {
         format!("{}/{}", self.namespace, self.name)
     }
 
-    pub(crate) fn failed(&self, source: meshtax_agent::remote::AgentError) -> ClusterError {
-        ClusterError::Agent {
-            pod: self.path(),
-            source,
+    pub(crate) fn failed(&self, source: AgentError) -> ClusterError {
+        let pod = self.path();
+        match (source, self.forward.refused()) {
+            (AgentError::Unreachable(_), Some(cause)) => ClusterError::NotForwarded { pod, cause },
+            (source, _) => ClusterError::Agent { pod, source },
         }
     }
 }
@@ -250,7 +251,7 @@ fn reach(
         agent: AgentClient::new(forward.at, token.to_owned()),
         address,
         name,
-        _forward: forward,
+        forward,
     })
 }
 

@@ -126,7 +126,7 @@ fn documented_commands_lead_from_an_empty_cluster_to_a_page() {
         let mut line = line.replace(REGISTRY, &registry.name);
         let is_run = line.contains("meshtax run");
         if is_run {
-            line += " --time 25s";
+            line += " --time 10s";
             runs += 1;
         }
         let finished = desk.execute(&line);
