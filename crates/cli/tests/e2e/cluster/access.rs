@@ -2,7 +2,7 @@
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::sync::OnceLock;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -172,8 +172,8 @@ impl TestCluster {
         String::from_utf8_lossy(&output.stdout).into_owned()
     }
 
-    /// kubectl with objects in YAML on its standard input. Returns what it says on standard error if it fails.
-    pub(super) fn kubectl_with(&self, arguments: &[&str], objects: &str) -> Result<(), String> {
+    /// kubectl with objects in YAML on its standard input.
+    pub(super) fn kubectl_with(&self, arguments: &[&str], objects: &str) -> Output {
         let mut child = self
             .kubectl_command(arguments)
             .args(["--filename", "-"])
@@ -185,18 +185,13 @@ impl TestCluster {
         let mut input = child.stdin.take().expect("a pipe");
         input.write_all(objects.as_bytes()).expect("its input");
         drop(input);
-        let output = child.wait_with_output().expect("its own child");
-        match output.status.success() {
-            true => Ok(()),
-            false => Err(String::from_utf8_lossy(&output.stderr).into_owned()),
-        }
+        child.wait_with_output().expect("its own child")
     }
 
     /// Creates objects, given in YAML, for as long as the result lives.
     pub(super) fn with_objects(&'static self, objects: String) -> Objects {
-        if let Err(problem) = self.kubectl_with(&["apply"], &objects) {
-            panic!("{problem}: {objects}");
-        }
+        let applied = self.kubectl_with(&["apply"], &objects);
+        assert!(applied.status.success(), "{applied:?}: {objects}");
         Objects {
             cluster: self,
             objects,

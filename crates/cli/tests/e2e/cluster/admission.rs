@@ -91,7 +91,7 @@ spec: {{policyName: meshtax-e2e, validationActions: [Deny]}}
     ));
     let begin = Instant::now();
     let arguments = ["create", "--dry-run=server"];
-    while cluster.kubectl_with(&arguments, denied).is_ok() {
+    while cluster.kubectl_with(&arguments, denied).status.success() {
         assert!(begin.elapsed() < NOTICED, "the policy is not enforced");
         thread::sleep(Duration::from_millis(200));
     }
