@@ -63,18 +63,22 @@ impl UnderWay {
         }
     }
 
-    /// Waits until the run has measured every variant in a later round than the first, and interrupts it.
-    fn finish_after_later_round(mut self) -> Ended {
+    /// Waits until every variant was measured in this round or a later one.
+    fn wait_for_round(&mut self, number: u64) {
         let trials = self.trials();
         wait_for(&mut self.run, "later round", || {
             let trials = records(&trials);
             ["none", "limit-mtls"].iter().all(|variant| {
-                let later = |trial: &&Value| {
-                    trial["trial"]["variant"] == *variant && round(trial) > 1 && is_measured(trial)
-                };
-                trials.iter().any(|trial| later(&trial))
+                let of_variant = trials.iter().filter(|t| t["trial"]["variant"] == *variant);
+                let mut measured = of_variant.filter(|trial| is_measured(trial));
+                measured.any(|trial| round(trial) >= number)
             })
         });
+    }
+
+    /// Waits until it has gone on to this round, and interrupts it.
+    fn finish_after_round(mut self, number: u64) -> Ended {
+        self.wait_for_round(number);
         let pid = Pid::from_raw(self.run.pid().cast_signed());
         kill(pid, Signal::SIGINT).expect("its own child");
         let ended = self.finish();
@@ -91,43 +95,29 @@ fn is_measured(trial: &Value) -> bool {
     trial["outcome"]["id"] == "measured"
 }
 
-impl Ended {
-    /// Trials without a result, or during which a container ended: each with its variant and the reason.
-    fn failures(&self) -> Vec<String> {
-        let failed = self.trials.iter().filter(|trial| {
-            let ended = trial["outcome"]["component_failures"].as_array();
-            !is_measured(trial) || ended.is_some_and(|ended| !ended.is_empty())
-        });
-        let told = |trial: &Value| {
-            let Value::Object(mut outcome) = trial["outcome"].clone() else {
-                panic!("{trial:#}");
-            };
-            outcome.remove("load");
-            format!("{} {outcome:?}", trial["trial"]["variant"])
+/// Trials without a result, or during which a container ended: each with its variant and the reason.
+fn failures(trials: &[Value]) -> Vec<String> {
+    let failed = trials.iter().filter(|trial| {
+        let ended = trial["outcome"]["component_failures"].as_array();
+        !is_measured(trial) || ended.is_some_and(|ended| !ended.is_empty())
+    });
+    let told = |trial: &Value| {
+        let Value::Object(mut outcome) = trial["outcome"].clone() else {
+            panic!("{trial:#}");
         };
-        failed.map(told).collect()
-    }
+        outcome.remove("load");
+        format!("{} {outcome:?}", trial["trial"]["variant"])
+    };
+    failed.map(told).collect()
+}
 
+impl Ended {
     #[track_caller]
     fn expect_failure_with(&self, text: &str) {
-        let failures = self.failures();
+        let failures = failures(&self.trials);
         let named = failures.iter().any(|failure| failure.contains(text));
         assert!(named, "{text}: {failures:#?}\n{}", self.finished.stderr);
     }
-}
-
-#[test]
-fn deleted_pod_costs_trials_and_not_the_run() {
-    let _alone = alone();
-    let Some(cluster) = test_cluster("a deleted pod") else {
-        return;
-    };
-    let run = UnderWay::begin(cluster);
-    let namespace = cluster.namespace_of("limit-mtls");
-    let now = ["--grace-period=0", "--force"];
-    cluster.kubectl(&[&["delete", "pod", "server", "-n", &namespace][..], &now].concat());
-    let ended = run.finish_after_later_round();
-    ended.expect_failure_with("limit-mtls/server");
 }
 
 /// A node that takes no pods while this lives.
@@ -164,7 +154,7 @@ fn node_that_is_cordoned_during_a_run_ends_it_after_the_round() {
         );
     }
     // What was measured before is kept and reported.
-    assert_eq!(ended.failures(), Vec::<String>::new());
+    assert_eq!(failures(&ended.trials), Vec::<String>::new());
     assert!(ended.finished.json().is_object());
 }
 
@@ -190,9 +180,9 @@ fn in_cluster(cluster: &TestCluster) -> Vec<Process> {
 }
 
 #[test]
-fn killed_agents_cost_the_trials_of_a_round_and_not_the_run() {
+fn deleted_pod_and_killed_agents_cost_the_trials_of_a_round_and_not_the_run() {
     let _alone = alone();
-    let Some(cluster) = test_cluster("killed agents") else {
+    let Some(cluster) = test_cluster("a deleted pod and killed agents") else {
         return;
     };
     let run = UnderWay::begin(cluster);
@@ -205,17 +195,37 @@ fn killed_agents_cost_the_trials_of_a_round_and_not_the_run() {
     ] {
         assert!(agent_of(cluster, namespace, label).kill(), "{label}");
     }
-    let ended = run.finish_after_later_round();
+    let unmeshed = cluster.namespace_of("none");
+    let now = ["--grace-period=0", "--force"];
+    cluster.kubectl(&[&["delete", "pod", "server", "-n", &unmeshed][..], &now].concat());
+    let ended = run.finish_after_round(2);
     ended.expect_failure_with("limit-mtls/server/agent");
+    ended.expect_failure_with("none/server");
+}
+
+/// The kubeconfig of the cluster, through a relay.
+fn relayed(cluster: &TestCluster, scratch: &Scratch) -> (Relay, PathBuf) {
+    let text = fs::read_to_string(&cluster.kubeconfig).expect("the kubeconfig");
+    let (_, server) = text.split_once("https://").expect("a server");
+    let (server, _) = server.split_once('"').expect("its end");
+    let relay = Relay::start("127.0.0.1", server.parse().expect("an address"));
+    let relayed = text.replace(server, &relay.at.to_string());
+    (relay, scratch.write("kubeconfig", &relayed))
 }
 
 #[test]
-fn api_server_that_restarts_costs_trials_and_not_the_run() {
+fn cut_connections_and_a_restarted_api_server_cost_trials_and_not_the_run() {
     let _alone = alone();
-    let Some(cluster) = test_cluster("an API server that restarts") else {
+    let Some(cluster) = test_cluster("an API server that is lost for a while") else {
         return;
     };
-    let run = UnderWay::begin(cluster);
+    let scratch = Scratch::new();
+    let (relay, kubeconfig) = relayed(cluster, &scratch);
+    let mut run = UnderWay::begin_with(cluster, &kubeconfig);
+    assert!(relay.cut() > 0);
+    run.wait_for_round(2);
+    let failures = failures(&records(&run.trials()));
+    assert!(failures.len() <= 1, "{failures:#?}");
     let is_it = |process: &Process| {
         process
             .words()
@@ -224,26 +234,6 @@ fn api_server_that_restarts_costs_trials_and_not_the_run() {
     };
     let server = in_cluster(cluster).into_iter().find(is_it);
     assert!(server.expect("the API server").kill());
-    let ended = run.finish_after_later_round();
+    let ended = run.finish_after_round(3);
     ended.expect_failure_with("agent");
-}
-
-#[test]
-fn cut_connections_cost_at_most_the_trial_under_way() {
-    let _alone = alone();
-    let Some(cluster) = test_cluster("cut connections") else {
-        return;
-    };
-    let scratch = Scratch::new();
-    let text = fs::read_to_string(&cluster.kubeconfig).expect("the kubeconfig");
-    let (_, server) = text.split_once("https://").expect("a server");
-    let (server, _) = server.split_once('"').expect("its end");
-    let relay = Relay::start("127.0.0.1", server.parse().expect("an address"));
-    let relayed = text.replace(server, &relay.at.to_string());
-    let kubeconfig = scratch.write("kubeconfig", &relayed);
-    let run = UnderWay::begin_with(cluster, &kubeconfig);
-    assert!(relay.cut() > 0);
-    let ended = run.finish_after_later_round();
-    let failures = ended.failures();
-    assert!(failures.len() <= 1, "{failures:#?}");
 }
