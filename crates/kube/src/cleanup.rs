@@ -1,5 +1,7 @@
 //! Removing what runs left behind.
 
+use k8s_openapi::api::core::v1::Namespace;
+
 use crate::cluster::Cluster;
 use crate::error::ClusterError;
 use crate::names::RUN;
@@ -11,6 +13,8 @@ pub struct Removed {
     pub namespaces: Vec<String>,
     /// Namespaces that are still there.
     pub left: Vec<String>,
+    /// If the run that was asked for has nothing on the cluster: the runs that have.
+    pub others: Vec<String>,
 }
 
 /// Removes the namespaces of a run, or of all runs.
@@ -19,17 +23,31 @@ pub struct Removed {
 /// If the cluster cannot be reached, or a permission is missing.
 pub fn remove_leftovers(cluster: &Cluster, run: Option<&str>) -> Result<Removed, ClusterError> {
     let found = cluster.namespaces(run)?;
-    let name = |namespace: &k8s_openapi::api::core::v1::Namespace| {
-        let labels = namespace.metadata.labels.as_ref();
-        let run = labels.and_then(|labels| labels.get(RUN).cloned());
-        let name = namespace.metadata.name.clone().unwrap_or_default();
-        format!("{name} (run {})", run.unwrap_or_default())
-    };
-    let names: Vec<String> = found.iter().map(name).collect();
+    if found.is_empty() {
+        let mut others: Vec<String> = cluster.namespaces(None)?.iter().map(run_of).collect();
+        others.sort_unstable();
+        others.dedup();
+        return Ok(Removed {
+            others,
+            ..Removed::default()
+        });
+    }
     let left = cluster.remove_namespaces(run)?;
-    let is_left = |name: &String| left.iter().any(|left| name.starts_with(left.as_str()));
+    let is_gone = |namespace: &&Namespace| !left.contains(&name(namespace));
+    let told = |namespace: &Namespace| format!("{} (run {})", name(namespace), run_of(namespace));
     Ok(Removed {
-        namespaces: names.into_iter().filter(|name| !is_left(name)).collect(),
+        namespaces: found.iter().filter(is_gone).map(told).collect(),
         left,
+        others: Vec::new(),
     })
+}
+
+fn name(namespace: &Namespace) -> String {
+    namespace.metadata.name.clone().unwrap_or_default()
+}
+
+fn run_of(namespace: &Namespace) -> String {
+    let labels = namespace.metadata.labels.as_ref();
+    let run = labels.and_then(|labels| labels.get(RUN).cloned());
+    run.unwrap_or_default()
 }

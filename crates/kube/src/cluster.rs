@@ -121,6 +121,15 @@ impl Cluster {
 
     /// Applies an object (server-side, as field manager `meshtax`).
     pub(crate) fn apply(&self, object: &Value) -> Result<(), ClusterError> {
+        self.apply_with(object, &PatchParams::apply(MANAGER).force())
+    }
+
+    /// Whether the API server and its admission policies would accept an object: nothing is created.
+    pub(crate) fn admit(&self, object: &Value) -> Result<(), ClusterError> {
+        self.apply_with(object, &PatchParams::apply(MANAGER).force().dry_run())
+    }
+
+    fn apply_with(&self, object: &Value, params: &PatchParams) -> Result<(), ClusterError> {
         let object: DynamicObject =
             serde_json::from_value(object.clone()).map_err(|e| ClusterError::Rejected {
                 doing: "read an object".into(),
@@ -134,9 +143,8 @@ impl Cluster {
             Some(namespace) => format!("apply {kind} {namespace}/{name}"),
             None => format!("apply {kind} {name}"),
         };
-        let params = PatchParams::apply(MANAGER).force();
         let patch = Patch::Apply(&object);
-        self.request(&doing, |_| api.patch(&name, &params, &patch))
+        self.request(&doing, |_| api.patch(&name, params, &patch))
             .map(|_| ())
     }
 
@@ -351,7 +359,7 @@ fn classified(doing: &str, error: kube::Error) -> ClusterError {
 }
 
 /// An error and what caused it: the client's own text ends before "connection refused".
-fn with_sources(error: &dyn std::error::Error) -> String {
+pub(crate) fn with_sources(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(error) = source {

@@ -14,7 +14,7 @@ use meshtax_model::catalogue::{Program, find};
 use meshtax_model::environment::{Artifact, Environment, Node, NodeRole};
 use meshtax_model::experiment::{Experiment, LoadPoint, Variant, VariantId};
 use meshtax_model::plan::PlannedTrial;
-use meshtax_model::trial::ComponentRole;
+use meshtax_model::trial::{ComponentRole, TrialOutcome};
 use serde_json::Value;
 
 use crate::cluster::{Access, Cluster, Permission};
@@ -22,12 +22,11 @@ use crate::deployment::Authorities;
 use crate::error::ClusterError;
 use crate::lease::{self, NodeLease};
 use crate::mesh::{Installed, NotInstalled};
-use crate::names::{RUN, RunNames};
+use crate::names::RunNames;
 use crate::nodes;
-use crate::objects::{Common, NODE_AGENT, PodPlan};
-use crate::pods::{RunningPod, await_running};
+use crate::objects::Common;
 use crate::round::not_started;
-use crate::running::{Round, Running};
+use crate::running::{Agents, Round, Running};
 use crate::variant::{Ground, StartError, VariantPlan, mesh_of};
 
 /// What a run on a cluster needs in addition to its experiment.
@@ -66,6 +65,8 @@ const PERMISSIONS: &[Permission] = &[
     rule("list", "", "pods"),
     rule("deletecollection", "", "pods"),
     rule("get", "", "pods/log"),
+    // By WebSocket, which begins with a GET: which of the two counts depends on the version of the API server.
+    rule("get", "", "pods/portforward"),
     rule("create", "", "pods/portforward"),
     rule("create", "coordination.k8s.io", "leases"),
     rule("patch", "coordination.k8s.io", "leases"),
@@ -126,8 +127,9 @@ impl KubernetesEngine {
         let namespace = names.agents();
         cluster.apply(&common.namespace(&namespace, None))?;
         let lease = NodeLease::claim(&cluster, &namespace, &common.run, &nodes)?;
-        let (agents, outsider) = deploy_agents(&cluster, &common, &names, &nodes)?;
+        let agents = deploy_agents(&cluster, &common, &namespace, &nodes)?;
         let hosts: Vec<HostFacts> = agents
+            .of_nodes
             .iter()
             .map(|pod| pod.agent.host().map_err(|e| pod.failed(e)))
             .collect::<Result<_, _>>()?;
@@ -146,7 +148,6 @@ impl KubernetesEngine {
             agents,
             hosts,
             machines,
-            outsider,
         };
         self.unsupported = plan_variants(&mut running, &names, &self.options.sabotage)?;
         let environment = environment(&running);
@@ -194,7 +195,8 @@ pub fn objects(
     };
     let nodes: Vec<String> = (0..count).map(name).collect();
     let names = RunNames::new(&options.namespace_prefix, &options.run);
-    let mut objects = agent_objects(&common, &names, &nodes);
+    let mut objects = agent_objects(&common, &names.agents(), &nodes);
+    objects.push(common.node_agents(&names.agents(), &nodes));
     let ground = Ground {
         experiment,
         nodes: &nodes,
@@ -214,26 +216,14 @@ pub fn objects(
         .collect())
 }
 
-const OUTSIDER: &str = "outsider";
-
-fn agent_objects(common: &Common, names: &RunNames, nodes: &[String]) -> Vec<Value> {
-    let namespace = names.agents();
-    let outsider = PodPlan {
-        namespace: namespace.clone(),
-        name: OUTSIDER.into(),
-        service_account: "default".into(),
-        service: None,
-        node: nodes[0].clone(),
-        is_redirected: false,
-        containers: Vec::new(),
-    };
+/// The namespace of the agents, and what is in it but the nodes' agents.
+fn agent_objects(common: &Common, namespace: &str, nodes: &[String]) -> Vec<Value> {
     vec![
-        common.namespace(&namespace, None),
-        lease::object(&namespace, &common.run, nodes),
-        common.secret(&namespace),
-        common.service_account(&namespace, "default"),
-        common.node_agents(&namespace, nodes),
-        common.pod(&outsider),
+        common.namespace(namespace, None),
+        lease::object(namespace, &common.run, nodes),
+        common.secret(namespace),
+        common.service_account(namespace, "default"),
+        common.outsider(namespace, &nodes[0]),
     ]
 }
 
@@ -241,19 +231,15 @@ fn agent_objects(common: &Common, names: &RunNames, nodes: &[String]) -> Vec<Val
 fn deploy_agents(
     cluster: &Cluster,
     common: &Common,
-    names: &RunNames,
+    namespace: &str,
     nodes: &[String],
-) -> Result<(Vec<RunningPod>, RunningPod), ClusterError> {
-    for object in agent_objects(common, names, nodes) {
+) -> Result<Agents, ClusterError> {
+    for object in agent_objects(common, namespace, nodes) {
         cluster.apply(&object)?;
     }
-    let namespace = names.agents();
-    let running =
-        |labels: &str, count| await_running(cluster, &namespace, labels, count, &common.token);
-    let mut agents = running(&format!("app={NODE_AGENT}"), nodes.len())?;
-    agents.sort_by_key(|pod| nodes.iter().position(|node| *node == pod.node));
-    let mut outsiders = running(&format!("app={OUTSIDER},{RUN}={}", common.run), 1)?;
-    Ok((agents, outsiders.remove(0)))
+    cluster.admit(&common.node_agent(namespace, nodes))?;
+    cluster.apply(&common.node_agents(namespace, nodes))?;
+    Agents::reach(cluster, common, namespace, nodes)
 }
 
 /// The index of each node's machine: nodes of one kernel share it.
@@ -420,7 +406,7 @@ fn artifacts(running: &Running) -> Vec<Artifact> {
                     None => (
                         env!("CARGO_PKG_VERSION"),
                         &running.common.image,
-                        &running.outsider.image_id,
+                        &running.agents.outsider.image_id,
                         running.experiment.workers.of(program, cores),
                     ),
                 };
@@ -468,7 +454,12 @@ impl Engine for KubernetesEngine {
         trial: &PlannedTrial,
         load_point: &LoadPoint,
     ) -> Result<Measured, EngineError> {
-        Ok(self.running()?.measure(trial, load_point))
+        let running = self.running()?;
+        let measured = running.measure(trial, load_point);
+        if matches!(measured.outcome, TrialOutcome::Failed { .. }) {
+            running.reach_agents()?;
+        }
+        Ok(measured)
     }
 
     fn end_round(&mut self, prove: bool) -> Result<RoundEnd, EngineError> {

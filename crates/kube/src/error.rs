@@ -130,6 +130,14 @@ pub enum ClusterError {
         /// How.
         state: String,
     },
+    /// The API server does not forward to an agent.
+    #[error("the port-forward to pod {pod} fails: {cause}")]
+    NotForwarded {
+        /// Namespace and name.
+        pod: String,
+        /// The API server's answer.
+        cause: String,
+    },
     /// An agent did not do what it was asked to.
     #[error("the agent in pod {pod}: {source}")]
     Agent {
@@ -171,6 +179,22 @@ pub enum NodeProblem {
     Tainted,
 }
 
+impl NodeProblem {
+    fn fix(self) -> &'static str {
+        match self {
+            Self::Cordoned => {
+                "`kubectl uncordon NODE`, or name other nodes with --nodes; the first is for the clients"
+            }
+            Self::NotReady => {
+                "`kubectl describe node NODE` tells why; or name other nodes with --nodes, the first for the clients"
+            }
+            Self::Absent | Self::NotLinux | Self::Tainted => {
+                "name other nodes with --nodes; the first is for the clients"
+            }
+        }
+    }
+}
+
 impl ClusterError {
     /// What the user can do.
     #[must_use]
@@ -193,7 +217,7 @@ impl ClusterError {
                 "the message names the field or the policy; `meshtax run --dry-run` prints every object"
             }
             Self::TooFewNodes { .. } => "add a node, or remove its taint",
-            Self::Node { .. } => "name other nodes with --nodes; the first is for the clients",
+            Self::Node { problem, .. } => problem.fix(),
             Self::NodesInUse { .. } => {
                 "wait for its end, or use other nodes (--nodes); `meshtax cleanup RUN` removes it"
             }
@@ -217,6 +241,7 @@ impl ClusterError {
                 AgentError::Failed(_) => "the nodes' kernel or a policy of the cluster forbids it",
                 _ => "check that `kubectl port-forward` to that pod works",
             },
+            Self::NotForwarded { .. } => "check that `kubectl port-forward` to that pod works",
             Self::NotRemoved { .. } => "`meshtax cleanup --all` tries again",
             Self::NoImage => {
                 "build and push one with `meshtax image push REF`, and name it with --image REF"
@@ -228,7 +253,10 @@ impl ClusterError {
     fn is_missing(&self) -> bool {
         !matches!(
             self,
-            Self::Unreachable { .. } | Self::Agent { .. } | Self::NotRemoved { .. }
+            Self::Unreachable { .. }
+                | Self::NotForwarded { .. }
+                | Self::Agent { .. }
+                | Self::NotRemoved { .. }
         )
     }
 }

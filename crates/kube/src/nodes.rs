@@ -12,10 +12,19 @@ pub(crate) fn choose(
     named: &[String],
     server_nodes: usize,
 ) -> Result<Vec<String>, ClusterError> {
+    choose_from(&all(cluster)?, named, 1 + server_nodes)
+}
+
+/// Fails if one of a run's nodes takes no pods any more.
+pub(crate) fn check(cluster: &Cluster, nodes: &[String]) -> Result<(), ClusterError> {
+    choose_from(&all(cluster)?, nodes, nodes.len()).map(|_| ())
+}
+
+fn all(cluster: &Cluster) -> Result<Vec<Node>, ClusterError> {
     let api: Api<Node> = Api::all(cluster.client());
     let mut all = cluster.list(&api, "list nodes", "")?;
     all.sort_by_key(name);
-    choose_from(&all, named, 1 + server_nodes)
+    Ok(all)
 }
 
 fn choose_from(all: &[Node], named: &[String], needed: usize) -> Result<Vec<String>, ClusterError> {

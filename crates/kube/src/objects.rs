@@ -10,6 +10,8 @@ use crate::names::{MANAGED_BY, POD, RUN};
 const TOKEN_SECRET: &str = "meshtax-agent";
 /// The name of the agents' DaemonSet, and of their label.
 pub(crate) const NODE_AGENT: &str = "node-agent";
+/// The name of the client outside the mesh, and its label.
+pub(crate) const OUTSIDER: &str = "outsider";
 /// The container of an agent.
 pub(crate) const AGENT: &str = "agent";
 
@@ -36,6 +38,8 @@ pub(crate) struct PodPlan {
     pub(crate) node: String,
     /// Whether its agent redirects its traffic, which needs `NET_ADMIN`.
     pub(crate) is_redirected: bool,
+    /// Whether the kubelet restarts its containers when they end: not where that would lose what they were told to start.
+    pub(crate) restarts: bool,
     /// The containers beside the agent, which wait for what they are to start.
     pub(crate) containers: Vec<ContainerPlan>,
 }
@@ -141,7 +145,10 @@ impl Common {
                 "serviceAccountName": plan.service_account,
                 "automountServiceAccountToken": false,
                 "enableServiceLinks": false,
-                "restartPolicy": "Never",
+                "restartPolicy": match plan.restarts {
+                    true => "Always",
+                    false => "Never",
+                },
                 "terminationGracePeriodSeconds": 0,
                 "affinity": {"nodeAffinity": on_nodes(std::slice::from_ref(&plan.node))},
                 "containers": containers,
@@ -150,30 +157,64 @@ impl Common {
         })
     }
 
+    /// The client outside the mesh.
+    pub(crate) fn outsider(&self, namespace: &str, node: &str) -> Value {
+        self.pod(&PodPlan {
+            namespace: namespace.to_owned(),
+            name: OUTSIDER.into(),
+            service_account: "default".into(),
+            service: None,
+            node: node.to_owned(),
+            is_redirected: false,
+            restarts: true,
+            containers: Vec::new(),
+        })
+    }
+
     /// An agent on each of these nodes. Privileged, in the node's PID namespace: it reads the cgroups and processes of
     /// the pods there, and captures on the node's uplink.
     pub(crate) fn node_agents(&self, namespace: &str, nodes: &[String]) -> Value {
-        let mounts =
-            json!([{"name": "cgroups", "mountPath": "/host/sys/fs/cgroup", "readOnly": true}]);
-        let mut labels = self.labels();
-        labels["app"] = json!(NODE_AGENT);
         json!({
             "apiVersion": "apps/v1", "kind": "DaemonSet",
             "metadata": self.metadata(namespace, NODE_AGENT),
             "spec": {
                 "selector": {"matchLabels": {"app": NODE_AGENT}},
                 "template": {
-                    "metadata": {"labels": labels},
-                    "spec": {
-                        "automountServiceAccountToken": false,
-                        "hostPID": true,
-                        "terminationGracePeriodSeconds": 0,
-                        "affinity": {"nodeAffinity": on_nodes(nodes)},
-                        "containers": [self.agent_container(json!({"privileged": true}), mounts)],
-                        "volumes": [{"name": "cgroups", "hostPath": {"path": "/sys/fs/cgroup"}}],
-                    },
+                    "metadata": {"labels": self.node_agent_labels()},
+                    "spec": self.node_agent_spec(nodes),
                 },
             },
+        })
+    }
+
+    /// A pod like those of [`Self::node_agents`]. What forbids them is told to the DaemonSet's controller only: this one
+    /// is for asking.
+    pub(crate) fn node_agent(&self, namespace: &str, nodes: &[String]) -> Value {
+        json!({
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": {
+                "namespace": namespace, "name": NODE_AGENT, "labels": self.node_agent_labels(),
+            },
+            "spec": self.node_agent_spec(nodes),
+        })
+    }
+
+    fn node_agent_labels(&self) -> Value {
+        let mut labels = self.labels();
+        labels["app"] = json!(NODE_AGENT);
+        labels
+    }
+
+    fn node_agent_spec(&self, nodes: &[String]) -> Value {
+        let mounts =
+            json!([{"name": "cgroups", "mountPath": "/host/sys/fs/cgroup", "readOnly": true}]);
+        json!({
+            "automountServiceAccountToken": false,
+            "hostPID": true,
+            "terminationGracePeriodSeconds": 0,
+            "affinity": {"nodeAffinity": on_nodes(nodes)},
+            "containers": [self.agent_container(json!({"privileged": true}), mounts)],
+            "volumes": [{"name": "cgroups", "hostPath": {"path": "/sys/fs/cgroup"}}],
         })
     }
 }

@@ -3,8 +3,8 @@
 use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
 
-use k8s_openapi::api::core::v1::{ContainerStatus, Pod, PodCondition};
-use meshtax_agent::remote::AgentClient;
+use k8s_openapi::api::core::v1::{ContainerStateTerminated, ContainerStatus, Pod, PodCondition};
+use meshtax_agent::remote::{AgentClient, AgentError};
 use meshtax_model::failure::{ComponentEnding, ComponentFailure};
 
 use crate::cluster::Cluster;
@@ -37,7 +37,7 @@ pub(crate) struct RunningPod {
     pub(crate) image_id: String,
     pub(crate) agent: AgentClient,
     /// The agent is reached while this lives.
-    _forward: Forward,
+    forward: Forward,
 }
 
 /// A container that runs.
@@ -93,10 +93,11 @@ impl RunningPod {
         format!("{}/{}", self.namespace, self.name)
     }
 
-    pub(crate) fn failed(&self, source: meshtax_agent::remote::AgentError) -> ClusterError {
-        ClusterError::Agent {
-            pod: self.path(),
-            source,
+    pub(crate) fn failed(&self, source: AgentError) -> ClusterError {
+        let pod = self.path();
+        match (source, self.forward.refused()) {
+            (AgentError::Unreachable(_), Some(cause)) => ClusterError::NotForwarded { pod, cause },
+            (source, _) => ClusterError::Agent { pod, source },
         }
     }
 }
@@ -114,7 +115,9 @@ pub(crate) fn await_running(
     let api = cluster.pods(namespace);
     let doing = format!("list pods in {namespace}");
     loop {
-        let pods = cluster.list(&api, &doing, labels)?;
+        let mut pods: Vec<Pod> = cluster.list(&api, &doing, labels)?;
+        // Those that are being removed have successors.
+        pods.retain(|pod| pod.metadata.deletion_timestamp.is_none());
         let mut pending = None;
         for pod in &pods {
             if let Some(state) = not_running(pod)? {
@@ -230,7 +233,7 @@ fn not_running(pod: &Pod) -> Result<Option<String>, ClusterError> {
     const HOPELESS: [&str; 3] = ["ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"];
     for container in statuses(pod) {
         let state = container.state.clone().unwrap_or_default();
-        if let Some(terminated) = state.terminated {
+        if let Some(terminated) = ended_for_good(pod, container) {
             let reason = terminated.reason.unwrap_or_default();
             let message = terminated.message.unwrap_or_default();
             return Err(ClusterError::Ended {
@@ -238,6 +241,9 @@ fn not_running(pod: &Pod) -> Result<Option<String>, ClusterError> {
                 container: container.name.clone(),
                 state: format!("{reason} (exit code {}) {message}", terminated.exit_code),
             });
+        }
+        if state.terminated.is_some() {
+            return Ok(Some(format!("{} is started again", container.name)));
         }
         if let Some(waiting) = state.waiting {
             let reason = waiting.reason.unwrap_or_default();
@@ -265,6 +271,20 @@ fn not_running(pod: &Pod) -> Result<Option<String>, ClusterError> {
         true => status.phase.unwrap_or_default(),
         false => told.join("; "),
     }))
+}
+
+/// How a container ended that is not started again, or ends again and again.
+fn ended_for_good(pod: &Pod, container: &ContainerStatus) -> Option<ContainerStateTerminated> {
+    /// The kubelet's reason where a container ended soon after its last start.
+    const REPEATEDLY: &str = "CrashLoopBackOff";
+    let state = container.state.clone().unwrap_or_default();
+    let policy = pod.spec.as_ref()?.restart_policy.as_deref();
+    let waits_for = state.waiting.and_then(|waiting| waiting.reason);
+    match state.terminated {
+        Some(terminated) if policy == Some("Never") => Some(terminated),
+        _ if waits_for.as_deref() == Some(REPEATEDLY) => container.last_state.clone()?.terminated,
+        _ => None,
+    }
 }
 
 /// What meshes leave in a pod that they joined, other than containers that run.
@@ -317,7 +337,7 @@ fn reach(
         agent: AgentClient::new(forward.at, token.to_owned()),
         address,
         name,
-        _forward: forward,
+        forward,
     })
 }
 
@@ -371,7 +391,7 @@ mod tests {
     fn pod(change: impl Fn(&mut serde_json::Value)) -> Pod {
         let mut pod = json!({
             "metadata": {"namespace": "n", "name": "server"},
-            "spec": {"containers": [{"name": "agent"}]},
+            "spec": {"containers": [{"name": "agent"}], "restartPolicy": "Never"},
             "status": {
                 "podIP": "10.0.0.1",
                 "containerStatuses": [{
@@ -439,6 +459,29 @@ mod tests {
         let ended = state(json!({"terminated": {"exitCode": 3, "reason": "Error"}}));
         let error = not_running(&ended).unwrap_err().to_string();
         assert!(error.contains("n/server") && error.contains("exit code 3"));
+    }
+
+    #[test]
+    fn container_that_is_started_again_is_waited_for_unless_it_ends_repeatedly() {
+        let ended = json!({"terminated": {"exitCode": 137, "reason": "Error"}});
+        let restarting = |state: serde_json::Value| {
+            pod(|p| {
+                p["spec"]["restartPolicy"] = json!("Always");
+                p["status"]["containerStatuses"][0]["state"] = state.clone();
+                p["status"]["containerStatuses"][0]["lastState"] = ended.clone();
+            })
+        };
+        let waits_for = not_running(&restarting(ended.clone())).unwrap();
+        assert!(waits_for.is_some_and(|text| text.contains("agent")));
+        assert_eq!(
+            not_running(&restarting(json!({"running": {}}))).unwrap(),
+            None
+        );
+        let repeatedly = json!({"waiting": {"reason": "CrashLoopBackOff", "message": "m"}});
+        let error = not_running(&restarting(repeatedly))
+            .unwrap_err()
+            .to_string();
+        assert!(error.contains("exit code 137"), "{error}");
     }
 
     #[test]

@@ -12,6 +12,7 @@ use meshtax_model::experiment::{Variant, VariantId};
 use meshtax_model::failure::VariantFailureReason;
 
 use crate::error::ClusterError;
+use crate::nodes;
 use crate::running::{Round, Running};
 use crate::trial::warm_up;
 use crate::variant::{Instance, StartError};
@@ -23,6 +24,9 @@ impl Running {
         number: u32,
         variants: &[Variant],
     ) -> Result<Vec<VariantStart>, ClusterError> {
+        // Every variant needs all nodes: without one of them, nothing more can be measured.
+        nodes::check(&self.cluster, &self.nodes)?;
+        self.reach_agents()?;
         let mut starts = Vec::new();
         let mut round = Round::default();
         let created = variants
@@ -113,7 +117,7 @@ impl Running {
 
     /// On the clients' node: what goes to another node passes its uplink.
     fn capture(&self, addresses: Vec<Ipv4Addr>) -> Result<RemoteCapture, AgentError> {
-        self.agents[0].agent.capture(addresses)
+        self.agents.of_nodes[0].agent.capture(addresses)
     }
 
     /// Verifies all variants again, if asked to, and removes their pods.

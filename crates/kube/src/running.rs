@@ -9,10 +9,12 @@ use meshtax_model::experiment::{Experiment, Variant, VariantId};
 
 use crate::cluster::Cluster;
 use crate::deployment::{Authorities, Deployed};
+use crate::error::ClusterError;
 use crate::lease::NodeLease;
 use crate::mesh::Installed;
-use crate::objects::Common;
-use crate::pods::RunningPod;
+use crate::names::RUN;
+use crate::objects::{Common, NODE_AGENT, OUTSIDER};
+use crate::pods::{RunningPod, await_running};
 use crate::variant::{Ground, Instance, StartError, VariantPlan, mesh_of};
 
 /// Everything that stays for the whole run.
@@ -22,12 +24,10 @@ pub(crate) struct Running {
     pub(crate) common: Common,
     /// The clients' node, then the servers'.
     pub(crate) nodes: Vec<String>,
-    /// The agent of each of them.
-    pub(crate) agents: Vec<RunningPod>,
+    pub(crate) agents: Agents,
     pub(crate) hosts: Vec<HostFacts>,
     /// The index of each node's machine.
     pub(crate) machines: Vec<u32>,
-    pub(crate) outsider: RunningPod,
     pub(crate) authorities: Authorities,
     /// The cluster's meshes that variants use.
     pub(crate) meshes: Vec<Installed>,
@@ -57,7 +57,7 @@ impl Running {
         Deployed::new(
             &self.cluster,
             instance,
-            &self.outsider,
+            &self.agents.outsider,
             &self.authorities,
             self.installed(instance),
         )
@@ -67,6 +67,44 @@ impl Running {
     pub(crate) fn installed(&self, instance: &Instance) -> Option<&Installed> {
         let mesh = mesh_of(&instance.variant)?;
         self.meshes.iter().find(|installed| installed.mesh == mesh)
+    }
+
+    /// Reaches the agents anew: containers that ended were started again, and have other ids. Only the client outside the
+    /// mesh has no controller that would create its pod again.
+    pub(crate) fn reach_agents(&mut self) -> Result<(), ClusterError> {
+        let namespace = &self.agents.outsider.namespace;
+        let outsider = self.common.outsider(namespace, &self.nodes[0]);
+        self.cluster.apply(&outsider)?;
+        self.agents = Agents::reach(&self.cluster, &self.common, namespace, &self.nodes)?;
+        Ok(())
+    }
+}
+
+/// The agents that stay for the whole run.
+pub(crate) struct Agents {
+    /// On each of the run's nodes, in their order.
+    pub(crate) of_nodes: Vec<RunningPod>,
+    /// The client outside the mesh.
+    pub(crate) outsider: RunningPod,
+}
+
+impl Agents {
+    /// Waits until they run, and reaches them.
+    pub(crate) fn reach(
+        cluster: &Cluster,
+        common: &Common,
+        namespace: &str,
+        nodes: &[String],
+    ) -> Result<Self, ClusterError> {
+        let running =
+            |labels: &str, count| await_running(cluster, namespace, labels, count, &common.token);
+        let mut of_nodes = running(&format!("app={NODE_AGENT}"), nodes.len())?;
+        of_nodes.sort_by_key(|pod| nodes.iter().position(|node| *node == pod.node));
+        let mut outsiders = running(&format!("app={OUTSIDER},{RUN}={}", common.run), 1)?;
+        Ok(Self {
+            of_nodes,
+            outsider: outsiders.remove(0),
+        })
     }
 }
 

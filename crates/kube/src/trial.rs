@@ -162,7 +162,7 @@ impl Running {
     /// The clock of the generator, then those of the nodes' agents.
     fn clocks(&self, instance: &Instance) -> Result<Vec<Clock>, AgentError> {
         let client = &instance.pods[&instance.site.client.name];
-        let agents = std::iter::once(client).chain(&self.agents);
+        let agents = std::iter::once(client).chain(&self.agents.of_nodes);
         agents.map(|pod| pod.agent.clock()).collect()
     }
 
@@ -196,7 +196,7 @@ impl Running {
             let observing: Vec<_> = self
                 .observations(instance, window, clocks)
                 .into_iter()
-                .zip(&self.agents)
+                .zip(&self.agents.of_nodes)
                 .map(|(observation, pod)| scope.spawn(move || pod.agent.observe(observation)))
                 .collect();
             let ahead_ns = AHEAD_NS + 4 * clocks[0].error_ns;
@@ -273,8 +273,25 @@ impl Running {
                 });
             }
         }
+        all.extend(self.metered_meshes(active));
+        let agents = self.agents.of_nodes.iter().enumerate();
+        all.extend(agents.filter_map(|(node, pod)| {
+            Some(Metered {
+                id: pod.container_id(AGENT)?,
+                name: format!("node-agent/{}", pod.node),
+                role: ComponentRole::Harness,
+                node: node as u32,
+                idles_for: None,
+            })
+        }));
+        all
+    }
+
+    /// What runs for the cluster's meshes outside the run's pods.
+    fn metered_meshes(&self, active: &VariantId) -> Vec<Metered> {
         let active = self.round.instances.get(active);
         let active = active.and_then(|instance| self.installed(instance));
+        let mut all = Vec::new();
         for installed in &self.meshes {
             let is_active = active.is_some_and(|active| active.mesh == installed.mesh);
             let metered = |id: &str, name: &str, role, node: usize| Metered {
@@ -299,15 +316,6 @@ impl Running {
                     .map(|of| metered(&of.id, &of.name, ComponentRole::ControlPlane, of.node)),
             );
         }
-        all.extend(self.agents.iter().enumerate().filter_map(|(node, pod)| {
-            Some(Metered {
-                id: pod.container_id(AGENT)?,
-                name: format!("node-agent/{}", pod.node),
-                role: ComponentRole::Harness,
-                node: node as u32,
-                idles_for: None,
-            })
-        }));
         all
     }
 

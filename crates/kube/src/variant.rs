@@ -315,6 +315,7 @@ impl VariantPlan {
                 .emulation
                 .pod(&pod.name)
                 .is_some_and(|of_pod| of_pod.redirect != Redirect::default()),
+            restarts: false,
             containers: containers
                 .iter()
                 .filter(|container| container.pod == pod.name)

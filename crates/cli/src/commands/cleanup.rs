@@ -9,10 +9,17 @@ use crate::terminal;
 pub(crate) fn cleanup(args: &CleanupArgs) -> Outcome {
     let failed = |e: ClusterError| Failure::with_fix(MISSING, e.to_string(), e.fix());
     let cluster = Cluster::connect(&args.access.access()).map_err(failed)?;
-    let Removed { namespaces, left } =
-        remove_leftovers(&cluster, args.run.as_deref()).map_err(failed)?;
+    let run = args.run.as_deref();
+    let Removed {
+        namespaces,
+        left,
+        others,
+    } = remove_leftovers(&cluster, run).map_err(failed)?;
     if namespaces.is_empty() && left.is_empty() {
-        terminal::print("nothing was left\n");
+        terminal::print(&match run {
+            None => "nothing was left\n".to_owned(),
+            Some(run) => nothing_of(run, &others),
+        });
         return Ok(SUCCESS);
     }
     let lines: String = namespaces
@@ -27,5 +34,15 @@ pub(crate) fn cleanup(args: &CleanupArgs) -> Outcome {
             format!("namespaces are still there: {}", left.join(", ")),
             "a finalizer may hold them: `kubectl get namespace NAME -o yaml` names it",
         )),
+    }
+}
+
+fn nothing_of(run: &str, others: &[String]) -> String {
+    match others {
+        [] => format!("nothing of run {run} is on the cluster, nor of any other\n"),
+        others => {
+            let others = others.join(", ");
+            format!("nothing of run {run} is on the cluster; there is something of: {others}\n")
+        }
     }
 }
