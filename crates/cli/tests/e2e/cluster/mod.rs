@@ -6,5 +6,6 @@ mod admission;
 mod document;
 mod faults;
 mod leftovers;
+mod meshes;
 mod relay;
 mod run;
