@@ -56,7 +56,7 @@ pub fn changed_conditions(
         })
     });
     let layout = differs(Setting::CoreLayout, sides, |now| layout(now.environment));
-    let single: [(Setting, fn(&Conditions<'_>) -> SettingValue); 3] = [
+    let single: [(Setting, ReadCondition); 3] = [
         (Setting::MeshtaxVersion, |c| text(c.meshtax_version)),
         (Setting::Engine, |c| text(&c.environment.engine)),
         (Setting::Rootless, |c| {
@@ -73,6 +73,8 @@ pub fn changed_conditions(
         .chain(programs)
         .collect()
 }
+
+type ReadCondition = fn(&Conditions<'_>) -> SettingValue;
 
 /// meshtax itself, and what the variants run.
 fn programs_in_use(

@@ -348,8 +348,8 @@ fn resumed_store_appends_after_a_line_that_was_torn_at_any_byte() {
     let whole = read(&path).unwrap();
     let file = path.join(TRIALS);
     let text = fs::read(&file).unwrap();
-    let lines = text.split_inclusive(|byte| *byte == b'\n');
-    let last = lines.last().unwrap().len();
+    let mut lines = text.split_inclusive(|byte| *byte == b'\n');
+    let last = lines.next_back().unwrap().len();
     for kept in [0, 1, last / 2, last - 2, last - 1, last] {
         fs::write(&file, &text[..text.len() - last + kept]).unwrap();
         let (mut store, before) = Store::resume(&path, 0).unwrap();

@@ -25,7 +25,8 @@ pub(crate) fn resume(args: &RunArgs, path: &Path) -> Outcome {
     // The files of a complete run are only read.
     let run = stored::read(path)?;
     if is_complete(&run) {
-        return report(args, &run);
+        report(args, &run);
+        return Ok(SUCCESS);
     }
     let engine = engine_of(&run)?;
     if engine == EngineName::Local {
@@ -35,7 +36,8 @@ pub(crate) fn resume(args: &RunArgs, path: &Path) -> Outcome {
     let (store, run) = opened.map_err(cannot_be_resumed)?;
     // It may have ended just before.
     if is_complete(&run) {
-        return report(args, &run);
+        report(args, &run);
+        return Ok(SUCCESS);
     }
     announce(&run);
     let finished = job(args, engine, store, run).execute()?;
@@ -53,12 +55,11 @@ fn is_complete(run: &RunOnDisk) -> bool {
 }
 
 /// Nothing is left to measure.
-fn report(args: &RunArgs, run: &RunOnDisk) -> Outcome {
+fn report(args: &RunArgs, run: &RunOnDisk) {
     let id = &run.manifest.run_id;
     terminal::say(&format!("{id} is complete: nothing is left to measure"));
     let analysis = meshtax_stats::analyse(&stored::data(run));
     terminal::print(&render::run(&analysis, format(args), terminal::options()));
-    Ok(SUCCESS)
 }
 
 fn engine_of(run: &RunOnDisk) -> Result<EngineName, Failure> {
