@@ -85,6 +85,27 @@ pub(crate) enum Command {
     },
 }
 
+/// Options that determine a new run: an interrupted one has them already.
+const OF_A_NEW_RUN: [&str; 17] = [
+    "spec",
+    "preset",
+    "topology",
+    "ingress",
+    "engine",
+    "out",
+    "time",
+    "precision",
+    "faithful",
+    "seed",
+    "inject",
+    "workers",
+    "from",
+    "to",
+    "nodes",
+    "dry_run",
+    "sabotage",
+];
+
 #[derive(Debug, Args)]
 pub(crate) struct RunArgs {
     /// Experiment to run: a YAML file
@@ -93,6 +114,9 @@ pub(crate) struct RunArgs {
     /// Experiment to run: a preset (see `meshtax presets`) [default: quick]
     #[arg(long)]
     pub(crate) preset: Option<String>,
+    /// Continue an interrupted run, with its experiment, seed, engine and nodes, in the time that it has left
+    #[arg(long, value_name = "RUN", conflicts_with_all = OF_A_NEW_RUN)]
+    pub(crate) resume: Option<PathBuf>,
     /// Topology instead of the spec's: a name (see `meshtax topologies`), or a YAML file in meshtax's or isotope's format
     #[arg(long, value_name = "NAME|FILE")]
     pub(crate) topology: Option<String>,

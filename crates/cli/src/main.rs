@@ -20,7 +20,10 @@ use args::{Cli, Command};
 
 fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
-        Command::Run(args) => commands::run::run(&args),
+        Command::Run(args) => match &args.resume {
+            Some(run) => commands::resume::resume(&args, run),
+            None => commands::run::run(&args),
+        },
         Command::Calibrate(args) => commands::calibrate::calibrate(args),
         Command::Report(args) => commands::report::report(&args),
         Command::Compare(args) => commands::compare::compare(&args),

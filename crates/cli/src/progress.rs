@@ -154,7 +154,7 @@ fn cut(line: &str, room: usize) -> String {
 }
 
 /// `1m 05s`, `12s`.
-fn duration(ns: u64) -> String {
+pub(crate) fn duration(ns: u64) -> String {
     let seconds = Duration::from_nanos(ns).as_secs();
     match seconds / 60 {
         0 => format!("{seconds}s"),

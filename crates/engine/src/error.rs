@@ -1,5 +1,6 @@
 //! Why a run, or a part of it, cannot go on.
 
+use meshtax_model::comparison::Differing;
 use meshtax_model::event::Ending;
 use meshtax_model::failure::{RunFailure, TrialFailure, VariantFailure, VariantFailureReason};
 use meshtax_model::trial::TrialOutcome;
@@ -19,6 +20,9 @@ pub enum RunError {
     /// The size of an injected delay could not be determined. Nothing was measured.
     #[error("the pilot that determines the injected delay failed: {0}")]
     Pilot(#[from] PilotError),
+    /// An interrupted run cannot be continued here. Nothing was measured in addition.
+    #[error(transparent)]
+    NotComparable(#[from] NotComparable),
     /// A baseline or every candidate is missing. Exit code 12 if nothing was measured.
     #[error("there is nothing to compare: {0}")]
     NothingToCompare(#[from] NothingToCompare),
@@ -29,13 +33,23 @@ impl RunError {
     #[must_use]
     pub fn kind(&self) -> RunFailure {
         match self {
-            Self::Engine(EngineError::Missing { .. }) => RunFailure::EngineMissing,
+            Self::Engine(EngineError::Missing { .. }) | Self::NotComparable(_) => {
+                RunFailure::EngineMissing
+            }
             Self::Engine(EngineError::Lost { .. }) => RunFailure::EngineLost,
             Self::Sink(_) => RunFailure::NotStored,
             Self::Pilot(_) => RunFailure::Pilot,
             Self::NothingToCompare(_) => RunFailure::NothingToCompare,
         }
     }
+}
+
+/// An interrupted run is not continued in an environment in which its trials would not be comparable.
+#[derive(Debug, thiserror::Error)]
+#[error("{} of the run's conditions have changed since it was interrupted", .changed.len())]
+pub struct NotComparable {
+    /// What is different: as recorded (`base`), and now (`new`).
+    pub changed: Vec<Differing>,
 }
 
 /// Why the size of an injected delay could not be determined.

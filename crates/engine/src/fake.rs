@@ -499,13 +499,16 @@ fn environment() -> Environment {
             clock_source: "fake".to_owned(),
             virtual_machine: true,
             cpu_split: CpuSplit::Sampled,
+            boot_id: None,
         }],
         nodes: vec![
             node("client", NodeRole::Client, ComponentRole::Generator, 0),
             node("server-1", NodeRole::Server, ComponentRole::App, 1),
         ],
         kubernetes: None,
+        cluster_run: None,
         rootless: true,
+        meshtax: None,
         artifacts: vec![Artifact {
             data_plane: "limit-mtls".to_owned(),
             version: "0.0.0".to_owned(),

@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod clock;
+mod earlier;
 mod engine;
 mod error;
 #[cfg(feature = "fake")]
@@ -18,8 +19,9 @@ mod runner;
 mod sink;
 
 pub use clock::{Clock, SystemClock};
+pub use earlier::{Earlier, never_started};
 pub use engine::{Engine, EngineError, Measured, RoundEnd, VariantStart};
-pub use error::{NothingToCompare, PilotError, RunError};
+pub use error::{NotComparable, NothingToCompare, PilotError, RunError};
 pub use outcome::{Counts, RunOutcome};
-pub use runner::{RunOptions, Watch, run};
+pub use runner::{RunOptions, Watch, resume, run};
 pub use sink::{Sink, SinkError};

@@ -58,10 +58,11 @@ pub(crate) struct Pace {
 }
 
 impl Pace {
-    pub(crate) fn new(design: &Design) -> Self {
+    /// `min_rounds`: the number of the round by which the run may end.
+    pub(crate) fn new(design: &Design, min_rounds: u32) -> Self {
         Self {
             limit_ns: design.time_limit_ns,
-            min_rounds: design.min_rounds.max(1),
+            min_rounds: min_rounds.max(1),
             max_blocks: design.blocks_per_round.max(1),
             trial_guess_ns: design
                 .trial_ns
@@ -137,7 +138,7 @@ impl Pace {
     /// The expected total number of rounds when `round` is about to start.
     pub(crate) fn rounds(&self, elapsed_ns: u64, round: u32, block_trials: u64) -> u32 {
         if self.setup.count == 0 {
-            return self.min_rounds;
+            return self.min_rounds.max(round);
         }
         let at = Position {
             round,
@@ -209,7 +210,7 @@ mod tests {
     }
 
     fn seen(design: &Design, setup_ns: u64, trial_ns: u64) -> Pace {
-        let mut pace = Pace::new(design);
+        let mut pace = Pace::new(design, design.min_rounds);
         pace.setup_took(setup_ns);
         pace.trial_took(trial_ns);
         pace
@@ -249,7 +250,7 @@ mod tests {
 
     #[test]
     fn the_first_estimate_uses_planned_durations() {
-        let mut pace = Pace::new(&design(120, 6, 2));
+        let mut pace = Pace::new(&design(120, 6, 2), 6);
         pace.setup_took(2 * SECOND);
         let forecast = pace.forecast(2 * SECOND, at(1, 0));
         assert_eq!(forecast.trials, 130);

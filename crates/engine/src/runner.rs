@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::atomic::AtomicBool;
 
+use meshtax_model::environment::Environment;
 use meshtax_model::event::{Ending, Event, Preparation};
 use meshtax_model::experiment::{Experiment, Role, Variant, VariantId};
 use meshtax_model::failure::{VariantFailure, VariantFailureReason};
@@ -10,8 +11,9 @@ use meshtax_model::plan::{Block, PlannedTrial};
 use meshtax_model::trial::TrialRecord;
 
 use crate::clock::Clock;
+use crate::earlier::{Earlier, Progress};
 use crate::engine::{Engine, RoundEnd};
-use crate::error::{NothingToCompare, RunError, Stop, not_proven, trial_failure};
+use crate::error::{NotComparable, NothingToCompare, RunError, Stop, not_proven, trial_failure};
 use crate::interruption;
 use crate::outcome::{Counts, RunOutcome};
 use crate::pace::{Pace, Position};
@@ -50,21 +52,33 @@ pub fn run<'a>(
     sink: &'a mut dyn Sink,
     watch: Watch<'a>,
 ) -> RunOutcome {
-    let started_ns = watch.clock.now_ns();
-    let mut run = Run {
+    execute(Run::new(
         engine,
+        experiment,
+        options,
+        Progress::none(),
         sink,
         watch,
-        options,
-        started_ns,
-        pace: Pace::new(&experiment.design),
-        experiment: experiment.clone(),
-        excluded: Vec::new(),
-        counts: Counts::default(),
-        round_open: false,
-        sink_open: false,
-        rounds_without_baseline: 0,
-    };
+    ))
+}
+
+/// Continues a run that was interrupted, with the round after its last one and in the time that it has left. `sink`
+/// already has what is in `earlier`.
+pub fn resume<'a>(
+    engine: &'a mut dyn Engine,
+    experiment: &Experiment,
+    options: RunOptions,
+    earlier: &'a Earlier<'a>,
+    sink: &'a mut dyn Sink,
+    watch: Watch<'a>,
+) -> RunOutcome {
+    let progress = Progress::of(experiment, options.seed, earlier);
+    let mut run = Run::new(engine, experiment, options, progress, sink, watch);
+    run.earlier = Some(earlier);
+    execute(run)
+}
+
+fn execute(mut run: Run<'_>) -> RunOutcome {
     let stop = match run.measure() {
         Ok(never) => match never {},
         Err(stop) => stop,
@@ -88,28 +102,95 @@ struct Run<'a> {
     /// The sink has received the environment and the experiment.
     sink_open: bool,
     rounds_without_baseline: u32,
+    /// What was measured before the run was interrupted; `None`: it is a new run.
+    earlier: Option<&'a Earlier<'a>>,
+    /// The time that was used before.
+    used_ns: u64,
+    first_round: u32,
+    /// The number of the round by which the run may end.
+    min_rounds: u32,
+    /// Variants that were measured before.
+    measured: BTreeSet<VariantId>,
 }
 
-impl Run<'_> {
+impl<'a> Run<'a> {
+    fn new(
+        engine: &'a mut dyn Engine,
+        experiment: &Experiment,
+        options: RunOptions,
+        progress: Progress,
+        sink: &'a mut dyn Sink,
+        watch: Watch<'a>,
+    ) -> Self {
+        let design = &experiment.design;
+        let min_rounds = design.min_rounds.saturating_add(progress.lost_rounds);
+        let mut pace = Pace::new(design, min_rounds);
+        for took_ns in progress.trials_took_ns {
+            pace.trial_took(took_ns);
+        }
+        Self {
+            started_ns: watch.clock.now_ns(),
+            engine,
+            sink,
+            watch,
+            options,
+            pace,
+            experiment: experiment.clone(),
+            excluded: progress.excluded,
+            counts: progress.counts,
+            round_open: false,
+            sink_open: false,
+            rounds_without_baseline: 0,
+            earlier: None,
+            used_ns: progress.used_ns,
+            first_round: progress.first_round,
+            min_rounds,
+            measured: progress.measured,
+        }
+    }
+
     /// Measures until there is a reason to stop.
     fn measure(&mut self) -> Result<std::convert::Infallible, Stop> {
         pilot::validate(&self.experiment)?;
+        self.check_time_left()?;
         self.emit(Event::Preparing(Preparation::Environment));
         let environment = self.engine.prepare(&self.experiment)?;
         self.check_interruption()?;
+        self.check_comparable(&environment)?;
         self.resolve_delays()?;
         self.sink.prepared(&environment, &self.experiment)?;
         self.sink_open = true;
-        let mut round = 1;
+        let mut round = self.first_round;
         loop {
             self.round(round)?;
-            if !self
-                .pace
-                .round_fits(self.elapsed_ns(), self.block_trials(&self.absent()))
-            {
+            if !self.round_fits() {
                 return Err(Stop::Ended(Ending::TimeUsed));
             }
             round += 1;
+        }
+    }
+
+    fn round_fits(&self) -> bool {
+        let trials = self.block_trials(&self.absent());
+        self.pace.round_fits(self.elapsed_ns(), trials)
+    }
+
+    /// Ends a run that was interrupted so late that nothing is left to measure, before anything is started.
+    fn check_time_left(&mut self) -> Result<(), Stop> {
+        // Regardless of the time: a run without a single block has no result.
+        if self.earlier.is_none() || self.counts.blocks == 0 || self.round_fits() {
+            return Ok(());
+        }
+        self.sink_open = true;
+        Err(Stop::Ended(Ending::TimeUsed))
+    }
+
+    /// Rejects an environment in which an interrupted run cannot be continued.
+    fn check_comparable(&self, environment: &Environment) -> Result<(), NotComparable> {
+        let changed = self.earlier.map(|earlier| (earlier.changed)(environment));
+        match changed.unwrap_or_default() {
+            changed if changed.is_empty() => Ok(()),
+            changed => Err(NotComparable { changed }),
         }
     }
 
@@ -188,7 +269,7 @@ impl Run<'_> {
         self.emit(Event::VariantFailed(failure.clone()));
         self.sink.variant_failed(&failure)?;
         // A variant that never started is not tried again: each attempt may take its whole timeout.
-        if failure.round == 1 {
+        if failure.round == self.first_round && !self.measured.contains(&failure.variant) {
             self.excluded.push(failure);
         }
         Ok(())
@@ -196,7 +277,7 @@ impl Run<'_> {
 
     /// Whether this round has the baselines that every pair needs.
     fn baselines_are_up(&mut self, round: u32, absent: &BTreeSet<VariantId>) -> Result<bool, Stop> {
-        if round == 1 {
+        if round == self.first_round {
             self.something_to_compare()?;
         }
         let up = [Role::Baseline, Role::Control].iter().all(|role| {
@@ -256,7 +337,7 @@ impl Run<'_> {
             done += 1;
             self.counts.blocks += 1;
             self.counts.rounds += u32::from(done == 1);
-            if round >= self.experiment.design.min_rounds && (self.watch.enough)() {
+            if round >= self.min_rounds && (self.watch.enough)() {
                 return Err(Stop::Ended(Ending::PrecisionReached));
             }
             let at = Position {
@@ -396,7 +477,9 @@ impl Run<'_> {
     }
 
     fn elapsed_ns(&self) -> u64 {
-        self.watch.clock.now_ns().saturating_sub(self.started_ns)
+        let now_ns = self.watch.clock.now_ns();
+        let since_ns = now_ns.saturating_sub(self.started_ns);
+        self.used_ns.saturating_add(since_ns)
     }
 
     /// Variants that are excluded from the whole run.

@@ -11,7 +11,7 @@ use meshtax_control_plane::Authority;
 use meshtax_dataplane::Sabotage;
 use meshtax_engine::{Engine, EngineError, Measured, RoundEnd, VariantStart};
 use meshtax_model::catalogue::{Program, find};
-use meshtax_model::environment::{Artifact, Environment, Node, NodeRole};
+use meshtax_model::environment::{Artifact, Environment, Node, NodeRole, OwnBuild};
 use meshtax_model::experiment::{Experiment, LoadPoint, Variant, VariantId};
 use meshtax_model::plan::PlannedTrial;
 use meshtax_model::trial::{ComponentRole, TrialOutcome};
@@ -44,6 +44,8 @@ pub struct KubernetesOptions {
     pub sabotage: BTreeMap<VariantId, Sabotage>,
     /// Tells this run apart from others on the cluster: lower-case letters and digits.
     pub run: String,
+    /// The name under which this run was on the cluster before it was interrupted: what is left of it is removed first.
+    pub interrupted_run: Option<String>,
 }
 
 /// The rules that the engine needs, in all namespaces: its namespaces do not exist before the run.
@@ -121,6 +123,9 @@ impl KubernetesEngine {
             return Err(ClusterError::MissingPermissions(missing));
         }
         self.cluster = Some(Arc::clone(&cluster));
+        if let Some(run) = &self.options.interrupted_run {
+            remove_interrupted(&cluster, run)?;
+        }
         let server_nodes = experiment.topology.server_nodes() as usize;
         let nodes = nodes::choose(&cluster, &self.options.nodes, server_nodes)?;
         let names = RunNames::new(&self.options.namespace_prefix, &self.options.run);
@@ -160,6 +165,16 @@ impl KubernetesEngine {
             component: "the cluster",
             problem: "was not prepared".into(),
         })
+    }
+}
+
+/// Removes what an interrupted run left: its pods would run beside the measured ones.
+fn remove_interrupted(cluster: &Cluster, run: &str) -> Result<(), ClusterError> {
+    lease::await_expiry(cluster, run)?;
+    let left = cluster.remove_namespaces(Some(run))?;
+    match left.is_empty() {
+        true => Ok(()),
+        false => Err(ClusterError::Remains { namespaces: left }),
     }
 }
 
@@ -244,10 +259,10 @@ fn deploy_agents(
 
 /// The index of each node's machine: nodes of one kernel share it.
 fn machines(hosts: &[HostFacts]) -> Vec<u32> {
-    let mut seen: Vec<&str> = Vec::new();
+    let mut seen = Vec::new();
     let mut indices = Vec::new();
-    for host in hosts {
-        let known = seen.iter().position(|id| *id == host.boot_id);
+    for HostFacts { host, .. } in hosts {
+        let known = seen.iter().position(|id| *id == &host.boot_id);
         indices.push(known.unwrap_or(seen.len()) as u32);
         if known.is_none() {
             seen.push(&host.boot_id);
@@ -376,17 +391,24 @@ fn environment(running: &Running) -> Environment {
         machines,
         nodes: running.nodes.iter().enumerate().map(node).collect(),
         kubernetes: Some(running.cluster.version.clone()),
+        cluster_run: Some(running.common.run.clone()),
         rootless: false,
+        meshtax: Some(OwnBuild {
+            sha256: digest(&running.agents.outsider.image_id),
+            image: Some(running.common.image.clone()),
+        }),
         artifacts: artifacts(running),
     }
 }
 
+/// The digest in the runtime's id of an image, in hexadecimal; empty if it has none.
+fn digest(image_id: &str) -> String {
+    let parts = image_id.rsplit_once("sha256:");
+    parts.map_or(String::new(), |(_, digest)| digest.to_owned())
+}
+
 /// The proxies: meshtax's own, from its image, and those of the cluster's meshes, from theirs.
 fn artifacts(running: &Running) -> Vec<Artifact> {
-    let digest = |image_id: &str| {
-        let digest = image_id.rsplit_once("sha256:");
-        digest.map_or(String::new(), |(_, digest)| digest.to_owned())
-    };
     let cores = running.ground().cores;
     let mut all: Vec<Artifact> = Vec::new();
     for variant in running.experiment.variants.iter() {
@@ -485,6 +507,8 @@ impl Engine for KubernetesEngine {
 mod tests {
     use std::collections::BTreeSet;
 
+    use meshtax_model::environment::Host;
+
     use super::*;
     use crate::mesh::Mesh;
 
@@ -523,8 +547,10 @@ mod tests {
     #[test]
     fn nodes_of_one_kernel_are_one_machine() {
         let host = |boot_id: &str| HostFacts {
-            host: meshtax_observe::host(),
-            boot_id: boot_id.into(),
+            host: Host {
+                boot_id: Some(boot_id.into()),
+                ..meshtax_observe::host()
+            },
             cores: vec![0],
         };
         assert_eq!(

@@ -154,6 +154,12 @@ pub enum ClusterError {
         /// How long it had.
         waited: Duration,
     },
+    /// What an interrupted run left could not be removed, so that it cannot be continued.
+    #[error("namespaces of the interrupted run are still there: {}", .namespaces.join(", "))]
+    Remains {
+        /// Their names.
+        namespaces: Vec<String>,
+    },
     /// No image was given.
     #[error("no image of meshtax was given")]
     NoImage,
@@ -242,7 +248,7 @@ impl ClusterError {
                 _ => "check that `kubectl port-forward` to that pod works",
             },
             Self::NotForwarded { .. } => "check that `kubectl port-forward` to that pod works",
-            Self::NotRemoved { .. } => "`meshtax cleanup --all` tries again",
+            Self::NotRemoved { .. } | Self::Remains { .. } => "`meshtax cleanup --all` tries again",
             Self::NoImage => {
                 "build and push one with `meshtax image push REF`, and name it with --image REF"
             }

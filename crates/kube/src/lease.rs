@@ -44,15 +44,8 @@ impl NodeLease {
             move || cluster.apply(&object(&namespace, &run, &nodes))
         };
         apply()?;
-        let api: Api<Lease> = Api::all(cluster.client());
-        let (key, value) = MANAGED_BY;
-        let all = cluster.list(&api, "list leases", &format!("{key}={value},{RUN}"))?;
-        let claims: Vec<Claim> = all.iter().filter_map(Claim::of).collect();
-        if let Some(other) = holder(&claims, run, Timestamp::now()) {
-            return Err(ClusterError::NodesInUse {
-                nodes: other.nodes.join(", "),
-                run: other.run.clone(),
-            });
+        if let Some(other) = holder(&claims(cluster)?, run, Timestamp::now()) {
+            return Err(other.in_use());
         }
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
@@ -79,6 +72,29 @@ impl Drop for NodeLease {
             thread.thread().unpark();
             let _ = thread.join();
         }
+    }
+}
+
+fn claims(cluster: &Cluster) -> Result<Vec<Claim>, ClusterError> {
+    let api: Api<Lease> = Api::all(cluster.client());
+    let (key, value) = MANAGED_BY;
+    let all = cluster.list(&api, "list leases", &format!("{key}={value},{RUN}"))?;
+    Ok(all.iter().filter_map(Claim::of).collect())
+}
+
+/// Waits until the Lease of an interrupted run has expired or is gone. One that is renewed belongs to a live run.
+pub(crate) fn await_expiry(cluster: &Cluster, run: &str) -> Result<(), ClusterError> {
+    const POLL: Duration = Duration::from_secs(5);
+    let mut first = None;
+    loop {
+        let claims = claims(cluster)?;
+        let Some(claim) = alive(&claims, run, Timestamp::now()) else {
+            return Ok(());
+        };
+        if claim.renewed > *first.get_or_insert(claim.renewed) {
+            return Err(claim.in_use());
+        }
+        thread::sleep(POLL);
     }
 }
 
@@ -122,18 +138,33 @@ impl Claim {
             renewed: lease.spec.as_ref()?.renew_time.as_ref()?.0,
         })
     }
+
+    fn in_use(&self) -> ClusterError {
+        ClusterError::NodesInUse {
+            nodes: self.nodes.join(", "),
+            run: self.run.clone(),
+        }
+    }
+
+    fn is_alive(&self, now: Timestamp) -> bool {
+        now.duration_since(self.renewed).as_secs() < EXPIRES.as_secs() as i64
+    }
+}
+
+/// A run's claim, unless it has expired.
+fn alive<'a>(claims: &'a [Claim], run: &str, now: Timestamp) -> Option<&'a Claim> {
+    let mut own = claims.iter().filter(|claim| claim.run == run);
+    own.find(|claim| claim.is_alive(now))
 }
 
 /// Another run that holds one of this run's nodes.
 fn holder<'a>(claims: &'a [Claim], run: &str, now: Timestamp) -> Option<&'a Claim> {
     let own = claims.iter().find(|claim| claim.run == run)?;
-    let is_alive =
-        |claim: &&Claim| now.duration_since(claim.renewed).as_secs() < EXPIRES.as_secs() as i64;
     let overlaps = |claim: &&Claim| claim.nodes.iter().any(|node| own.nodes.contains(node));
     // Creation is known to the second.
     let is_older = |claim: &&Claim| (claim.created, &claim.run) < (own.created, &own.run);
     let mut others = claims.iter().filter(|claim| claim.run != run);
-    others.find(|claim| is_alive(claim) && overlaps(claim) && is_older(claim))
+    others.find(|claim| claim.is_alive(now) && overlaps(claim) && is_older(claim))
 }
 
 #[cfg(test)]
@@ -172,5 +203,14 @@ mod tests {
             Some("a-run")
         );
         assert_eq!(held_by(claim("z-run", &["b"], 900, 990)), None);
+    }
+
+    #[test]
+    fn claim_of_a_killed_run_expires() {
+        let claims = [claim("killed", &["a"], 900, 990)];
+        let at = |second| Timestamp::from_second(second).unwrap();
+        assert_eq!(alive(&claims, "killed", at(1000)), Some(&claims[0]));
+        assert_eq!(alive(&claims, "killed", at(1050)), None);
+        assert_eq!(alive(&claims, "another", at(1000)), None);
     }
 }

@@ -12,7 +12,7 @@ use meshtax_artifacts::{Binary, ProgramError, sha256_of_file};
 use meshtax_dataplane::Sabotage;
 use meshtax_engine::{Engine, EngineError, Measured, RoundEnd, VariantStart};
 use meshtax_model::catalogue::{GATEWAY_PROGRAM, Program, find};
-use meshtax_model::environment::{Artifact, Build, Environment};
+use meshtax_model::environment::{Artifact, Build, Environment, OwnBuild};
 use meshtax_model::experiment::{Experiment, LoadPoint, ProgramChoice, Variant, VariantId};
 use meshtax_model::failure::VariantFailureReason;
 use meshtax_model::plan::PlannedTrial;
@@ -173,8 +173,13 @@ impl Engine for LocalEngine {
             .iter()
             .filter_map(|v| Some((v.id.clone(), self.missing_program(v, gateway)?)))
             .collect();
+        let own = own_program();
         Ok(Environment {
-            artifacts: self.artifacts(experiment, cores),
+            artifacts: self.artifacts(experiment, cores, &own),
+            meshtax: Some(OwnBuild {
+                sha256: own.sha256,
+                image: None,
+            }),
             ..placement::environment(meshtax_observe::host(), nodes, rootless)
         })
     }
@@ -286,7 +291,7 @@ fn descriptors(programs: &BTreeMap<ProgramChoice, Binary>) -> (Vec<LabProgram>, 
 
 impl LocalEngine {
     /// The programs of each data plane, each build once.
-    fn artifacts(&self, experiment: &Experiment, cores: u32) -> Vec<Artifact> {
+    fn artifacts(&self, experiment: &Experiment, cores: u32, own: &Artifact) -> Vec<Artifact> {
         let mut all: Vec<Artifact> = Vec::new();
         for variant in &experiment.variants {
             let Some(plane) = find(&variant.data_plane) else {
@@ -299,7 +304,7 @@ impl LocalEngine {
                     .filter(|_| plane.programs.first() == Some(&program));
                 let workers = experiment.workers.of(program, cores);
                 let described = match program {
-                    Program::LimitProxy => Some(own_program()),
+                    Program::LimitProxy => Some(own.clone()),
                     program => self.described(&variant.choice(program)),
                 };
                 let Some(described) = described else {
@@ -376,7 +381,7 @@ fn enough_open_files(connections: u32) -> Result<(), EngineError> {
     })
 }
 
-/// The minimal proxy is this very program.
+/// This very program, which is also the minimal proxy.
 fn own_program() -> Artifact {
     let profile = match cfg!(debug_assertions) {
         true => "debug",

@@ -170,7 +170,9 @@ pub fn environment(host: Host, nodes: Vec<Node>, rootless: bool) -> Environment 
         machines: vec![host],
         nodes,
         kubernetes: None,
+        cluster_run: None,
         rootless,
+        meshtax: None,
         artifacts: Vec::new(),
     }
 }

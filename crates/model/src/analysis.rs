@@ -15,7 +15,7 @@ mod variant;
 use serde::{Deserialize, Serialize};
 
 use crate::environment::Environment;
-use crate::event::Ending;
+use crate::event::{Ending, Resumption};
 use crate::experiment::{Experiment, LoadPointId, VariantId};
 
 pub use added_cpu::{AddedCpu, Elsewhere, ThroughputLoss, WithElsewhere};
@@ -41,12 +41,15 @@ pub struct RunFacts {
     pub meshtax_version: String,
     /// When it began, in milliseconds since 1970.
     pub started_unix_ms: u64,
-    /// How long it took, in nanoseconds, up to the last record.
+    /// How long it took, in nanoseconds, up to the last record and without the pauses before it was resumed.
     pub took_ns: u64,
     /// The plan's seed.
     pub seed: u64,
     /// Why it ended; `None`: not in the manifest (killed, or still running).
     pub ending: Option<Ending>,
+    /// How often it was interrupted and continued, the first time first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub resumptions: Vec<Resumption>,
 }
 
 /// The analysis of a run.

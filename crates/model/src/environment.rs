@@ -25,6 +25,9 @@ pub struct Host {
     /// How the kernel divides CPU time into user and system time.
     #[serde(default)]
     pub cpu_split: CpuSplit,
+    /// The kernel's random id of this boot: another one after a restart. `None`: it is not shown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub boot_id: Option<String>,
 }
 
 /// How the kernel divides a process's CPU time into user and system time.
@@ -122,6 +125,16 @@ pub struct Build {
     pub compiler: Option<String>,
 }
 
+/// The build of meshtax that generates the load and responds to it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OwnBuild {
+    /// Hash of its file, or digest of its image, in hexadecimal.
+    pub sha256: String,
+    /// The image that pods run, as it was given; `None`: no image is needed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub image: Option<String>,
+}
+
 /// Where a run took place, as the engine detected it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Environment {
@@ -134,8 +147,14 @@ pub struct Environment {
     /// The version of the cluster's API server (`v1.34.4`); `None`: there is no cluster.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kubernetes: Option<String>,
+    /// The run's name on the cluster, a part of the names of its namespaces; `None`: there is no cluster.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cluster_run: Option<String>,
     /// Whether a user namespace was needed.
     pub rootless: bool,
+    /// meshtax itself; `None`: not on record.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub meshtax: Option<OwnBuild>,
     /// The programs of the data planes.
     pub artifacts: Vec<Artifact>,
 }

@@ -52,6 +52,30 @@ pub enum Preparation {
     InjectedDelay,
 }
 
+/// That an interrupted run was continued.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Resumption {
+    /// When, in milliseconds since 1970.
+    pub at_unix_ms: u64,
+    /// The last round that has trials from before; 0: there were none.
+    pub after_round: u32,
+    /// How long nothing was measured, in nanoseconds: from the end of the last trial to `at_unix_ms`.
+    pub paused_ns: u64,
+    /// Whether a machine was restarted in between.
+    pub restarted: bool,
+}
+
+/// How long a run has been measuring at a moment, in nanoseconds: since its start, without the pauses before the moment.
+#[must_use]
+pub fn active_ns(started_unix_ms: u64, resumptions: &[Resumption], at_unix_ms: u64) -> u64 {
+    let earlier = resumptions.iter().filter(|r| r.at_unix_ms <= at_unix_ms);
+    let paused_ns = earlier.fold(0_u64, |sum, r| sum.saturating_add(r.paused_ns));
+    at_unix_ms
+        .saturating_sub(started_unix_ms)
+        .saturating_mul(1_000_000)
+        .saturating_sub(paused_ns)
+}
+
 /// Why measuring ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "id", rename_all = "kebab-case")]
@@ -69,4 +93,34 @@ pub enum Ending {
         /// The error's text.
         detail: String,
     },
+}
+
+impl Ending {
+    /// Whether everything was measured that was to be measured.
+    #[must_use]
+    pub fn is_complete(&self) -> bool {
+        matches!(self, Self::TimeUsed | Self::PrecisionReached)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_before_a_moment_do_not_count() {
+        let resumption = |at_unix_ms, paused_s: u64| Resumption {
+            at_unix_ms,
+            after_round: 1,
+            paused_ns: paused_s * 1_000_000_000,
+            restarted: false,
+        };
+        let resumptions = [resumption(20_000, 5), resumption(40_000, 10)];
+        let at = |ms| active_ns(10_000, &resumptions, ms) / 1_000_000_000;
+        assert_eq!(at(14_000), 4);
+        assert_eq!(at(20_000), 5);
+        assert_eq!(at(30_000), 15);
+        assert_eq!(at(45_000), 20);
+        assert_eq!(at(5_000), 0, "a clock that was set back");
+    }
 }

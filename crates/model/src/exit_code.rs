@@ -24,5 +24,6 @@ pub const LEFTOVERS: u8 = 15;
 pub const GATE_FAILED: u8 = 20;
 /// A gate is inconclusive: there is too little data for its limit.
 pub const GATE_INCONCLUSIVE: u8 = 21;
-/// A gate was refused: the runs were measured under conditions that are not comparable.
-pub const GATE_REFUSED: u8 = 22;
+/// Refused: a gate on runs that were measured under conditions that are not comparable, or continuing a run whose
+/// conditions have changed.
+pub const REFUSED: u8 = 22;

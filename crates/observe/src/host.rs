@@ -7,6 +7,9 @@ use nix::sched::{CpuSet, sched_getaffinity};
 use nix::unistd::Pid;
 use procfs::Current as _;
 
+/// What the machine hides.
+const UNKNOWN: &str = "unknown";
+
 /// The cores that this process may use, ascending.
 #[must_use]
 pub fn allowed_cores() -> Vec<u32> {
@@ -25,7 +28,7 @@ pub fn host() -> Host {
     let model = cpu
         .as_ref()
         .and_then(|c| c.model_name(0))
-        .unwrap_or("unknown");
+        .unwrap_or(UNKNOWN);
     let flags = cpu.as_ref().and_then(|c| c.flags(0)).unwrap_or_default();
     Host {
         kernel: first_line("/proc/sys/kernel/osrelease"),
@@ -37,6 +40,7 @@ pub fn host() -> Host {
         ),
         virtual_machine: flags.contains(&"hypervisor"),
         cpu_split: cpu_split(),
+        boot_id: Some(first_line("/proc/sys/kernel/random/boot_id")).filter(|id| id != UNKNOWN),
     }
 }
 
@@ -99,7 +103,7 @@ fn first_line(path: &str) -> String {
     fs::read_to_string(path)
         .ok()
         .and_then(|text| text.lines().next().map(str::to_owned))
-        .unwrap_or_else(|| "unknown".into())
+        .unwrap_or_else(|| UNKNOWN.into())
 }
 
 #[cfg(test)]

@@ -115,6 +115,12 @@ pub fn difference(differing: &Differing) -> String {
     text::clean(&view::difference(differing))
 }
 
+/// A condition of a run that has changed since, in one line, with what restores it.
+#[must_use]
+pub fn change(changed: &Differing) -> String {
+    text::clean(&view::change(changed))
+}
+
 /// A gate: its first line is the whole verdict, however long.
 #[must_use]
 pub fn gate_terminal(gate: &GateReport, options: TerminalOptions) -> String {

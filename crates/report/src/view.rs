@@ -50,7 +50,7 @@ pub(crate) use published::{list as published_list, mesh, meshes, result_set};
 pub(crate) use reasons::{no_level, not_estimable};
 pub(crate) use scaling::scaling;
 pub(crate) use series::series;
-pub(crate) use settings::difference;
+pub(crate) use settings::{change, difference};
 pub(crate) use so_far::so_far;
 pub(crate) use study::how_long;
 

@@ -36,6 +36,7 @@ pub(crate) fn caveats(trials: &Trials<'_>, analysis: &Analysis) -> Vec<Caveat> {
     type Rule = fn(&Trials<'_>, &Analysis) -> Vec<Caveat>;
     let rules: &[Rule] = &[
         ending,
+        resumed,
         amount,
         failures,
         evidence,
@@ -61,11 +62,20 @@ pub(crate) fn caveats(trials: &Trials<'_>, analysis: &Analysis) -> Vec<Caveat> {
 }
 
 fn ending(_: &Trials<'_>, analysis: &Analysis) -> Vec<Caveat> {
-    match &analysis.run.ending {
-        Some(Ending::TimeUsed | Ending::PrecisionReached) => Vec::new(),
-        ending => vec![Caveat::Incomplete {
+    let ending = &analysis.run.ending;
+    match ending.as_ref().is_some_and(Ending::is_complete) {
+        true => Vec::new(),
+        false => vec![Caveat::Incomplete {
             ending: ending.clone(),
         }],
+    }
+}
+
+fn resumed(_: &Trials<'_>, analysis: &Analysis) -> Vec<Caveat> {
+    let resumptions = analysis.run.resumptions.clone();
+    match resumptions.is_empty() {
+        true => Vec::new(),
+        false => vec![Caveat::Resumed { resumptions }],
     }
 }
 

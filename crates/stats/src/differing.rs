@@ -1,10 +1,12 @@
 //! Settings that differ between the plans, machines and programs of runs.
 
+use std::collections::BTreeSet;
+
 use meshtax_model::analysis::RunSide;
 use meshtax_model::comparison::{ComparisonNote, Differing, ServiceSetting, Setting, SettingValue};
-use meshtax_model::environment::Host;
+use meshtax_model::environment::{Artifact, Environment, Host};
 use meshtax_model::event::Ending;
-use meshtax_model::experiment::{Experiment, LoadPointId};
+use meshtax_model::experiment::{Experiment, LoadPointId, VariantId};
 use meshtax_model::trial::TrialOutcome;
 
 use crate::run_data::RunData;
@@ -12,21 +14,102 @@ use crate::sides::{Options, Runs, candidates, pairs};
 
 /// Each setting that is not the same in all runs, machines first.
 pub(crate) fn differing(runs: Runs<'_>) -> Vec<Differing> {
+    let sides = [runs.base, runs.new];
     let single = SETTINGS.iter();
     let single = single
-        .filter_map(|(setting, value)| differs(setting.clone(), runs, |data| vec![value(data)]));
+        .filter_map(|(setting, value)| differs(setting.clone(), sides, |data| vec![value(data)]));
     let machines = MACHINE_SETTINGS.iter().filter_map(|(setting, value)| {
-        differs(setting.clone(), runs, |data| {
-            data.environment.machines.iter().map(value).collect()
+        differs(setting.clone(), sides, |data| {
+            of_machines(data.environment, value)
         })
     });
-    let layout = differs(Setting::CoreLayout, runs, |data| {
-        let nodes = data.environment.nodes.iter();
-        nodes.cloned().map(SettingValue::Node).collect()
-    });
+    let layout = differs(Setting::CoreLayout, sides, |data| layout(data.environment));
     let named = [programs, variants, load_points];
-    let named = named.into_iter().flat_map(|values| by_name(runs, values));
+    let named = named.into_iter().flat_map(|values| by_name(sides, values));
     machines.chain(layout).chain(single).chain(named).collect()
+}
+
+/// Where and with what a run was measured, or is to be.
+#[derive(Clone, Copy, Debug)]
+pub struct Conditions<'a> {
+    /// meshtax's version.
+    pub meshtax_version: &'a str,
+    /// The engine, the machines and the programs.
+    pub environment: &'a Environment,
+}
+
+/// Each condition of a run that no longer holds, so that further trials would not be comparable with the recorded ones.
+/// Programs count if a variant other than `excluded` runs them.
+#[must_use]
+pub fn changed_conditions(
+    before: Conditions<'_>,
+    now: Conditions<'_>,
+    excluded: &BTreeSet<VariantId>,
+) -> Vec<Differing> {
+    let sides: Sides<'_, Conditions<'_>> = [&[before], &[now]];
+    let machines = MACHINE_SETTINGS.iter();
+    // How much memory the kernel leaves differs from boot to boot.
+    let machines = machines.filter(|(setting, _)| *setting != Setting::MainMemory);
+    let machines = machines.filter_map(|(setting, value)| {
+        differs(setting.clone(), sides, |now| {
+            of_machines(now.environment, value)
+        })
+    });
+    let layout = differs(Setting::CoreLayout, sides, |now| layout(now.environment));
+    let single: [(Setting, ReadCondition); 3] = [
+        (Setting::MeshtaxVersion, |c| text(c.meshtax_version)),
+        (Setting::Engine, |c| text(&c.environment.engine)),
+        (Setting::Rootless, |c| {
+            SettingValue::Flag(c.environment.rootless)
+        }),
+    ];
+    let single = single
+        .into_iter()
+        .filter_map(|(setting, value)| differs(setting, sides, |now| vec![value(now)]));
+    let programs = by_name(sides, |now| programs_in_use(now, excluded));
+    machines
+        .chain(layout)
+        .chain(single)
+        .chain(programs)
+        .collect()
+}
+
+type ReadCondition = fn(&Conditions<'_>) -> SettingValue;
+
+/// meshtax itself, and what the variants run.
+fn programs_in_use(
+    conditions: &Conditions<'_>,
+    excluded: &BTreeSet<VariantId>,
+) -> Vec<(Setting, SettingValue)> {
+    let environment = conditions.environment;
+    let own = environment.meshtax.iter().map(|own| {
+        let setting = Setting::Program {
+            data_plane: "meshtax".to_owned(),
+        };
+        let value = SettingValue::Program {
+            version: conditions.meshtax_version.to_owned(),
+            sha256: own.sha256.clone(),
+        };
+        (setting, value)
+    });
+    let artifacts = environment.artifacts.iter();
+    let in_use = artifacts.filter(|artifact| {
+        let mut variants = artifact.variants.iter();
+        variants.any(|variant| !excluded.contains(variant))
+    });
+    own.chain(in_use.map(program)).collect()
+}
+
+/// What is compared: BASE's and NEW's.
+type Sides<'a, T> = [&'a [T]; 2];
+
+fn of_machines(environment: &Environment, value: &ReadMachine) -> Vec<SettingValue> {
+    environment.machines.iter().map(value).collect()
+}
+
+fn layout(environment: &Environment) -> Vec<SettingValue> {
+    let nodes = environment.nodes.iter();
+    nodes.cloned().map(SettingValue::Node).collect()
 }
 
 type Read = fn(&RunData<'_>) -> SettingValue;
@@ -131,22 +214,19 @@ fn service(data: &RunData<'_>) -> SettingValue {
     })
 }
 
-/// The programs, variants or load points of a run.
-type ReadAll = fn(&RunData<'_>) -> Vec<(Setting, SettingValue)>;
-
 fn programs(data: &RunData<'_>) -> Vec<(Setting, SettingValue)> {
-    let all = data.environment.artifacts.iter();
-    all.map(|artifact| {
-        let setting = Setting::Program {
-            data_plane: artifact.data_plane.clone(),
-        };
-        let value = SettingValue::Program {
-            version: artifact.version.clone(),
-            sha256: artifact.sha256.clone(),
-        };
-        (setting, value)
-    })
-    .collect()
+    data.environment.artifacts.iter().map(program).collect()
+}
+
+fn program(artifact: &Artifact) -> (Setting, SettingValue) {
+    let setting = Setting::Program {
+        data_plane: artifact.data_plane.clone(),
+    };
+    let value = SettingValue::Program {
+        version: artifact.version.clone(),
+        sha256: artifact.sha256.clone(),
+    };
+    (setting, value)
 }
 
 fn variants(data: &RunData<'_>) -> Vec<(Setting, SettingValue)> {
@@ -170,10 +250,7 @@ fn load_points(data: &RunData<'_>) -> Vec<(Setting, SettingValue)> {
 }
 
 /// The values of a side's runs, without repeats.
-fn values(
-    side: &[RunData<'_>],
-    read: impl Fn(&RunData<'_>) -> Vec<SettingValue>,
-) -> Vec<SettingValue> {
+fn values<T>(side: &[T], read: impl Fn(&T) -> Vec<SettingValue>) -> Vec<SettingValue> {
     let mut values: Vec<SettingValue> = Vec::new();
     for value in side.iter().flat_map(read) {
         if !values.contains(&value) {
@@ -183,36 +260,45 @@ fn values(
     values
 }
 
-fn differs(
+fn differs<T>(
     setting: Setting,
-    runs: Runs<'_>,
-    read: impl Fn(&RunData<'_>) -> Vec<SettingValue>,
+    sides: Sides<'_, T>,
+    read: impl Fn(&T) -> Vec<SettingValue>,
 ) -> Option<Differing> {
-    let mut all = runs.base.iter().chain(runs.new).map(&read);
+    let mut all = sides.into_iter().flatten().map(&read);
     let first = all.next()?;
     if all.all(|other| other == first) {
         return None;
     }
-    let (base, new) = (values(runs.base, &read), values(runs.new, &read));
+    let [base, new] = sides.map(|side| values(side, &read));
     Some(Differing { setting, base, new })
 }
 
-fn by_name(runs: Runs<'_>, read: ReadAll) -> Vec<Differing> {
+/// Settings that a side may have several of: programs, variants or load points.
+fn by_name<T>(
+    sides: Sides<'_, T>,
+    read: impl Fn(&T) -> Vec<(Setting, SettingValue)>,
+) -> Vec<Differing> {
     let mut settings: Vec<Setting> = Vec::new();
-    for data in runs.base.iter().chain(runs.new) {
-        for (setting, _) in read(data) {
+    for one in sides.into_iter().flatten() {
+        for (setting, _) in read(one) {
             if !settings.contains(&setting) {
                 settings.push(setting);
             }
         }
     }
-    let of_run = |data: &RunData<'_>, setting: &Setting| {
-        let own = read(data).into_iter().find(|(other, _)| other == setting);
-        own.map_or(SettingValue::Absent, |(_, value)| value)
+    // Several builds of a data plane, or the programs of one that runs several, have the same name.
+    let named = |one: &T, setting: &Setting| {
+        let own = read(one).into_iter().filter(|(other, _)| other == setting);
+        let own: Vec<SettingValue> = own.map(|(_, value)| value).collect();
+        match own.is_empty() {
+            true => vec![SettingValue::Absent],
+            false => own,
+        }
     };
     settings
         .into_iter()
-        .filter_map(|setting| differs(setting.clone(), runs, |data| vec![of_run(data, &setting)]))
+        .filter_map(|setting| differs(setting.clone(), sides, |one| named(one, &setting)))
         .collect()
 }
 
@@ -233,12 +319,11 @@ pub(crate) fn notes(runs: Runs<'_>, options: &Options) -> Vec<ComparisonNote> {
         }
     }
     for (side, all) in [(RunSide::Base, runs.base), (RunSide::New, runs.new)] {
-        let incomplete = all.iter().filter(|data| {
-            !matches!(
-                data.run.ending,
-                Some(Ending::TimeUsed | Ending::PrecisionReached)
-            )
-        });
+        let is_complete = |data: &&RunData<'_>| {
+            let ending = data.run.ending.as_ref();
+            ending.is_some_and(Ending::is_complete)
+        };
+        let incomplete = all.iter().filter(|data| !is_complete(data));
         notes.extend(incomplete.map(|data| ComparisonNote::IncompleteRun {
             side,
             run: data.run.id.clone(),

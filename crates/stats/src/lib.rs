@@ -70,6 +70,7 @@ mod upkeep;
 pub mod validity;
 mod verdict;
 
+pub use differing::{Conditions, changed_conditions};
 pub use run_data::RunData;
 
 use meshtax_model::analysis::Analysis;

@@ -1,6 +1,7 @@
 //! The timeline of the run: the usage of each trial, in order.
 
 use meshtax_model::analysis::{Moment, RoleMoment};
+use meshtax_model::event::active_ns;
 use meshtax_model::experiment::VariantId;
 use meshtax_model::trial::{ResourceSample, TrialOutcome, TrialRecord};
 
@@ -38,16 +39,15 @@ fn moment(trials: &Trials<'_>, order: usize, record: &TrialRecord) -> Option<Mom
         .experiment
         .load_point(&record.trial.load_point)?;
     let cell = trials.cell(&record.trial.variant, &point.id);
-    let since_ms = record
-        .started_unix_ms
-        .saturating_sub(trials.data.run.started_unix_ms);
+    let run = &trials.data.run;
+    let started = record.started_unix_ms;
     let response_p50_ns = if point.is_steady() {
         Counts::from(&load.response).quantile(0.5)
     } else {
         None
     };
     Some(Moment {
-        at_ns: since_ms.saturating_mul(1_000_000),
+        at_ns: active_ns(run.started_unix_ms, &run.resumptions, started),
         load_point: point.id.clone(),
         valid: cell.valid.iter().any(|trial| trial.order == order),
         response_p50_ns,

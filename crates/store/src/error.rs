@@ -36,6 +36,15 @@ pub enum StoreError {
         /// The path.
         path: PathBuf,
     },
+    /// Its run goes on.
+    #[error(
+        "another meshtax is writing into {}: its run goes on\n  fix: wait for its end, or interrupt it first",
+        path.display()
+    )]
+    InUse {
+        /// The directory.
+        path: PathBuf,
+    },
     /// There is nothing at this path.
     #[error("there is no run at {}: nothing exists there\n  fix: give the directory that `meshtax run` named at its end", path.display())]
     NotFound {

@@ -9,17 +9,19 @@
 //! | `failures.jsonl` | a `VariantFailure` per line |
 //!
 //! The `.jsonl` files only ever grow, by whole lines, each with one write. After a kill at
-//! any moment the directory is readable: a torn last line is left out with a note. The
-//! manifest is replaced as a whole.
+//! any moment the directory is readable: a torn last line is left out with a note, and removed
+//! when the run is continued. The manifest is replaced as a whole. The process that writes holds a
+//! lock on the trials.
 #![forbid(unsafe_code)]
 
 mod error;
 mod id;
+mod log;
 mod read;
 mod write;
 
 use meshtax_model::environment::Environment;
-use meshtax_model::event::Ending;
+use meshtax_model::event::{Ending, Resumption};
 use meshtax_model::experiment::Experiment;
 use serde::{Deserialize, Serialize};
 
@@ -69,6 +71,9 @@ pub struct Manifest {
     pub experiment: Experiment,
     /// Where it was run.
     pub environment: Environment,
+    /// Each time that it was continued after an interruption, the first one first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub resumptions: Vec<Resumption>,
     /// Why measuring ended; absent while it runs, and after a kill.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ending: Option<Ending>,

@@ -7,10 +7,11 @@ use std::io::{self, BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
 
 use meshtax_model::FORMAT_VERSION;
+use meshtax_model::event::{Resumption, active_ns};
 use meshtax_model::evidence::Evidence;
 use meshtax_model::failure::VariantFailure;
 use meshtax_model::plan::TrialId;
-use meshtax_model::trial::{ResourceSample, TrialRecord};
+use meshtax_model::trial::{ResourceSample, TrialOutcome, TrialRecord};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
@@ -33,17 +34,83 @@ pub struct RunOnDisk {
     pub notes: Vec<String>,
 }
 
+impl RunOnDisk {
+    /// How long it has been measuring, in nanoseconds: from its start to the end of its last trial, without pauses.
+    #[must_use]
+    pub fn took_ns(&self) -> u64 {
+        let Manifest {
+            started_unix_ms,
+            resumptions,
+            ..
+        } = &self.manifest;
+        self.last_trial().map_or(0, |last| {
+            active_ns(*started_unix_ms, resumptions, last.started_unix_ms)
+                .saturating_add(self.trial_ns(last))
+        })
+    }
+
+    /// The last round of which there is any record; 0: there is none.
+    #[must_use]
+    pub fn last_round(&self) -> u32 {
+        let trials = self.trials.iter().map(|record| record.trial.round);
+        let evidence = self.evidence.iter().map(|evidence| evidence.round);
+        let failures = self.failures.iter().map(|failure| failure.round);
+        trials.chain(evidence).chain(failures).max().unwrap_or(0)
+    }
+
+    /// That the run is continued now; whether in the same boot is not known yet.
+    pub(crate) fn resumption(&self, now_unix_ms: u64) -> Resumption {
+        let measured_until = self.last_trial().map(|last| {
+            let took_ms = self.trial_ns(last) / 1_000_000;
+            last.started_unix_ms.saturating_add(took_ms)
+        });
+        let resumed = self.manifest.resumptions.iter().map(|r| r.at_unix_ms);
+        // Without a trial since it was last started, the pause begins there.
+        let until = measured_until.into_iter().chain(resumed).max();
+        let until = until.unwrap_or(self.manifest.started_unix_ms);
+        let rounds = self.trials.iter().map(|record| record.trial.round);
+        Resumption {
+            at_unix_ms: now_unix_ms,
+            after_round: rounds.max().unwrap_or(0),
+            paused_ns: now_unix_ms.saturating_sub(until).saturating_mul(1_000_000),
+            restarted: false,
+        }
+    }
+
+    fn last_trial(&self) -> Option<&TrialRecord> {
+        self.trials.iter().max_by_key(|t| t.started_unix_ms)
+    }
+
+    /// How long a trial took, with its warm-up.
+    fn trial_ns(&self, record: &TrialRecord) -> u64 {
+        let design = &self.manifest.experiment.design;
+        // A trial of a fixed number of requests ends before its time limit.
+        let window_ns = match &record.outcome {
+            TrialOutcome::Measured { load, .. } => load.window_ns,
+            TrialOutcome::Failed { .. } => design.trial_ns,
+        };
+        design.warmup_ns.saturating_add(window_ns)
+    }
+}
+
 /// Reads a run directory, whether its run has ended, was killed, or is in progress.
 ///
 /// # Errors
 /// If it is not a run directory, a newer meshtax wrote it, or a line other than a torn last
 /// one cannot be read.
 pub fn read(path: &Path) -> Result<RunOnDisk, StoreError> {
+    let mut run = records(path)?;
+    if run.manifest.ending.is_none() {
+        let note = "the run has not ended: it was killed, or it still goes on";
+        run.notes.insert(0, note.to_owned());
+    }
+    Ok(run)
+}
+
+/// As [`read()`], without a note on the run's end.
+pub(crate) fn records(path: &Path) -> Result<RunOnDisk, StoreError> {
     let manifest = manifest(path)?;
     let mut notes = Vec::new();
-    if manifest.ending.is_none() {
-        notes.push("the run has not ended: it was killed, or it still goes on".to_owned());
-    }
     // Trials before samples: the writer's order is the reverse, so that every trial
     // read here has its sample even while the run is in progress.
     let trials: Vec<TrialRecord> = lines(path.join(TRIALS), &mut notes)?;
@@ -67,7 +134,7 @@ struct Version {
     format_version: u32,
 }
 
-fn manifest(directory: &Path) -> Result<Manifest, StoreError> {
+pub(crate) fn manifest(directory: &Path) -> Result<Manifest, StoreError> {
     let path = directory.join(MANIFEST);
     let bytes = fs::read(&path).map_err(|cause| no_manifest(directory, &path, cause))?;
     let corrupt = |cause| StoreError::CorruptManifest {

@@ -1,20 +1,22 @@
 //! Writing: one line, one write, and on the disk before the next trial.
 
 use std::borrow::Cow;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
 use meshtax_engine::{Sink, SinkError};
 use meshtax_model::FORMAT_VERSION;
-use meshtax_model::environment::Environment;
-use meshtax_model::event::Ending;
+use meshtax_model::environment::{Environment, Host};
+use meshtax_model::event::{Ending, Resumption};
 use meshtax_model::evidence::Evidence;
 use meshtax_model::experiment::Experiment;
 use meshtax_model::failure::{TrialFailure, VariantFailure};
 use meshtax_model::trial::{ResourceSample, TrialOutcome, TrialRecord};
 use serde::Serialize;
 
+use crate::log::Log;
+use crate::read::{self, RunOnDisk};
 use crate::{EVIDENCE, FAILURES, MANIFEST, Manifest, RunStart, SAMPLES, StoreError, TRIALS};
 
 /// Written once to see that there is room at all, then removed.
@@ -27,6 +29,8 @@ pub struct Store {
     path: PathBuf,
     start: RunStart,
     manifest: Option<Manifest>,
+    /// That it is continued, from [`Sink::prepared`] on.
+    resumption: Option<Resumption>,
     trials: Log,
     samples: Log,
     evidence: Log,
@@ -49,17 +53,60 @@ impl Store {
             .is_some_and(|parent| !parent.as_os_str().is_empty() && !parent.exists());
         make_directory(path)?;
         probe(path)?;
+        let trials = Log::create(path.join(TRIALS))?;
+        own(path, &trials)?;
         Ok(Self {
-            trials: Log::create(path.join(TRIALS))?,
+            trials,
             samples: Log::create(path.join(SAMPLES))?,
             evidence: Log::create(path.join(EVIDENCE))?,
             failures: Log::create(path.join(FAILURES))?,
             path: path.to_owned(),
             manifest: None,
+            resumption: None,
             start,
             created,
             created_parent,
         })
+    }
+
+    /// Opens the directory of a run that was interrupted, to continue it: what is in it, and where the rest goes.
+    ///
+    /// Nothing in it changes before [`Sink::prepared`], which records the resumption, except that a torn line is
+    /// removed.
+    ///
+    /// # Errors
+    /// If it is not a run directory that can be read and written, or its run goes on.
+    pub fn resume(path: &Path, now_unix_ms: u64) -> Result<(Self, RunOnDisk), StoreError> {
+        // Before the lock: what is not a run directory has no file to lock.
+        read::manifest(path)?;
+        let mut trials = Log::open(path.join(TRIALS))?;
+        own(path, &trials)?;
+        let run = read::records(path)?;
+        trials.mend()?;
+        let open = |name| {
+            let mut log = Log::open(path.join(name))?;
+            log.mend()?;
+            Ok(log)
+        };
+        let manifest = &run.manifest;
+        let store = Self {
+            trials,
+            samples: open(SAMPLES)?,
+            evidence: open(EVIDENCE)?,
+            failures: open(FAILURES)?,
+            path: path.to_owned(),
+            start: RunStart {
+                run_id: manifest.run_id.clone(),
+                meshtax_version: manifest.meshtax_version.clone(),
+                started_unix_ms: manifest.started_unix_ms,
+                seed: manifest.seed,
+            },
+            manifest: Some(manifest.clone()),
+            resumption: Some(run.resumption(now_unix_ms)),
+            created: false,
+            created_parent: false,
+        };
+        Ok((store, run))
     }
 
     /// The run directory.
@@ -100,6 +147,10 @@ impl Sink for Store {
         environment: &Environment,
         experiment: &Experiment,
     ) -> Result<(), SinkError> {
+        if let (Some(manifest), Some(resumption)) = (&self.manifest, &self.resumption) {
+            let manifest = resumed(manifest.clone(), resumption.clone(), environment);
+            return self.write_manifest(manifest).map_err(SinkError::new);
+        }
         let manifest = Manifest {
             format_version: FORMAT_VERSION,
             run_id: self.start.run_id.clone(),
@@ -108,17 +159,22 @@ impl Sink for Store {
             seed: self.start.seed,
             experiment: experiment.clone(),
             environment: environment.clone(),
+            resumptions: Vec::new(),
             ending: None,
         };
         self.write_manifest(manifest).map_err(SinkError::new)
     }
 
+    // Both are on the disk before the trials that they decide on.
+
     fn evidence(&mut self, evidence: &Evidence) -> Result<(), SinkError> {
-        self.evidence.append(evidence).map_err(SinkError::new)
+        self.evidence.append(evidence).map_err(SinkError::new)?;
+        self.evidence.sync().map_err(SinkError::new)
     }
 
     fn variant_failed(&mut self, failure: &VariantFailure) -> Result<(), SinkError> {
-        self.failures.append(failure).map_err(SinkError::new)
+        self.failures.append(failure).map_err(SinkError::new)?;
+        self.failures.sync().map_err(SinkError::new)
     }
 
     fn trial(
@@ -141,14 +197,46 @@ impl Sink for Store {
         let Some(manifest) = self.manifest.clone() else {
             return Ok(());
         };
-        for log in [&self.evidence, &self.failures] {
-            log.sync().map_err(SinkError::new)?;
-        }
         self.write_manifest(Manifest {
             ending: Some(ending.clone()),
             ..manifest
         })
         .map_err(SinkError::new)
+    }
+}
+
+/// The manifest of a run that is continued in this environment, which equals its own but for a restart.
+fn resumed(manifest: Manifest, resumption: Resumption, environment: &Environment) -> Manifest {
+    let machines = &environment.machines;
+    let boots = |machines: &[Host]| -> Vec<_> {
+        let ids = machines.iter().map(|host| host.boot_id.clone());
+        ids.collect()
+    };
+    let restarted = boots(&manifest.environment.machines) != boots(machines);
+    let mut resumptions = manifest.resumptions;
+    resumptions.push(Resumption {
+        restarted,
+        ..resumption
+    });
+    Manifest {
+        environment: Environment {
+            machines: machines.clone(),
+            cluster_run: environment.cluster_run.clone(),
+            ..manifest.environment
+        },
+        resumptions,
+        ending: None,
+        ..manifest
+    }
+}
+
+/// Only one process writes into a run directory.
+fn own(directory: &Path, trials: &Log) -> Result<(), StoreError> {
+    match trials.try_lock() {
+        true => Ok(()),
+        false => Err(StoreError::InUse {
+            path: directory.to_owned(),
+        }),
     }
 }
 
@@ -214,38 +302,4 @@ fn replace(directory: &Path, name: &str, content: &impl Serialize) -> Result<(),
         File::open(directory)?.sync_all()
     })();
     result.map_err(|e| StoreError::write(path, e))
-}
-
-/// A file that grows by whole lines.
-#[derive(Debug)]
-struct Log {
-    path: PathBuf,
-    file: File,
-}
-
-impl Log {
-    fn create(path: PathBuf) -> Result<Self, StoreError> {
-        let file = OpenOptions::new().append(true).create_new(true).open(&path);
-        match file {
-            Ok(file) => Ok(Self { path, file }),
-            Err(e) => Err(StoreError::write(path, e)),
-        }
-    }
-
-    fn append(&mut self, record: &impl Serialize) -> Result<(), StoreError> {
-        let mut line = serde_json::to_vec(record).unwrap_or_else(|e| {
-            unreachable!("records have string keys and no failing serialiser: {e}")
-        });
-        line.push(b'\n');
-        // One write for the whole line: a kill between two writes would tear it.
-        self.file
-            .write_all(&line)
-            .map_err(|e| StoreError::write(&self.path, e))
-    }
-
-    fn sync(&self) -> Result<(), StoreError> {
-        self.file
-            .sync_data()
-            .map_err(|e| StoreError::write(&self.path, e))
-    }
 }

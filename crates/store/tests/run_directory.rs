@@ -10,10 +10,11 @@ use meshtax_engine::fake::{FakeClock, FakeEngine, Fault};
 use meshtax_engine::{RunOptions, RunOutcome, Sink as _, Watch, run};
 use meshtax_model::FORMAT_VERSION;
 use meshtax_model::environment::Environment;
-use meshtax_model::event::Ending;
+use meshtax_model::event::{Ending, Resumption};
 use meshtax_model::evidence::Evidence;
 use meshtax_model::experiment::{Experiment, VariantId};
-use meshtax_model::trial::TrialOutcome;
+use meshtax_model::plan::TrialId;
+use meshtax_model::trial::{TrialOutcome, TrialRecord};
 use meshtax_spec::parse;
 use meshtax_store::{
     EVIDENCE, FAILURES, MANIFEST, RunStart, SAMPLES, Store, StoreError, TRIALS, read,
@@ -319,6 +320,128 @@ fn read_only_directory_is_rejected_at_creation() {
             "{error}"
         );
     }
+}
+
+/// A copy of the run as a kill would leave it: without its end.
+fn killed() -> (TempDir, PathBuf) {
+    let (parent, path) = run_in_new_directory();
+    let mut manifest = read(&path).unwrap().manifest;
+    manifest.ending = None;
+    manifest.started_unix_ms = FakeClock::EPOCH_UNIX_MS;
+    let text = serde_json::to_vec(&manifest).unwrap();
+    fs::write(path.join(MANIFEST), text).unwrap();
+    (parent, path)
+}
+
+/// A record like this one, of a later round.
+fn in_round(record: &TrialRecord, round: u32, started_unix_ms: u64) -> TrialRecord {
+    let mut record = record.clone();
+    record.trial.round = round;
+    record.trial.id = TrialId::new(round, 1, 1);
+    record.started_unix_ms = started_unix_ms;
+    record
+}
+
+#[test]
+fn resumed_store_appends_after_a_line_that_was_torn_at_any_byte() {
+    let (_parent, path) = killed();
+    let whole = read(&path).unwrap();
+    let file = path.join(TRIALS);
+    let text = fs::read(&file).unwrap();
+    let mut lines = text.split_inclusive(|byte| *byte == b'\n');
+    let last = lines.next_back().unwrap().len();
+    for kept in [0, 1, last / 2, last - 2, last - 1, last] {
+        fs::write(&file, &text[..text.len() - last + kept]).unwrap();
+        let (mut store, before) = Store::resume(&path, 0).unwrap();
+        assert_eq!(before.trials, read(&path).unwrap().trials);
+        let added = in_round(&whole.trials[0], 99, 0);
+        store.trial(&added, None).unwrap();
+        drop(store);
+        let after = read(&path).unwrap();
+        let (new, old) = after.trials.split_last().unwrap();
+        assert_eq!((new, old), (&added, before.trials.as_slice()), "{kept}");
+        let torn = (1..last - 1).contains(&kept);
+        let lost = whole.trials.len() - before.trials.len();
+        assert_eq!(lost, usize::from(torn || kept == 0), "{kept}");
+    }
+    for name in [SAMPLES, EVIDENCE, FAILURES] {
+        append(&path.join(name), b"{\"trial\":{\"id\":\"r9");
+        drop(Store::resume(&path, 0).unwrap());
+        let text = fs::read(path.join(name)).unwrap();
+        assert_eq!(text.last(), Some(&b'\n'), "{name}");
+    }
+}
+
+#[test]
+fn run_that_goes_on_cannot_be_resumed() {
+    let parent = TempDir::new().unwrap();
+    let path = parent.path().join("run");
+    let mut store = Store::create(&path, start()).unwrap();
+    store.prepared(&environment(), &experiment()).unwrap();
+    let error = Store::resume(&path, 0).unwrap_err();
+    assert!(matches!(error, StoreError::InUse { .. }), "{error}");
+    drop(store);
+    let (_resumed, _) = Store::resume(&path, 0).unwrap();
+    let error = Store::resume(&path, 0).unwrap_err();
+    assert!(matches!(error, StoreError::InUse { .. }), "{error}");
+}
+
+#[test]
+fn what_is_not_a_run_directory_cannot_be_resumed() {
+    let (parent, path) = killed();
+    let error = Store::resume(&parent.path().join("none"), 0).unwrap_err();
+    assert!(matches!(error, StoreError::NotFound { .. }), "{error}");
+    let error = Store::resume(parent.path(), 0).unwrap_err();
+    assert!(matches!(error, StoreError::NotARun { .. }), "{error}");
+    fs::write(path.join(MANIFEST), "{\"format_version\": 1}").unwrap();
+    let error = Store::resume(&path, 0).unwrap_err();
+    assert!(matches!(error, StoreError::PastVersion { .. }), "{error}");
+}
+
+#[test]
+fn resumptions_are_in_the_manifest_and_pauses_are_not_time_used() {
+    let (_parent, path) = killed();
+    let before = read(&path).unwrap();
+    let started = before.manifest.started_unix_ms;
+    let used_ms = before.took_ns() / 1_000_000;
+    let (mut store, _) = Store::resume(&path, started + used_ms + 60_000).unwrap();
+    let mut environment = before.manifest.environment.clone();
+    environment.machines[0].boot_id = Some("another".to_owned());
+    store.prepared(&environment, &experiment()).unwrap();
+    let later = started + used_ms + 60_000 + 5_000;
+    let added = in_round(&before.trials[0], 99, later);
+    store.trial(&added, None).unwrap();
+    store.ended(&Ending::Interrupted).unwrap();
+    drop(store);
+    let once = read(&path).unwrap();
+    assert_eq!(once.manifest.ending, Some(Ending::Interrupted));
+    assert_eq!(
+        once.manifest.resumptions,
+        [Resumption {
+            at_unix_ms: started + used_ms + 60_000,
+            after_round: before.last_round(),
+            paused_ns: 60_000_000_000,
+            restarted: true,
+        }]
+    );
+    let trial_ns = 5_000_000_000..8_000_000_000;
+    assert!(trial_ns.contains(&(once.took_ns() - before.took_ns())));
+    // Twice, without a trial in between: the second pause begins where the first one ends.
+    for _ in 0..2 {
+        let (mut store, _) = Store::resume(&path, later + 100_000).unwrap();
+        store.prepared(&environment, &experiment()).unwrap();
+    }
+    let thrice = read(&path).unwrap();
+    assert_eq!(thrice.manifest.ending, None);
+    let resumptions = &thrice.manifest.resumptions;
+    let pauses: Vec<u64> = resumptions
+        .iter()
+        .map(|r| r.paused_ns / 1_000_000_000)
+        .collect();
+    assert_eq!((pauses[0], pauses[2]), (60, 0));
+    assert!((95..100).contains(&pauses[1]), "{pauses:?}");
+    assert!(!resumptions[1].restarted && resumptions[1].after_round == 99);
+    assert_eq!(thrice.took_ns(), once.took_ns());
 }
 
 proptest! {

@@ -15,7 +15,7 @@ use crate::captured::Captured;
 use crate::trial::NodeUsage;
 
 /// The protocol's version. Both ends are the same binary unless the image is another one.
-pub const REMOTE_PROTOCOL: u32 = 1;
+pub const REMOTE_PROTOCOL: u32 = 2;
 
 /// The port of an agent, on its pod's loopback. No proxy has it, and no port of an application.
 pub const AGENT_PORT: u16 = 17_070;
@@ -153,8 +153,6 @@ pub enum RemoteReply {
 pub struct HostFacts {
     /// Hardware and kernel.
     pub host: Host,
-    /// The same for all nodes that run on one kernel.
-    pub boot_id: String,
     /// The cores that its processes may run on.
     pub cores: Vec<u32>,
 }

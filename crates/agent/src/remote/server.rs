@@ -163,10 +163,8 @@ fn reply(mut stream: &TcpStream, reply: &RemoteReply) -> io::Result<()> {
 }
 
 fn host() -> RemoteReply {
-    let boot_id = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     RemoteReply::Host(Box::new(HostFacts {
         host: meshtax_observe::host(),
-        boot_id: boot_id.trim().to_owned(),
         cores: meshtax_observe::allowed_cores(),
     }))
 }

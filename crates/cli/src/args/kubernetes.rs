@@ -75,6 +75,7 @@ impl KubernetesArgs {
             nodes: self.nodes.clone(),
             image: self.image.clone(),
             run: format!("{:06x}", crate::random::seed() & 0xff_ffff),
+            interrupted_run: None,
         }
     }
 }

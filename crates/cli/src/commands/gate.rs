@@ -12,7 +12,7 @@ use meshtax_stats::gate::{GateError, gate_runs, gate_sides, limits_match};
 use super::compare::{Stored, apart_failure, options};
 use crate::args::GateArgs;
 use crate::exit::{
-    Failure, GATE_FAILED, GATE_INCONCLUSIVE, GATE_REFUSED, MISSING, Outcome, SPEC_INVALID, SUCCESS,
+    Failure, GATE_FAILED, GATE_INCONCLUSIVE, MISSING, Outcome, REFUSED, SPEC_INVALID, SUCCESS,
     USAGE,
 };
 use crate::experiments::SpecText;
@@ -137,7 +137,7 @@ pub(super) fn failure(error: GateError) -> Failure {
             );
             let fix = "measure both sides under the same conditions, or in one run: `meshtax gate --a SPEC --b SPEC`; \
                        `meshtax compare` reports the differences without a verdict";
-            Failure::with_fix(GATE_REFUSED, message, fix)
+            Failure::with_fix(REFUSED, message, fix)
         }
         GateError::NoLimit => {
             Failure::with_fix(USAGE, "no limit is given", "add one, as in --max 'p99 +5%'")

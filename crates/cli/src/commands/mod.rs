@@ -14,6 +14,7 @@ pub(crate) mod load;
 pub(crate) mod presets;
 pub(crate) mod published;
 pub(crate) mod report;
+pub(crate) mod resume;
 pub(crate) mod run;
 pub(crate) mod scale;
 pub(crate) mod serve;

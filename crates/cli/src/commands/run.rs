@@ -27,10 +27,7 @@ pub(crate) fn run(args: &RunArgs) -> Outcome {
     if args.faithful {
         terminal::say(&meshtax_report::how_long(&experiments));
     }
-    let format = match args.json {
-        true => Format::Json,
-        false => Format::Terminal,
-    };
+    let format = format(args);
     let experiment = match experiments.len() {
         1 => experiments.remove(0),
         _ => return run_series(args, experiments, format),
@@ -51,8 +48,15 @@ pub(crate) fn run(args: &RunArgs) -> Outcome {
     })
 }
 
+pub(super) fn format(args: &RunArgs) -> Format {
+    match args.json {
+        true => Format::Json,
+        false => Format::Terminal,
+    }
+}
+
 /// Options of a cluster are not ignored on this machine.
-fn reject_cluster_options(args: &KubernetesArgs) -> Result<(), Failure> {
+pub(super) fn reject_cluster_options(args: &KubernetesArgs) -> Result<(), Failure> {
     let given = [
         (args.dry_run, "--dry-run"),
         (args.access.context.is_some(), "--context"),

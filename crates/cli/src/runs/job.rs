@@ -1,14 +1,18 @@
 //! Executing an experiment.
 
 use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use meshtax_dataplane::Sabotage;
-use meshtax_engine::{Engine, RunOptions, RunOutcome, SystemClock, Watch};
-use meshtax_kube::KubernetesEngine;
+use meshtax_engine::{Earlier, Engine, RunOptions, RunOutcome, SystemClock, Watch, never_started};
+use meshtax_kube::{KubernetesEngine, KubernetesOptions};
 use meshtax_local::{LocalEngine, LocalOptions};
+use meshtax_model::comparison::Differing;
+use meshtax_model::environment::Environment;
 use meshtax_model::experiment::{Experiment, VariantId};
-use meshtax_store::{RunStart, Store};
+use meshtax_stats::{Conditions, changed_conditions};
+use meshtax_store::{RunOnDisk, RunStart, Store};
 
 use super::live::Live;
 use super::programs;
@@ -31,7 +35,19 @@ pub(crate) struct Job {
     pub(crate) cluster: Option<KubernetesArgs>,
     /// Show the page in a browser during the run.
     pub(crate) open: bool,
+    /// The run that is continued; `None`: it is a new one.
+    pub(crate) interrupted: Option<InterruptedRun>,
 }
+
+/// A run that was interrupted.
+pub(crate) struct InterruptedRun {
+    pub(crate) store: Store,
+    /// What is in the store.
+    pub(crate) run: RunOnDisk,
+}
+
+/// meshtax's own.
+const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// A run that has ended.
 pub(crate) struct FinishedRun {
@@ -58,15 +74,19 @@ impl Job {
             sabotage: Vec::new(),
             cluster: None,
             open: false,
+            interrupted: None,
         }
     }
 
-    pub(crate) fn execute(self) -> Result<FinishedRun, Failure> {
+    pub(crate) fn execute(mut self) -> Result<FinishedRun, Failure> {
         let interrupt = Interrupt::catch();
         let seed = self.seed.unwrap_or_else(random::seed);
-        let mut store = self.create_store(seed)?;
+        let (mut store, earlier) = match self.interrupted.take() {
+            Some(InterruptedRun { store, run }) => (store, Some(run)),
+            None => (self.create_store(seed)?, None),
+        };
         let directory = store.path().to_path_buf();
-        let measured = self.measure(seed, &mut store, &interrupt);
+        let measured = self.measure(seed, earlier.as_ref(), &mut store, &interrupt);
         if !directory.join(meshtax_store::MANIFEST).is_file() {
             store.remove_if_unused();
         }
@@ -87,22 +107,34 @@ impl Job {
             .unwrap_or_else(|| meshtax_store::default_path(&run_id));
         let start = RunStart {
             run_id,
-            meshtax_version: env!("CARGO_PKG_VERSION").into(),
+            meshtax_version: VERSION.into(),
             started_unix_ms,
             seed,
         };
         Store::create(&path, start).map_err(|e| Failure::new(MISSING, e))
     }
 
-    fn engine(&self, progress: &Progress) -> Result<Box<dyn Engine>, Failure> {
+    /// `earlier`: what was measured before the run was interrupted.
+    fn engine(
+        &self,
+        earlier: Option<&RunOnDisk>,
+        progress: &Progress,
+    ) -> Result<Box<dyn Engine>, Failure> {
         let sabotage = self.sabotage.iter().cloned().collect();
         if let Some(cluster) = &self.cluster {
-            let options = cluster.options(sabotage);
+            let options = KubernetesOptions {
+                interrupted_run: earlier
+                    .and_then(|run| run.manifest.environment.cluster_run.clone()),
+                ..cluster.options(sabotage)
+            };
             let run = &options.run;
             progress.line(&format!("on the cluster, this is run {run}"));
             return Ok(Box::new(KubernetesEngine::new(options)));
         }
-        let programs = programs::of_experiment(&self.experiment, &self.programs, progress)?;
+        let mut experiment = self.experiment.clone();
+        let excluded = earlier.map(excluded).unwrap_or_default();
+        experiment.variants.retain(|v| !excluded.contains(&v.id));
+        let programs = programs::of_experiment(&experiment, &self.programs, progress)?;
         Ok(Box::new(LocalEngine::new(LocalOptions {
             programs,
             sabotage,
@@ -112,30 +144,60 @@ impl Job {
     fn measure(
         self,
         seed: u64,
+        earlier: Option<&RunOnDisk>,
         store: &mut Store,
         interrupt: &Interrupt,
     ) -> Result<RunOutcome, Failure> {
         let experiment = &self.experiment;
         let mut progress = Progress::new();
-        let mut engine = self.engine(&progress)?;
-        let live = Live::new(store.path(), experiment.design.precision, self.open);
-        let live = RefCell::new(live);
-        let outcome = meshtax_engine::run(
-            &mut *engine,
-            experiment,
-            RunOptions { seed },
-            store,
-            Watch {
-                clock: &SystemClock::new(),
-                events: &mut |event| {
-                    progress.show(&event);
-                    live.borrow_mut().update(&event, &mut progress);
-                },
-                interrupted: &interrupt.flag,
-                enough: &mut || live.borrow_mut().is_precise_enough(),
+        let mut engine = self.engine(earlier, &progress)?;
+        let trials = earlier.iter().flat_map(|run| &run.trials);
+        let rounds = trials.map(|record| record.trial.round).collect();
+        let precision = experiment.design.precision;
+        let live = RefCell::new(Live::new(store.path(), precision, rounds, self.open));
+        let watch = Watch {
+            clock: &SystemClock::new(),
+            events: &mut |event| {
+                progress.show(&event);
+                live.borrow_mut().update(&event, &mut progress);
             },
-        );
+            interrupted: &interrupt.flag,
+            enough: &mut || live.borrow_mut().is_precise_enough(),
+        };
+        let options = RunOptions { seed };
+        let outcome = match earlier {
+            None => meshtax_engine::run(&mut *engine, experiment, options, store, watch),
+            Some(run) => {
+                let earlier = Earlier {
+                    trials: &run.trials,
+                    failures: &run.failures,
+                    last_round: run.last_round(),
+                    used_ns: run.took_ns(),
+                    changed: &|environment| changed(run, environment),
+                };
+                meshtax_engine::resume(&mut *engine, experiment, options, &earlier, store, watch)
+            }
+        };
         progress.clear();
         Ok(outcome)
     }
+}
+
+/// The variants that never started: they are not tried again.
+fn excluded(run: &RunOnDisk) -> BTreeSet<VariantId> {
+    let failures = never_started(&run.trials, &run.failures);
+    failures.into_iter().map(|f| f.variant).collect()
+}
+
+/// The conditions of a run that do not hold in this environment.
+fn changed(run: &RunOnDisk, environment: &Environment) -> Vec<Differing> {
+    let before = Conditions {
+        meshtax_version: &run.manifest.meshtax_version,
+        environment: &run.manifest.environment,
+    };
+    let now = Conditions {
+        meshtax_version: VERSION,
+        environment,
+    };
+    changed_conditions(before, now, &excluded(run))
 }

@@ -27,15 +27,21 @@ pub(crate) struct Live {
 }
 
 impl Live {
-    /// Of a run in this directory that stops at this precision; `open`: show the page in a browser.
-    pub(crate) fn new(directory: &Path, half_width: Option<f64>, open: bool) -> Self {
+    /// Of a run in this directory that stops at this precision, with measured blocks in `rounds` so far; `open`: show the
+    /// page in a browser.
+    pub(crate) fn new(
+        directory: &Path,
+        half_width: Option<f64>,
+        rounds: BTreeSet<u32>,
+        open: bool,
+    ) -> Self {
         Self {
             directory: directory.to_path_buf(),
             half_width,
             begin: Instant::now(),
             spent: Duration::ZERO,
             round: 0,
-            rounds: BTreeSet::new(),
+            rounds,
             open,
         }
     }

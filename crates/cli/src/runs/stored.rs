@@ -3,7 +3,6 @@
 use std::path::Path;
 
 use meshtax_model::analysis::{Analysis, Caveat, RunFacts};
-use meshtax_model::trial::TrialOutcome;
 use meshtax_stats::RunData;
 use meshtax_store::RunOnDisk;
 
@@ -53,9 +52,10 @@ pub(crate) fn data(run: &RunOnDisk) -> RunData<'_> {
             id: manifest.run_id.clone(),
             meshtax_version: manifest.meshtax_version.clone(),
             started_unix_ms: manifest.started_unix_ms,
-            took_ns: took_ns(run),
+            took_ns: run.took_ns(),
             seed: manifest.seed,
             ending: manifest.ending.clone(),
+            resumptions: manifest.resumptions.clone(),
         },
         experiment: &manifest.experiment,
         environment: &manifest.environment,
@@ -64,23 +64,4 @@ pub(crate) fn data(run: &RunOnDisk) -> RunData<'_> {
         evidence: &run.evidence,
         failures: &run.failures,
     }
-}
-
-/// From the start of the run to the end of its last recorded trial.
-fn took_ns(run: &RunOnDisk) -> u64 {
-    let design = &run.manifest.experiment.design;
-    let last = run.trials.iter().max_by_key(|t| t.started_unix_ms);
-    last.map_or(0, |last| {
-        // A trial of a fixed number of requests ends before its time limit.
-        let window_ns = match &last.outcome {
-            TrialOutcome::Measured { load, .. } => load.window_ns,
-            TrialOutcome::Failed { .. } => design.trial_ns,
-        };
-        let begin = last.started_unix_ms;
-        let before_ns = begin.saturating_sub(run.manifest.started_unix_ms);
-        let before_ns = before_ns.saturating_mul(1_000_000);
-        before_ns
-            .saturating_add(design.warmup_ns)
-            .saturating_add(window_ns)
-    })
 }

@@ -27,6 +27,7 @@ mod own_image;
 mod page;
 mod processes;
 mod real_run;
+mod resume;
 mod sabotage;
 mod scale;
 mod specs;

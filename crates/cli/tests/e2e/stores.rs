@@ -9,7 +9,7 @@ use crate::support::{Scratch, beside_others, finish, manifest, meshtax};
 pub(crate) const STORED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/stores/v2");
 
 /// The manifest of a run in format version 1.
-const VERSION_1: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/stores/v1");
+pub(crate) const VERSION_1: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/stores/v1");
 
 /// A writable copy of the stored run.
 pub(crate) fn copied(scratch: &Scratch) -> PathBuf {

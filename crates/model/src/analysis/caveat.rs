@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::estimate::Metric;
 use super::outcome::{Overload, Shortfall};
 use super::reason::{ExclusionReason, InvalidReason};
-use crate::event::Ending;
+use crate::event::{Ending, Resumption};
 use crate::experiment::{LoadPointId, VariantId};
 use crate::failure::VariantFailureReason;
 
@@ -18,6 +18,11 @@ pub enum Caveat {
         /// `None`: not on record.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         ending: Option<Ending>,
+    },
+    /// The run was interrupted and continued.
+    Resumed {
+        /// Each time, the first one first.
+        resumptions: Vec<Resumption>,
     },
     /// Too few rounds: intervals do not include what a restart of the processes changes.
     FewRounds {

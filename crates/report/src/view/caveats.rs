@@ -2,11 +2,12 @@
 
 use meshtax_model::analysis::{Caveat, Metric, ProgramShare, VariantTrials};
 use meshtax_model::comparison::ComparisonNote;
-use meshtax_model::event::Ending;
+use meshtax_model::event::{Ending, Resumption};
 use meshtax_model::experiment::{LoadPointId, VariantId};
 
 use super::outcome::{overload, shortfall};
 use super::reasons::{exclusion, invalid, variant_failure};
+use crate::format;
 
 fn percent(share: f64) -> String {
     format!("{:.0} %", share.abs() * 100.0)
@@ -25,6 +26,7 @@ fn all<T>(things: &[T], text: impl Fn(&T) -> String) -> String {
 pub(crate) fn sentence(caveat: &Caveat) -> String {
     match caveat {
         Caveat::Incomplete { ending } => incomplete(ending.as_ref()),
+        Caveat::Resumed { resumptions } => resumed(resumptions),
         Caveat::FewRounds { rounds } => format!(
             "These processes only: fewer than six rounds ({rounds}). Restarting a process moves its results, which the \
              intervals do not include."
@@ -295,6 +297,25 @@ fn incomplete(ending: Option<&Ending>) -> String {
         }
         _ => "The run's end is not on record: it was killed, or is still going on.".to_owned(),
     }
+}
+
+fn resumed(resumptions: &[Resumption]) -> String {
+    let each = all(resumptions, |resumption| {
+        let restarted = match resumption.restarted {
+            true => " and a restart of the machine",
+            false => "",
+        };
+        format!(
+            "{} after round {}, a pause of {}{restarted}",
+            format::date_utc(resumption.at_unix_ms),
+            resumption.after_round,
+            format::duration(resumption.paused_ns)
+        )
+    });
+    format!(
+        "The run was interrupted and resumed ({each}). Pairs lie within a block, so differences hold; levels describe no \
+         particular moment."
+    )
 }
 
 fn cheaper(variant: &VariantId, metric: Metric, load_point: &LoadPointId, change: f64) -> String {

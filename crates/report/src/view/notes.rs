@@ -343,8 +343,13 @@ fn run(analysis: &Analysis) -> String {
         Some(Ending::Failed { .. }) => "failed",
         None => "unknown end",
     };
+    let resumed = match run.resumptions.len() {
+        0 => String::new(),
+        1 => ", resumed once".to_owned(),
+        times => format!(", resumed {times} times"),
+    };
     format!(
-        "{}, {}, {} ({ending}), seed {}, meshtax {}",
+        "{}, {}, {} ({ending}{resumed}), seed {}, meshtax {}",
         run.id,
         format::date_utc(run.started_unix_ms),
         format::duration(run.took_ns),
@@ -430,13 +435,12 @@ fn answers(experiment: &Experiment) -> String {
 
 /// Where it was measured.
 pub(crate) fn machine(environment: &Environment) -> String {
-    let mut hosts: Vec<&Host> = Vec::new();
-    for host in &environment.machines {
-        if !hosts.contains(&host) {
-            hosts.push(host);
+    let mut parts: Vec<String> = Vec::new();
+    for machine in environment.machines.iter().map(host) {
+        if !parts.contains(&machine) {
+            parts.push(machine);
         }
     }
-    let mut parts: Vec<String> = hosts.into_iter().map(host).collect();
     if let Some(version) = &environment.kubernetes {
         parts.push(format!("Kubernetes {version}"));
     }

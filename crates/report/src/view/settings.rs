@@ -43,6 +43,32 @@ pub(crate) fn difference(differing: &Differing) -> String {
     format!("{}: {base} in BASE, {new} in NEW", name(&differing.setting))
 }
 
+/// `kernel: 6.1 in the run, 6.8 now; boot the former`.
+pub(crate) fn change(changed: &Differing) -> String {
+    let (before, now) = (values(&changed.base), values(&changed.new));
+    let remedy = remedy(&changed.setting);
+    format!(
+        "{}: {before} in the run, {now} now; {remedy}",
+        name(&changed.setting)
+    )
+}
+
+/// What restores a condition of a run.
+fn remedy(setting: &Setting) -> &'static str {
+    match setting {
+        Setting::MeshtaxVersion => "use that version",
+        Setting::Kernel => "start that kernel",
+        Setting::ClockSource => "select that clock source",
+        Setting::Processor | Setting::MainMemory | Setting::VirtualMachine => "use that machine",
+        Setting::Cores | Setting::CoreLayout => {
+            "use those nodes, and allow meshtax the same cores there"
+        }
+        Setting::Rootless => "run it as the same user",
+        Setting::Program { .. } => "use that build",
+        _ => "restore it",
+    }
+}
+
 /// The values of a side, in sequence.
 pub(crate) fn values(values: &[SettingValue]) -> String {
     let mut texts: Vec<String> = values.iter().map(value).collect();

@@ -12,8 +12,10 @@ use meshtax_model::analysis::{
     RoleSeries, RunFacts, Shortfall, Speed, Step, ThroughputLoss, Unresolved, Upkeep,
     VariantAnalysis, Verdict, WithElsewhere,
 };
-use meshtax_model::environment::{Artifact, Build, CpuSplit, Environment, Host, NodeRole};
-use meshtax_model::event::Ending;
+use meshtax_model::environment::{
+    Artifact, Build, CpuSplit, Environment, Host, NodeRole, OwnBuild,
+};
+use meshtax_model::event::{Ending, Resumption};
 use meshtax_model::evidence::{
     Evidence, Features, Handshake, ProbeId, ProbeResult, Start, WireEvidence,
 };
@@ -134,6 +136,7 @@ pub(crate) fn quick() -> Analysis {
             took_ns: 118_000_000_000,
             seed: 7,
             ending: Some(Ending::TimeUsed),
+            resumptions: Vec::new(),
         },
         experiment: experiment(&rows),
         environment: environment(),
@@ -272,10 +275,16 @@ fn environment() -> Environment {
             clock_source: "kvm-clock".to_owned(),
             virtual_machine: true,
             cpu_split: CpuSplit::Sampled,
+            boot_id: Some("5b1e0c8e-6d5c-4c4e-9d5f-7e1f6f6a3d11".to_owned()),
         }],
         nodes: nodes(&[0], &[1], &[1]),
         kubernetes: None,
+        cluster_run: None,
         rootless: true,
+        meshtax: Some(OwnBuild {
+            sha256: "0f".repeat(32),
+            image: None,
+        }),
         artifacts: vec![
             Artifact {
                 data_plane: "limit-mtls".to_owned(),
@@ -897,7 +906,17 @@ pub(crate) fn interrupted() -> Analysis {
             }
         }
     }
-    analysis.caveats = vec![Caveat::FewRounds { rounds: 2 }];
+    let resumptions = vec![Resumption {
+        at_unix_ms: analysis.run.started_unix_ms + 3_600_000,
+        after_round: 1,
+        paused_ns: 3_570_000_000_000,
+        restarted: true,
+    }];
+    analysis.run.resumptions = resumptions.clone();
+    analysis.caveats = vec![
+        Caveat::Resumed { resumptions },
+        Caveat::FewRounds { rounds: 2 },
+    ];
     analysis
 }
 

@@ -184,6 +184,7 @@ impl Records {
                 took_ns: 1,
                 seed: 1,
                 ending: Some(self.ending.clone()),
+                resumptions: Vec::new(),
             },
             experiment: &self.experiment,
             environment: &self.environment,

@@ -5,7 +5,7 @@ use meshtax_model::analysis::{
     Analysis, Arm, Caveat, Elsewhere, ExclusionReason, InvalidReason, Metric, NoLevel,
     NotEstimable, Verdict,
 };
-use meshtax_model::event::Ending;
+use meshtax_model::event::{Ending, Resumption};
 use meshtax_model::experiment::{LoadPoint, LoadPointId, PolicyLevel, Role, VariantId};
 use meshtax_model::failure::{RunFailure, TrialFailure, VariantFailure, VariantFailureReason};
 use meshtax_model::trial::{ComponentRole, ProxyConnections, TrialOutcome};
@@ -584,6 +584,34 @@ fn incomplete_run_adds_caveats() {
         caveat,
         Caveat::Steal { share } if (share - 0.05).abs() < 1e-3
     )));
+}
+
+#[test]
+fn resumed_run_has_a_caveat_and_its_timeline_no_pause() {
+    let mut run = run(5, 6, 1, 0.02, &[MESH]);
+    let end = |run: &Run| {
+        let timelines = run.analyse().variants.into_iter().map(|v| v.timeline);
+        timelines.flatten().map(|moment| moment.at_ns).max()
+    };
+    let whole = end(&run);
+    let first = run.trials.iter().filter(|t| t.trial.round > 3);
+    let at_unix_ms = first.map(|t| t.started_unix_ms).min().unwrap();
+    for record in run.trials.iter_mut().filter(|t| t.trial.round > 3) {
+        record.started_unix_ms += 60_000;
+    }
+    run.resumptions = vec![Resumption {
+        at_unix_ms: at_unix_ms + 60_000,
+        after_round: 3,
+        paused_ns: 60_000_000_000,
+        restarted: false,
+    }];
+    let resumptions = run.resumptions.clone();
+    assert!(
+        run.analyse()
+            .caveats
+            .contains(&Caveat::Resumed { resumptions })
+    );
+    assert_eq!(end(&run), whole);
 }
 
 #[test]

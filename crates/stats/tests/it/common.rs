@@ -4,7 +4,7 @@ use meshtax_fixtures::environment::environment;
 use meshtax_model::LatencyHistogram;
 use meshtax_model::analysis::{Analysis, Effect, Metric, RunFacts};
 use meshtax_model::environment::Environment;
-use meshtax_model::event::Ending;
+use meshtax_model::event::{Ending, Resumption};
 use meshtax_model::evidence::{Evidence, ProbeId, ProbeResult, Start, WireEvidence};
 use meshtax_model::experiment::{
     Arrivals, Design, Experiment, LoadPoint, LoadPointId, Placement, PolicyLevel, Regime, Role,
@@ -57,6 +57,7 @@ pub(crate) struct Run {
     pub(crate) evidence: Vec<Evidence>,
     pub(crate) failures: Vec<VariantFailure>,
     pub(crate) ending: Option<Ending>,
+    pub(crate) resumptions: Vec<Resumption>,
 }
 
 impl Run {
@@ -69,6 +70,7 @@ impl Run {
                 took_ns: 1,
                 seed: 1,
                 ending: self.ending.clone(),
+                resumptions: self.resumptions.clone(),
             },
             experiment: &self.experiment,
             environment: &self.environment,
@@ -174,6 +176,7 @@ pub(crate) fn run(seed: u128, rounds: u32, blocks: u32, trial_sd: f64, candidate
         evidence: Vec::new(),
         failures: Vec::new(),
         ending: Some(Ending::TimeUsed),
+        resumptions: Vec::new(),
         experiment: experiment.clone(),
     };
     for round in 1..=rounds {

@@ -4,6 +4,7 @@ mod advise;
 mod analysis;
 mod between;
 mod common;
+mod conditions;
 mod coverage;
 mod gate;
 mod overload;
