@@ -18,6 +18,7 @@ mod names;
 mod nodes;
 mod objects;
 mod pods;
+mod policies;
 mod round;
 mod running;
 mod trial;

@@ -2,14 +2,12 @@
 //! and its policies. meshtax does not install them, and changes nothing outside its own namespaces.
 
 mod installed;
-mod policies;
 
 use meshtax_dataplane::Sabotage;
 use meshtax_model::catalogue::{DataPlane, DataPlaneId, Program};
 
 use crate::cluster::Permission;
 pub(crate) use crate::mesh::installed::{Installed, NodeProxy, NotInstalled};
-use crate::mesh::policies::Policies;
 
 /// Pods of a mesh, and the container in them that runs its proxy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,6 +17,44 @@ pub(crate) struct ProxyPods {
     pub(crate) labels: &'static str,
     pub(crate) container: &'static str,
 }
+
+/// The API of a mesh's policies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PolicyApi {
+    Istio,
+    Linkerd,
+}
+
+const fn rule(verb: &'static str, (group, resource): (&'static str, &'static str)) -> Permission {
+    Permission {
+        verb,
+        group,
+        resource,
+    }
+}
+
+const LINKERD_API: &str = "policy.linkerd.io";
+const ISTIO_API: &str = "security.istio.io";
+
+const LINKERD_RULES: &[Permission] = &[
+    rule("get", ("", "configmaps")),
+    rule("create", (LINKERD_API, "servers")),
+    rule("patch", (LINKERD_API, "servers")),
+    rule("create", (LINKERD_API, "httproutes")),
+    rule("patch", (LINKERD_API, "httproutes")),
+    rule("create", (LINKERD_API, "authorizationpolicies")),
+    rule("patch", (LINKERD_API, "authorizationpolicies")),
+    rule("create", (LINKERD_API, "meshtlsauthentications")),
+    rule("patch", (LINKERD_API, "meshtlsauthentications")),
+];
+
+const ISTIO_RULES: &[Permission] = &[
+    rule("get", ("", "configmaps")),
+    rule("create", (ISTIO_API, "peerauthentications")),
+    rule("patch", (ISTIO_API, "peerauthentications")),
+    rule("create", (ISTIO_API, "authorizationpolicies")),
+    rule("patch", (ISTIO_API, "authorizationpolicies")),
+];
 
 /// A mesh that may be installed on a cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,7 +79,7 @@ pub(crate) struct Mesh {
     pub(crate) proxies: ProxyPods,
     /// The ConfigMap with the trust anchor of the mesh's certificates, in the namespace of those pods, and the key in it.
     pub(crate) trust_anchor: (&'static str, &'static str),
-    policies: Policies,
+    pub(crate) policies: PolicyApi,
     /// What the trust anchor and the policies need.
     pub(crate) permissions: &'static [Permission],
 }
@@ -69,8 +105,8 @@ const LINKERD: Mesh = Mesh {
         container: "linkerd-proxy",
     },
     trust_anchor: ("linkerd-identity-trust-roots", "ca-bundle.crt"),
-    policies: Policies::Linkerd,
-    permissions: policies::LINKERD_RULES,
+    policies: PolicyApi::Linkerd,
+    permissions: LINKERD_RULES,
 };
 
 /// Istio's CNI agent redirects the pods of labelled namespaces to the ztunnel of their node, and annotates them
@@ -93,8 +129,8 @@ const AMBIENT: Mesh = Mesh {
         container: "istio-proxy",
     },
     trust_anchor: ("istio-ca-root-cert", "root-cert.pem"),
-    policies: Policies::Istio,
-    permissions: policies::ISTIO_RULES,
+    policies: PolicyApi::Istio,
+    permissions: ISTIO_RULES,
 };
 
 impl Mesh {

@@ -26,6 +26,7 @@ use crate::mesh::{Mesh, NotInstalled};
 use crate::names::RUN;
 use crate::objects::{AGENT, Common, ContainerPlan, PodPlan};
 use crate::pods::{RunningPod, await_running};
+use crate::policies::policies;
 
 /// Why a variant is not up.
 #[derive(Debug, thiserror::Error)]
@@ -374,7 +375,7 @@ impl VariantPlan {
             objects.push(common.service(namespace, &service.name, &ports));
         }
         if let (Some(mesh), Some(level)) = (governed, self.variant.level) {
-            objects.extend(mesh.policies(common, &self.site, level));
+            objects.extend(policies(mesh, common, &self.site, level));
         }
         objects
     }

@@ -160,6 +160,12 @@ pub struct Environment {
 }
 
 impl Environment {
+    /// Whether everything runs on the machine of meshtax itself.
+    #[must_use]
+    pub fn is_local(&self) -> bool {
+        self.engine == "local"
+    }
+
     /// The nodes of one role.
     pub fn nodes_of(&self, role: NodeRole) -> impl Iterator<Item = &Node> {
         self.nodes.iter().filter(move |node| node.role == role)

@@ -53,7 +53,7 @@ fn limits(advice: &Advice) -> Section {
     let mut section = Section::new("6. Limitations");
     section.notes = priorities::ties(advice);
     section.notes.extend(notes::meaning(&advice.environment));
-    let local = advice.environment.engine == "local";
+    let local = advice.environment.is_local();
     if local {
         section.notes.push(
             "Not covered: other hardware, the network between real nodes, control planes, and proxy memory in a \

@@ -40,14 +40,23 @@ pub(crate) fn table(source: Source<'_>) -> Option<Table> {
         detail: "means over rounds".to_owned(),
         columns: heads,
         rows: source.measured().map(row).collect(),
-        footnotes: vec![(
-            String::new(),
+        footnotes: vec![(String::new(), meaning(source).to_owned())],
+    })
+}
+
+/// What the figures include depends on who starts the processes.
+fn meaning(source: Source<'_>) -> &'static str {
+    match source.analysis.environment.is_local() {
+        true => {
             "start-up: all processes of the variant start at once on shared cores, with files, certificates and \
              rules in place; in a cluster a sidecar starts before the application; idle CPU: all proxies while \
              another variant was measured"
-                .to_owned(),
-        )],
-    })
+        }
+        false => {
+            "start-up: from the start of the programs in pods that run, a mesh's own proxies among them, to the \
+             first response; idle CPU: the proxies in the variant's pods while another variant was measured"
+        }
+    }
 }
 
 /// An estimate in a unit, with its interval beside it.

@@ -70,10 +70,12 @@ fn every_sabotage_on_a_cluster_is_detected_by_its_probe() {
         .iter()
         .map(|(kind, _)| format!("  - {{data-plane: limit-mtls, level: mtls, id: {kind}}}\n"))
         .collect();
-    let text = SPEC.replace("  - {data-plane: limit-mtls, level: mtls}\n", &variants);
+    let text = SPEC
+        .replace("  - {data-plane: limit-mtls, level: mtls}\n", &variants)
+        .replace("rounds: 3, blocks: 2", "rounds: 1, blocks: 1");
     let path = scratch.write("spec.yaml", &text);
     let out = scratch.path("run");
-    let mut arguments = vec![path.to_str().expect("UTF-8"), "--json", "--time", "100s"];
+    let mut arguments = vec![path.to_str().expect("UTF-8"), "--json", "--time", "20s"];
     arguments.extend(["--out", out.to_str().expect("UTF-8")]);
     let sabotage: Vec<String> = BROKEN
         .iter()

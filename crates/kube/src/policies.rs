@@ -4,56 +4,22 @@ use meshtax_dataplane::{AppPort, AppProtocol, HttpRule, Site, SiteService, TRUST
 use meshtax_model::experiment::PolicyLevel;
 use serde_json::{Value, json};
 
-use crate::cluster::Permission;
-use crate::mesh::Mesh;
+use crate::mesh::{Mesh, PolicyApi};
 use crate::objects::Common;
 
-/// The API of a mesh's policies.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Policies {
-    Istio,
-    Linkerd,
-}
-
-const fn rule(verb: &'static str, (group, resource): (&'static str, &'static str)) -> Permission {
-    Permission {
-        verb,
-        group,
-        resource,
-    }
-}
-
 const LINKERD: &str = "policy.linkerd.io";
-const ISTIO: &str = "security.istio.io";
 
-pub(super) const LINKERD_RULES: &[Permission] = &[
-    rule("get", ("", "configmaps")),
-    rule("create", (LINKERD, "servers")),
-    rule("patch", (LINKERD, "servers")),
-    rule("create", (LINKERD, "httproutes")),
-    rule("patch", (LINKERD, "httproutes")),
-    rule("create", (LINKERD, "authorizationpolicies")),
-    rule("patch", (LINKERD, "authorizationpolicies")),
-    rule("create", (LINKERD, "meshtlsauthentications")),
-    rule("patch", (LINKERD, "meshtlsauthentications")),
-];
-
-pub(super) const ISTIO_RULES: &[Permission] = &[
-    rule("get", ("", "configmaps")),
-    rule("create", (ISTIO, "peerauthentications")),
-    rule("patch", (ISTIO, "peerauthentications")),
-    rule("create", (ISTIO, "authorizationpolicies")),
-    rule("patch", (ISTIO, "authorizationpolicies")),
-];
-
-impl Mesh {
-    /// The objects that enforce a level in the site's namespace.
-    pub(crate) fn policies(&self, common: &Common, site: &Site, level: PolicyLevel) -> Vec<Value> {
-        let objects = Objects { common, site };
-        match self.policies {
-            Policies::Istio => objects.istio(level),
-            Policies::Linkerd => objects.linkerd(level),
-        }
+/// The objects that enforce a level in the site's namespace.
+pub(crate) fn policies(
+    mesh: &Mesh,
+    common: &Common,
+    site: &Site,
+    level: PolicyLevel,
+) -> Vec<Value> {
+    let objects = Objects { common, site };
+    match mesh.policies {
+        PolicyApi::Istio => objects.istio(level),
+        PolicyApi::Linkerd => objects.linkerd(level),
     }
 }
 
@@ -235,14 +201,14 @@ mod tests {
     }
 
     /// Kind, name and specification of each object, one a line.
-    fn policies(plane: &str, level: PolicyLevel) -> Vec<String> {
+    fn lines(plane: &str, level: PolicyLevel) -> Vec<String> {
         let common = Common {
             run: "r".into(),
             image: "i".into(),
             token: "t".into(),
         };
         let mesh = find(plane).and_then(Mesh::of).expect("a mesh");
-        let objects = mesh.policies(&common, &site(), level);
+        let objects = policies(mesh, &common, &site(), level);
         let line = |object: &Value| {
             assert_eq!(object["metadata"]["namespace"], "n");
             let name = object["metadata"]["name"].as_str().unwrap_or_default();
@@ -254,14 +220,14 @@ mod tests {
 
     #[test]
     fn linkerd_admits_the_callers_of_each_service_and_at_l7_their_requests() {
-        assert!(policies("linkerd", PolicyLevel::Mtls).is_empty());
-        insta::assert_debug_snapshot!(policies("linkerd", PolicyLevel::L4));
-        insta::assert_debug_snapshot!(policies("linkerd", PolicyLevel::L7));
+        assert!(lines("linkerd", PolicyLevel::Mtls).is_empty());
+        insta::assert_debug_snapshot!(lines("linkerd", PolicyLevel::L4));
+        insta::assert_debug_snapshot!(lines("linkerd", PolicyLevel::L7));
     }
 
     #[test]
     fn istio_is_strict_and_at_l4_admits_the_callers_of_each_service() {
-        insta::assert_debug_snapshot!(policies("ztunnel", PolicyLevel::Mtls));
-        insta::assert_debug_snapshot!(policies("ztunnel", PolicyLevel::L4));
+        insta::assert_debug_snapshot!(lines("ztunnel", PolicyLevel::Mtls));
+        insta::assert_debug_snapshot!(lines("ztunnel", PolicyLevel::L4));
     }
 }
