@@ -20,31 +20,37 @@ pub fn contradictions(
     load: &LoadResult,
     proxy_connections: Option<ProxyConnections>,
 ) -> Vec<LostEvidence> {
-    /// No proxy forwards a request in less CPU.
-    const AT_WORK_NS: u64 = 300;
-    let mut lost = Vec::new();
-    for role in [
-        ComponentRole::ClientProxy,
-        ComponentRole::ServerProxy,
-        ComponentRole::Waypoint,
-        ComponentRole::Gateway,
-    ] {
-        let of_role: Vec<u64> = components
-            .iter()
-            .filter(|component| component.role == role)
-            .map(|component| component.cpu_ns)
-            .collect();
-        let used_ns: u64 = of_role.iter().sum();
-        if !of_role.is_empty() && used_ns < load.completed.saturating_mul(AT_WORK_NS) {
-            lost.push(LostEvidence::IdleProxy { role });
-        }
-    }
+    let idle = idle_proxies(components, load.completed).into_iter();
+    let mut lost: Vec<LostEvidence> = idle.map(|role| LostEvidence::IdleProxy { role }).collect();
     // Connections that end need not be open just now.
     let has_none = proxy_connections.is_some_and(|connections| connections.after == 0);
     if point.requests_per_connection.is_none() && load.completed > 0 && has_none {
         lost.push(LostEvidence::NoProxyConnection);
     }
     lost
+}
+
+/// The roles of proxies that used less CPU than so many requests take.
+fn idle_proxies(components: &[ComponentUsage], completed: u64) -> Vec<ComponentRole> {
+    /// Nothing serves or forwards a request in less CPU.
+    const AT_WORK_NS: u64 = 300;
+    let is_idle = |role: &ComponentRole| {
+        let of_role = || components.iter().filter(|of| of.role == *role);
+        let used_ns: u64 = of_role().map(|component| component.cpu_ns).sum();
+        of_role().count() > 0 && used_ns < completed.saturating_mul(AT_WORK_NS)
+    };
+    // If the application that answered used nothing either, both readings came at one end of the window, as on overloaded
+    // cores: they say nothing of the proxies.
+    if is_idle(&ComponentRole::App) {
+        return Vec::new();
+    }
+    let proxies = [
+        ComponentRole::ClientProxy,
+        ComponentRole::ServerProxy,
+        ComponentRole::Waypoint,
+        ComponentRole::Gateway,
+    ];
+    proxies.into_iter().filter(is_idle).collect()
 }
 
 /// The applications' counters at one time, read past any proxy.
@@ -141,4 +147,37 @@ fn injected(
         sum.burned_ns += stats.burned_ns;
     }
     Ok(Some(sum))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn usage(role: ComponentRole, cpu_ns: u64) -> ComponentUsage {
+        ComponentUsage {
+            cpu_ns,
+            ..ComponentUsage::new("", role)
+        }
+    }
+
+    #[test]
+    fn proxy_that_used_nothing_while_the_application_answered_is_idle() {
+        use ComponentRole::{App, ClientProxy, ServerProxy};
+        let of = |app_ns, client_ns, server_ns| {
+            let all = [
+                usage(App, app_ns),
+                usage(ClientProxy, client_ns),
+                usage(ServerProxy, server_ns),
+            ];
+            idle_proxies(&all, 100)
+        };
+        assert_eq!(of(500_000, 400_000, 0), [ServerProxy]);
+        assert_eq!(of(500_000, 29_999, 30_000), [ClientProxy]);
+        assert!(of(500_000, 400_000, 400_000).is_empty());
+        // Nothing was read.
+        assert!(of(0, 0, 0).is_empty());
+        // An application outside the run is not read at all.
+        let proxies = [usage(ClientProxy, 0), usage(ServerProxy, 400_000)];
+        assert_eq!(idle_proxies(&proxies, 100), [ClientProxy]);
+    }
 }
