@@ -34,9 +34,9 @@ pub fn remove_leftovers(cluster: &Cluster, run: Option<&str>) -> Result<Removed,
     }
     let left = cluster.remove_namespaces(run)?;
     let is_gone = |namespace: &&Namespace| !left.contains(&name(namespace));
-    let told = |namespace: &Namespace| format!("{} (run {})", name(namespace), run_of(namespace));
+    let named = |namespace: &Namespace| format!("{} (run {})", name(namespace), run_of(namespace));
     Ok(Removed {
-        namespaces: found.iter().filter(is_gone).map(told).collect(),
+        namespaces: found.iter().filter(is_gone).map(named).collect(),
         left,
         others: Vec::new(),
     })

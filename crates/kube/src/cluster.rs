@@ -287,6 +287,20 @@ pub(crate) struct Permission {
     pub(crate) resource: &'static str,
 }
 
+impl Permission {
+    pub(crate) const fn new(
+        verb: &'static str,
+        group: &'static str,
+        resource: &'static str,
+    ) -> Self {
+        Self {
+            verb,
+            group,
+            resource,
+        }
+    }
+}
+
 impl std::fmt::Display for Permission {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self {

@@ -50,40 +50,32 @@ pub struct KubernetesOptions {
 
 /// The rules that the engine needs, in all namespaces: its namespaces do not exist before the run.
 const PERMISSIONS: &[Permission] = &[
-    rule("list", "", "nodes"),
-    rule("list", "", "namespaces"),
-    rule("create", "", "namespaces"),
-    rule("patch", "", "namespaces"),
-    rule("delete", "", "namespaces"),
-    rule("create", "", "secrets"),
-    rule("patch", "", "secrets"),
-    rule("create", "", "serviceaccounts"),
-    rule("patch", "", "serviceaccounts"),
-    rule("create", "", "services"),
-    rule("patch", "", "services"),
-    rule("list", "", "services"),
-    rule("create", "", "pods"),
-    rule("patch", "", "pods"),
-    rule("list", "", "pods"),
-    rule("deletecollection", "", "pods"),
-    rule("get", "", "pods/log"),
+    Permission::new("list", "", "nodes"),
+    Permission::new("list", "", "namespaces"),
+    Permission::new("create", "", "namespaces"),
+    Permission::new("patch", "", "namespaces"),
+    Permission::new("delete", "", "namespaces"),
+    Permission::new("create", "", "secrets"),
+    Permission::new("patch", "", "secrets"),
+    Permission::new("create", "", "serviceaccounts"),
+    Permission::new("patch", "", "serviceaccounts"),
+    Permission::new("create", "", "services"),
+    Permission::new("patch", "", "services"),
+    Permission::new("list", "", "services"),
+    Permission::new("create", "", "pods"),
+    Permission::new("patch", "", "pods"),
+    Permission::new("list", "", "pods"),
+    Permission::new("deletecollection", "", "pods"),
+    Permission::new("get", "", "pods/log"),
     // By WebSocket, which begins with a GET: which of the two counts depends on the version of the API server.
-    rule("get", "", "pods/portforward"),
-    rule("create", "", "pods/portforward"),
-    rule("create", "coordination.k8s.io", "leases"),
-    rule("patch", "coordination.k8s.io", "leases"),
-    rule("list", "coordination.k8s.io", "leases"),
-    rule("create", "apps", "daemonsets"),
-    rule("patch", "apps", "daemonsets"),
+    Permission::new("get", "", "pods/portforward"),
+    Permission::new("create", "", "pods/portforward"),
+    Permission::new("create", "coordination.k8s.io", "leases"),
+    Permission::new("patch", "coordination.k8s.io", "leases"),
+    Permission::new("list", "coordination.k8s.io", "leases"),
+    Permission::new("create", "apps", "daemonsets"),
+    Permission::new("patch", "apps", "daemonsets"),
 ];
-
-const fn rule(verb: &'static str, group: &'static str, resource: &'static str) -> Permission {
-    Permission {
-        verb,
-        group,
-        resource,
-    }
-}
 
 /// The Kubernetes engine.
 pub struct KubernetesEngine {

@@ -31,10 +31,10 @@ impl Forward {
         let listener = handle.block_on(TcpListener::bind(("127.0.0.1", 0)))?;
         let at = listener.local_addr()?;
         let refused = Refused::default();
-        let told = Arc::clone(&refused);
+        let reason = Arc::clone(&refused);
         let task = handle.spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
-                tokio::spawn(carry(api.clone(), pod.clone(), stream, Arc::clone(&told)));
+                tokio::spawn(carry(api.clone(), pod.clone(), stream, Arc::clone(&reason)));
             }
         });
         Ok(Self { at, refused, task })

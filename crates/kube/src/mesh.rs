@@ -25,35 +25,27 @@ pub(crate) enum PolicyApi {
     Linkerd,
 }
 
-const fn rule(verb: &'static str, (group, resource): (&'static str, &'static str)) -> Permission {
-    Permission {
-        verb,
-        group,
-        resource,
-    }
-}
-
 const LINKERD_API: &str = "policy.linkerd.io";
 const ISTIO_API: &str = "security.istio.io";
 
 const LINKERD_RULES: &[Permission] = &[
-    rule("get", ("", "configmaps")),
-    rule("create", (LINKERD_API, "servers")),
-    rule("patch", (LINKERD_API, "servers")),
-    rule("create", (LINKERD_API, "httproutes")),
-    rule("patch", (LINKERD_API, "httproutes")),
-    rule("create", (LINKERD_API, "authorizationpolicies")),
-    rule("patch", (LINKERD_API, "authorizationpolicies")),
-    rule("create", (LINKERD_API, "meshtlsauthentications")),
-    rule("patch", (LINKERD_API, "meshtlsauthentications")),
+    Permission::new("get", "", "configmaps"),
+    Permission::new("create", LINKERD_API, "servers"),
+    Permission::new("patch", LINKERD_API, "servers"),
+    Permission::new("create", LINKERD_API, "httproutes"),
+    Permission::new("patch", LINKERD_API, "httproutes"),
+    Permission::new("create", LINKERD_API, "authorizationpolicies"),
+    Permission::new("patch", LINKERD_API, "authorizationpolicies"),
+    Permission::new("create", LINKERD_API, "meshtlsauthentications"),
+    Permission::new("patch", LINKERD_API, "meshtlsauthentications"),
 ];
 
 const ISTIO_RULES: &[Permission] = &[
-    rule("get", ("", "configmaps")),
-    rule("create", (ISTIO_API, "peerauthentications")),
-    rule("patch", (ISTIO_API, "peerauthentications")),
-    rule("create", (ISTIO_API, "authorizationpolicies")),
-    rule("patch", (ISTIO_API, "authorizationpolicies")),
+    Permission::new("get", "", "configmaps"),
+    Permission::new("create", ISTIO_API, "peerauthentications"),
+    Permission::new("patch", ISTIO_API, "peerauthentications"),
+    Permission::new("create", ISTIO_API, "authorizationpolicies"),
+    Permission::new("patch", ISTIO_API, "authorizationpolicies"),
 ];
 
 /// A mesh that may be installed on a cluster.

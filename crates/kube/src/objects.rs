@@ -38,7 +38,7 @@ pub(crate) struct PodPlan {
     pub(crate) node: String,
     /// Whether its agent redirects its traffic, which needs `NET_ADMIN`.
     pub(crate) is_redirected: bool,
-    /// Whether the kubelet restarts its containers when they end: not where that would lose what they were told to start.
+    /// Whether the kubelet restarts its containers when they end: not where a restart would lose their configuration.
     pub(crate) restarts: bool,
     /// The containers beside the agent, which wait for what they are to start.
     pub(crate) containers: Vec<ContainerPlan>,
@@ -187,7 +187,7 @@ impl Common {
         })
     }
 
-    /// A pod like those of [`Self::node_agents`]. What forbids them is told to the DaemonSet's controller only: this one
+    /// A pod like those of [`Self::node_agents`]. A policy that rejects them is reported to the DaemonSet's controller only: this one
     /// is for asking.
     pub(crate) fn node_agent(&self, namespace: &str, nodes: &[String]) -> Value {
         json!({

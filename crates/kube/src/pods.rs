@@ -266,10 +266,10 @@ fn not_running(pod: &Pod) -> Result<Option<String>, ClusterError> {
     }
     let conditions = status.conditions.unwrap_or_default().into_iter();
     let unmet = conditions.filter(|c| c.status != "True");
-    let told: Vec<String> = unmet.filter_map(|c| c.message).collect();
-    Ok(Some(match told.is_empty() {
+    let messages: Vec<String> = unmet.filter_map(|c| c.message).collect();
+    Ok(Some(match messages.is_empty() {
         true => status.phase.unwrap_or_default(),
-        false => told.join("; "),
+        false => messages.join("; "),
     }))
 }
 

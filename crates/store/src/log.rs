@@ -42,8 +42,8 @@ impl Log {
 
     /// Removes what a kill left of the last line, so that the next one begins on a line of its own. A whole record
     /// without its end gets it: it is read.
-    pub(crate) fn mend(&mut self) -> Result<(), StoreError> {
-        mend(&mut self.file).map_err(|e| StoreError::write(&self.path, e))
+    pub(crate) fn repair(&mut self) -> Result<(), StoreError> {
+        repair(&mut self.file).map_err(|e| StoreError::write(&self.path, e))
     }
 
     pub(crate) fn append(&mut self, record: &impl Serialize) -> Result<(), StoreError> {
@@ -64,7 +64,7 @@ impl Log {
     }
 }
 
-fn mend(file: &mut File) -> io::Result<()> {
+fn repair(file: &mut File) -> io::Result<()> {
     let mut bytes = Vec::new();
     file.seek(SeekFrom::Start(0))?;
     file.read_to_end(&mut bytes)?;

@@ -82,10 +82,10 @@ impl Store {
         let mut trials = Log::open(path.join(TRIALS))?;
         own(path, &trials)?;
         let run = read::records(path)?;
-        trials.mend()?;
+        trials.repair()?;
         let open = |name| {
             let mut log = Log::open(path.join(name))?;
-            log.mend()?;
+            log.repair()?;
             Ok(log)
         };
         let manifest = &run.manifest;

@@ -101,14 +101,14 @@ fn failures(trials: &[Value]) -> Vec<String> {
         let ended = trial["outcome"]["component_failures"].as_array();
         !is_measured(trial) || ended.is_some_and(|ended| !ended.is_empty())
     });
-    let told = |trial: &Value| {
+    let reason = |trial: &Value| {
         let Value::Object(mut outcome) = trial["outcome"].clone() else {
             panic!("{trial:#}");
         };
         outcome.remove("load");
         format!("{} {outcome:?}", trial["trial"]["variant"])
     };
-    failed.map(told).collect()
+    failed.map(reason).collect()
 }
 
 impl Ended {
