@@ -16,9 +16,10 @@ use meshtax_model::trial::{ComponentRole, LoadResult};
 use meshtax_tls::Credentials;
 
 use crate::cluster::Cluster;
+use crate::ground::Ground;
 use crate::mesh::{Installed, NodeProxy};
 use crate::pods::{RunningPod, ended};
-use crate::variant::{Ground, Instance};
+use crate::variant::Instance;
 
 impl Vantage for RunningPod {
     fn connect(&self, to: SocketAddr, timeout: Duration) -> io::Result<Box<dyn Connection>> {

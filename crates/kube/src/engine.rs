@@ -20,14 +20,16 @@ use serde_json::Value;
 use crate::cluster::{Access, Cluster, Permission};
 use crate::deployment::Authorities;
 use crate::error::ClusterError;
+use crate::ground::Ground;
 use crate::lease::{self, NodeLease};
+use crate::mesh::mesh_of;
 use crate::mesh::{Installed, NotInstalled};
 use crate::names::RunNames;
 use crate::nodes;
 use crate::objects::Common;
 use crate::round::not_started;
 use crate::running::{Agents, Round, Running};
-use crate::variant::{Ground, StartError, VariantPlan, mesh_of};
+use crate::variant::{StartError, VariantPlan};
 
 /// What a run on a cluster needs in addition to its experiment.
 #[derive(Clone, Debug)]

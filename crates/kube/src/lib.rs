@@ -12,6 +12,7 @@ mod deployment;
 mod engine;
 mod error;
 mod forward;
+mod ground;
 mod lease;
 mod mesh;
 mod names;

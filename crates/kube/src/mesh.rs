@@ -4,7 +4,8 @@
 mod installed;
 
 use meshtax_dataplane::Sabotage;
-use meshtax_model::catalogue::{DataPlane, DataPlaneId, Program};
+use meshtax_model::catalogue::{DataPlane, DataPlaneId, Program, find};
+use meshtax_model::experiment::Variant;
 
 use crate::cluster::Permission;
 pub(crate) use crate::mesh::installed::{Installed, NodeProxy, NotInstalled};
@@ -172,4 +173,9 @@ impl Mesh {
     pub(crate) fn leaves(&self) -> impl Iterator<Item = &'static str> {
         self.sidecar.into_iter().chain(self.marks.iter().copied())
     }
+}
+
+/// The mesh that the cluster must have for a variant.
+pub(crate) fn mesh_of(variant: &Variant) -> Option<&'static Mesh> {
+    Mesh::of(find(&variant.data_plane)?)
 }

@@ -10,12 +10,14 @@ use meshtax_model::experiment::{Experiment, Variant, VariantId};
 use crate::cluster::Cluster;
 use crate::deployment::{Authorities, Deployed};
 use crate::error::ClusterError;
+use crate::ground::Ground;
 use crate::lease::NodeLease;
 use crate::mesh::Installed;
+use crate::mesh::mesh_of;
 use crate::names::RUN;
 use crate::objects::{Common, NODE_AGENT, OUTSIDER};
 use crate::pods::{RunningPod, await_running};
-use crate::variant::{Ground, Instance, StartError, VariantPlan, mesh_of};
+use crate::variant::{Instance, StartError, VariantPlan};
 
 /// Everything that stays for the whole run.
 pub(crate) struct Running {

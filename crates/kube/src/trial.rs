@@ -20,10 +20,11 @@ use meshtax_model::trial::{
 use meshtax_observe::{monotonic_ns, sleep_until_ns};
 use meshtax_workload::{NoGateway, Timing, bursts};
 
+use crate::ground::Ground;
 use crate::objects::AGENT;
 use crate::pods::RunningPod;
 use crate::running::Running;
-use crate::variant::{Ground, Instance};
+use crate::variant::Instance;
 
 /// The largest error of a window's edges on another node, as a share of the window.
 const EDGE_SHARE: u64 = 100;
