@@ -45,10 +45,15 @@ impl Captured {
         }
     }
 
-    /// What the segments between a client's pod and any of the servers' show. `canary`: the text whose
+    /// What the segments between any of the clients' pods and any of the servers' show. `canary`: the text whose
     /// readability is checked.
     #[must_use]
-    pub fn between(&self, client: Ipv4Addr, servers: &[Ipv4Addr], canary: &[u8]) -> WireEvidence {
+    pub fn between(
+        &self,
+        clients: &[Ipv4Addr],
+        servers: &[Ipv4Addr],
+        canary: &[u8],
+    ) -> WireEvidence {
         let mut evidence = WireEvidence {
             dropped: self.dropped,
             ..WireEvidence::default()
@@ -57,8 +62,8 @@ impl Captured {
         let mut connections = BTreeSet::new();
         let mut streams: BTreeMap<StreamOf, Stream> = BTreeMap::new();
         for segment in &self.segments {
-            let to_server = segment.from.0 == client && servers.contains(&segment.to.0);
-            let to_client = servers.contains(&segment.from.0) && segment.to.0 == client;
+            let to_server = clients.contains(&segment.from.0) && servers.contains(&segment.to.0);
+            let to_client = servers.contains(&segment.from.0) && clients.contains(&segment.to.0);
             if !to_server && !to_client {
                 continue;
             }
@@ -68,8 +73,8 @@ impl Captured {
                 (segment.to, segment.from)
             };
             ports.insert(far.1);
-            connections.insert((near.1, far));
-            let stream = streams.entry((to_server, near.1, far)).or_default();
+            connections.insert((near, far));
+            let stream = streams.entry((to_server, near, far)).or_default();
             stream.add(segment);
             if segment.payload.is_empty() {
                 continue;
@@ -95,9 +100,9 @@ impl Captured {
     }
 }
 
-/// One direction of a connection: whether it goes to the server, the client's port, and the server. The kernel may
+/// One direction of a connection: whether it goes to the server, the client's end, and the server's. The kernel may
 /// use one client port for connections to different servers.
-type StreamOf = (bool, u16, (Ipv4Addr, u16));
+type StreamOf = (bool, (Ipv4Addr, u16), (Ipv4Addr, u16));
 
 fn judge_streams(streams: &BTreeMap<StreamOf, Stream>, canary: &[u8], evidence: &mut WireEvidence) {
     let mut handshakes: Vec<Handshake> = Vec::new();
@@ -204,7 +209,7 @@ mod tests {
             ],
             dropped: 0,
         };
-        let seen = captured.between(CLIENT, &[SERVER], b"canary");
+        let seen = captured.between(&[CLIENT], &[SERVER], b"canary");
         assert!(seen.canary_to_server && !seen.canary_to_client);
         assert_eq!((seen.frames_to_server, seen.connections), (3, 1));
         assert_eq!(seen.ports, [8080]);
@@ -220,7 +225,7 @@ mod tests {
         };
         let seen = captured
             .at((SERVER, 8080))
-            .between(CLIENT, &[SERVER], b"canary");
+            .between(&[CLIENT], &[SERVER], b"canary");
         assert_eq!(
             (&seen.ports[..], seen.canary_to_server),
             (&[8080][..], false)
@@ -237,7 +242,7 @@ mod tests {
             segments: vec![to_server(0, b"can"), elsewhere],
             dropped: 0,
         };
-        let seen = captured.between(CLIENT, &[SERVER, OTHER], b"canary");
+        let seen = captured.between(&[CLIENT], &[SERVER, OTHER], b"canary");
         assert_eq!((seen.connections, seen.canary_to_server), (2, false));
     }
 
@@ -247,12 +252,12 @@ mod tests {
             segments: vec![to_server(0, b"canary")],
             dropped: 0,
         };
-        let seen = captured.between(SERVER, &[CLIENT], b"canary");
+        let seen = captured.between(&[SERVER], &[CLIENT], b"canary");
         assert!(
             seen.canary_to_client,
             "the same frames, the other way round"
         );
-        let seen = captured.between(CLIENT, &[Ipv4Addr::new(10, 0, 0, 3)], b"canary");
+        let seen = captured.between(&[CLIENT], &[Ipv4Addr::new(10, 0, 0, 3)], b"canary");
         assert_eq!(seen, WireEvidence::default());
     }
 }

@@ -1,4 +1,5 @@
-//! Drives the load generator: starts it, waits for its window and its result, keeps its connections open.
+//! Drives the load generators, one in each client's pod: starts them together, waits for their window and their results,
+//! keeps their connections open.
 
 use std::io::{self, BufRead as _, BufReader, Read, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
@@ -6,9 +7,12 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
 use std::time::Duration;
 
-use meshtax_load::{LoadSpec, Window, WorkerMessage, WorkerRequest};
+use meshtax_load::{
+    LoadSpec, Window, WorkerMessage, WorkerOrder, WorkerRequest, judge_shared_cores,
+};
 use meshtax_model::trial::LoadResult;
 use meshtax_observe::monotonic_ns;
+use serde::Serialize;
 
 /// How long starting the generator and opening its connections may take, beyond the load itself.
 const GRACE: Duration = Duration::from_secs(15);
@@ -102,75 +106,233 @@ pub enum GeneratorError {
         /// The message that came.
         sent: &'static str,
     },
+    /// The generators of several clients do not share `CLOCK_MONOTONIC`.
+    #[error(
+        "the clients' pods have different clocks: they must be on one node, and in one time namespace"
+    )]
+    DifferentClocks,
+    /// The generators of several clients did not start at the same instant: the order reached one too late.
+    #[error("the load generators started up to {} ms apart: the machine was too busy to start them together", .apart_ns / 1_000_000)]
+    NotTogether {
+        /// Between the first and the last start, in nanoseconds.
+        apart_ns: u64,
+    },
+}
+
+/// One client's part of a load: where it comes from, and what offers it there.
+pub struct ClientWorker {
+    /// The name of the client's pod.
+    pub client: String,
+    /// The worker there.
+    pub started: StartedWorker,
+}
+
+/// What the generator of one client measured.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ClientLoad {
+    /// The name of the client's pod.
+    pub client: String,
+    /// Connections that it was to open.
+    pub connections: u32,
+    /// Its part of the load.
+    pub result: LoadResult,
+}
+
+/// The whole load that the clients' generators offered together: counts and histograms are added. The verdict on a
+/// generator names its client where there are several; generators that are pinned to the same cores are judged together.
+#[must_use]
+pub fn whole_load(spec: &LoadSpec, parts: &[ClientLoad]) -> LoadResult {
+    let named = |part: &ClientLoad| {
+        let mut result = part.result.clone();
+        if let (true, Some(bound)) = (parts.len() > 1, &mut result.audit.generator_bound) {
+            bound.worker = Some(part.client.clone());
+        }
+        result
+    };
+    let merged = parts.iter().map(named).reduce(|mut sum, part| {
+        sum.merge(&part);
+        sum
+    });
+    let mut whole = merged.unwrap_or_default();
+    if parts.len() > 1 && !spec.cores.is_empty() {
+        let busy_shares = parts.iter().map(|part| part.result.audit.busy_share);
+        judge_shared_cores(&mut whole, busy_shares, spec.model.is_closed());
+    }
+    whole
+}
+
+/// The generators of a load, one in each client's pod: they start at the same instant, and each offers its part.
+/// Dropping them ends the workers.
+pub struct Generators(Vec<Generator>);
+
+impl Generators {
+    /// Sends each worker its part of the load, and waits until all have opened their connections. There is one worker
+    /// for each client.
+    ///
+    /// # Errors
+    /// If a worker does not take its part, ends or does not get its connections open, or if the workers have different
+    /// clocks.
+    pub fn ready(spec: &LoadSpec, workers: Vec<ClientWorker>) -> Result<Self, GeneratorError> {
+        let of = workers.len() as u32;
+        let started: Result<Vec<Generator>, GeneratorError> = (0..)
+            .zip(workers)
+            .map(|(index, worker)| Generator::start(worker, spec.part(index, of)))
+            .collect();
+        let mut all = Self(started?);
+        let clocks: Vec<String> = all.each(Generator::clock)?;
+        match clocks.windows(2).all(|pair| pair[0] == pair[1]) {
+            true => Ok(all),
+            false => Err(GeneratorError::DifferentClocks),
+        }
+    }
+
+    /// How far ahead the start has to be ordered for the order to reach all of them in time, in nanoseconds.
+    #[must_use]
+    pub fn lead_ns(&self) -> u64 {
+        /// A single generator starts whenever it gets the order.
+        const FIRST_NS: u64 = 3_000_000;
+        /// A process that is to read the order may have to wait for a core.
+        const FURTHER_NS: u64 = 20_000_000;
+        FIRST_NS + FURTHER_NS * (self.0.len() as u64).saturating_sub(1)
+    }
+
+    /// Starts all of them at an instant of their own `CLOCK_MONOTONIC`. Returns the window, which follows the warm-up.
+    ///
+    /// # Errors
+    /// If one of them ended, failed or did not respond in time, or started later than the others.
+    pub fn start(&mut self, at_monotonic_ns: u64) -> Result<Window, GeneratorError> {
+        for generator in &mut self.0 {
+            generator.order_start(Some(at_monotonic_ns))?;
+        }
+        let windows = self.each(Generator::window)?;
+        let starts = windows.iter().map(|window| window.start_monotonic_ns);
+        let (first, last) = (starts.clone().min(), starts.max());
+        match (windows.first(), first, last) {
+            (Some(window), Some(first), Some(last)) if first == last => Ok(*window),
+            (_, first, last) => Err(GeneratorError::NotTogether {
+                apart_ns: last.unwrap_or(0).saturating_sub(first.unwrap_or(0)),
+            }),
+        }
+    }
+
+    /// Starts each of them as soon as it gets the order: for a load that is not measured.
+    ///
+    /// # Errors
+    /// If one of them ended, failed or did not respond in time.
+    pub(crate) fn start_at_once(&mut self) -> Result<(), GeneratorError> {
+        for generator in &mut self.0 {
+            generator.order_start(None)?;
+        }
+        self.each(Generator::window).map(drop)
+    }
+
+    /// Waits until all parts of the load and their drains are over. In the order of the clients.
+    ///
+    /// # Errors
+    /// As [`Self::start`].
+    pub fn results(&mut self) -> Result<Vec<ClientLoad>, GeneratorError> {
+        self.each(|generator| {
+            Ok(ClientLoad {
+                client: generator.client.clone(),
+                connections: generator.connections,
+                result: generator.result()?,
+            })
+        })
+    }
+
+    /// The processes whose links carry the load, in the order of the clients.
+    pub(crate) fn pids(&self) -> Vec<u32> {
+        self.0.iter().map(|one| one.worker.pid()).collect()
+    }
+
+    /// Waits until an instant of `CLOCK_MONOTONIC`; returns `true` as soon as all parts of the load are over.
+    pub(crate) fn have_ended_before(&mut self, instant_ns: u64) -> bool {
+        let mut all = self.0.iter_mut();
+        all.all(|generator| generator.has_ended_before(instant_ns))
+    }
+
+    fn each<T>(
+        &mut self,
+        ask: impl FnMut(&mut Generator) -> Result<T, GeneratorError>,
+    ) -> Result<Vec<T>, GeneratorError> {
+        self.0.iter_mut().map(ask).collect()
+    }
 }
 
 type Message = Result<WorkerMessage, serde_json::Error>;
 
-/// A load that runs. Dropping it ends the worker.
-pub struct Generator {
+/// One client's part of a load.
+struct Generator {
+    client: String,
+    connections: u32,
     worker: Box<dyn Worker>,
     messages: Receiver<Message>,
     /// A message that came before it was awaited.
     early: Option<Message>,
     patience: Duration,
-    /// While this is open, the worker keeps its connections.
-    _hold: Box<dyn Write>,
+    /// Its orders. While this is open, the worker keeps its connections.
+    input: Box<dyn Write>,
 }
 
 impl Generator {
-    /// Sends the request to a worker that was just started.
-    ///
-    /// # Errors
-    /// If it does not take the request.
-    pub fn start(started: StartedWorker, spec: LoadSpec) -> Result<Self, GeneratorError> {
+    fn start(client: ClientWorker, spec: LoadSpec) -> Result<Self, GeneratorError> {
         let StartedWorker {
             worker,
-            mut input,
+            input,
             output,
-        } = started;
+        } = client.started;
         let load = Duration::from_nanos(spec.warmup_ns + spec.window_ns + spec.drain_ns);
-        let request = serde_json::to_vec(&WorkerRequest::holding(spec))?;
-        let generator = |input| Self {
+        let mut generator = Self {
+            client: client.client,
+            connections: spec.connections,
             worker,
             messages: read_messages(output),
             early: None,
             patience: GRACE + load,
-            _hold: input,
+            input,
         };
-        let sent = input.write_all(&request).and_then(|()| input.flush());
-        let generator = generator(input);
-        sent?;
+        generator.send(&WorkerRequest::holding(spec))?;
         Ok(generator)
     }
 
-    pub(crate) fn pid(&self) -> u32 {
-        self.worker.pid()
+    fn send(&mut self, what: &impl Serialize) -> Result<(), GeneratorError> {
+        let mut line = serde_json::to_vec(what)?;
+        line.push(b'\n');
+        self.input.write_all(&line)?;
+        Ok(self.input.flush()?)
     }
 
-    /// Waits until all connections are open; the window follows the warm-up.
-    ///
-    /// # Errors
-    /// If the worker ended, failed or did not respond in time.
-    pub fn window(&mut self) -> Result<Window, GeneratorError> {
+    /// `None`: at once.
+    fn order_start(&mut self, at_monotonic_ns: Option<u64>) -> Result<(), GeneratorError> {
+        self.send(&WorkerOrder::Start {
+            in_ns: 0,
+            at_monotonic_ns,
+        })
+    }
+
+    /// Waits until all connections are open; returns the name of its clock.
+    fn clock(&mut self) -> Result<String, GeneratorError> {
+        match self.next()? {
+            WorkerMessage::Ready(clock) => Ok(clock),
+            other => Err(out_of_order("that it is ready", other)),
+        }
+    }
+
+    fn window(&mut self) -> Result<Window, GeneratorError> {
         match self.next()? {
             WorkerMessage::Window(window) => Ok(window),
             other => Err(out_of_order("its window", other)),
         }
     }
 
-    /// Waits until the load and its drain are over.
-    ///
-    /// # Errors
-    /// As [`Self::window`].
-    pub fn result(&mut self) -> Result<LoadResult, GeneratorError> {
+    fn result(&mut self) -> Result<LoadResult, GeneratorError> {
         match self.next()? {
             WorkerMessage::Result(result) => Ok(*result),
             other => Err(out_of_order("its result", other)),
         }
     }
 
-    /// Waits until an instant of `CLOCK_MONOTONIC`; returns `true` as soon as the load is over.
-    pub(crate) fn has_ended_before(&mut self, instant_ns: u64) -> bool {
+    fn has_ended_before(&mut self, instant_ns: u64) -> bool {
         if self.early.is_some() {
             return true;
         }
@@ -236,5 +398,162 @@ pub fn ending(status: ExitStatus) -> String {
         (Some(code), _) => format!("exited with {code}"),
         (None, Some(signal)) => format!("was killed by signal {signal}"),
         (None, None) => "ended".into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{SocketAddr, TcpListener};
+    use std::os::unix::net::UnixStream;
+    use std::os::unix::process::ExitStatusExt as _;
+    use std::sync::{Arc, Mutex};
+
+    use meshtax_load::{LoadModel, Schedule, worker_main};
+    use meshtax_model::experiment::Arrivals;
+
+    use super::*;
+
+    /// A worker on a thread of this process.
+    struct Thread;
+
+    impl Worker for Thread {
+        fn pid(&self) -> u32 {
+            std::process::id()
+        }
+
+        fn ended(&mut self) -> io::Result<ExitStatus> {
+            Ok(ExitStatus::from_raw(0))
+        }
+
+        fn end(&mut self) {}
+    }
+
+    fn worker(client: &str) -> ClientWorker {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        thread::spawn(move || {
+            let output = theirs.try_clone().unwrap();
+            let _ = worker_main(theirs, output);
+        });
+        ClientWorker {
+            client: client.to_owned(),
+            started: StartedWorker {
+                worker: Box::new(Thread),
+                output: Box::new(ours.try_clone().unwrap()),
+                input: Box::new(ours),
+            },
+        }
+    }
+
+    /// A server that notes when each request came, on `CLOCK_MONOTONIC`.
+    fn noting() -> (SocketAddr, Arc<Mutex<Vec<u64>>>) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let notes: Arc<Mutex<Vec<u64>>> = Arc::default();
+        let shared = Arc::clone(&notes);
+        thread::spawn(move || {
+            for stream in listener.incoming() {
+                let mut stream = stream.unwrap();
+                stream.set_nodelay(true).unwrap();
+                let notes = Arc::clone(&shared);
+                thread::spawn(move || {
+                    let lines = BufReader::new(stream.try_clone().unwrap()).lines();
+                    for line in lines.map_while(Result::ok) {
+                        if line.is_empty() {
+                            notes.lock().unwrap().push(monotonic_ns());
+                            let _ =
+                                stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n");
+                        }
+                    }
+                });
+            }
+        });
+        (address, notes)
+    }
+
+    fn spec(target: SocketAddr, connections: u32) -> LoadSpec {
+        LoadSpec {
+            model: LoadModel::open(500.0, Arrivals::Constant),
+            connections,
+            seed: 7,
+            window_ns: 500_000_000,
+            ..LoadSpec::new(target)
+        }
+    }
+
+    #[test]
+    fn server_sees_the_schedule_of_one_generator_from_four() {
+        let (target, notes) = noting();
+        let spec = spec(target, 7);
+        let workers = ["client", "client-2", "client-3", "client-4"].map(worker);
+        let mut generators = Generators::ready(&spec, workers.into()).unwrap();
+        let window = generators
+            .start(monotonic_ns() + generators.lead_ns())
+            .unwrap();
+        let parts = generators.results().unwrap();
+        let connections: Vec<u32> = parts.iter().map(|part| part.connections).collect();
+        assert_eq!(connections, [2, 2, 2, 1]);
+        let whole = whole_load(&spec, &parts);
+        let own: u64 = parts.iter().map(|part| part.result.offered).sum();
+        assert_eq!((whole.offered, whole.connections_opened), (own, 7));
+        assert_eq!(whole.response.count(), whole.offered);
+        // The intended times of a single generator with this seed.
+        let mut one = Schedule::new(500.0, Arrivals::Constant, spec.seed);
+        let intended: Vec<u64> = std::iter::from_fn(|| one.take_ns())
+            .take_while(|at| *at < spec.window_ns)
+            .map(|at| window.start_monotonic_ns + at)
+            .collect();
+        let mut seen = notes.lock().unwrap().clone();
+        seen.sort_unstable();
+        assert_eq!(
+            (seen.len(), whole.offered),
+            (intended.len(), seen.len() as u64)
+        );
+        // A request in each gap of 2 ms: a stall of the machine delays some, but not most.
+        let late = |(seen, due): (&u64, &u64)| seen.saturating_sub(*due);
+        let mut late: Vec<u64> = seen.iter().zip(&intended).map(late).collect();
+        late.sort_unstable();
+        assert!(late[late.len() / 2] < 2_000_000, "{late:?}");
+        assert!(seen.iter().zip(&intended).all(|(seen, due)| seen >= due));
+    }
+
+    #[test]
+    fn generator_that_gets_no_connection_fails_all_with_its_reason() {
+        let refused = TcpListener::bind("127.0.0.1:0")
+            .and_then(|listener| listener.local_addr())
+            .unwrap();
+        let mut spec = spec(refused, 2);
+        spec.connect_timeout_ns = 100_000_000;
+        let failed = Generators::ready(&spec, ["client", "client-2"].map(worker).into());
+        let failed = failed.err().map(|error| error.to_string());
+        assert!(failed.is_some_and(|text| text.contains("refused")));
+    }
+
+    #[test]
+    fn verdict_on_a_generator_names_its_client_among_several() {
+        use meshtax_model::trial::{GeneratorBound, GeneratorLimit};
+        let part = |client: &str, is_bound: bool| {
+            let mut result = LoadResult::default();
+            result.audit.generator_bound = is_bound.then_some(GeneratorBound {
+                worker: None,
+                limit: GeneratorLimit::Busy {
+                    busy_share: 0.99,
+                    max_share: 0.9,
+                    closed_loop: false,
+                },
+            });
+            ClientLoad {
+                client: client.to_owned(),
+                connections: 1,
+                result,
+            }
+        };
+        let spec = spec("127.0.0.1:1".parse().unwrap(), 2);
+        let named = |parts: &[ClientLoad]| {
+            let bound = whole_load(&spec, parts).audit.generator_bound;
+            bound.map(|bound| bound.worker)
+        };
+        assert_eq!(named(&[part("client", true)]), Some(None));
+        let two = [part("client", false), part("client-2", true)];
+        assert_eq!(named(&two), Some(Some("client-2".into())));
     }
 }

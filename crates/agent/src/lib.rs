@@ -20,7 +20,9 @@ mod window;
 
 pub use capture::Capture;
 pub use captured::{Captured, Segment};
-pub use generator::{Generator, GeneratorError, StartedWorker, Worker, ending};
+pub use generator::{
+    ClientLoad, ClientWorker, GeneratorError, Generators, StartedWorker, Worker, ending, whole_load,
+};
 pub use packet_socket::PacketSocket;
 pub use protocol::{AGENT_PROTOCOL, AgentReply, AgentRequest};
 pub use surroundings::{Before, Surroundings};

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use meshtax_model::experiment::VariantId;
 use meshtax_model::plan::TrialId;
 use meshtax_model::trial::{
-    ComponentRole, ComponentSeries, ComponentUsage, IdleProxies, LoadResult, MachineUsage, Memory,
+    ComponentRole, ComponentSeries, ComponentUsage, IdleProxies, MachineUsage, Memory,
     ResourceSample, Series,
 };
 
@@ -18,19 +18,20 @@ impl Readings {
         Some(last.saturating_sub(first))
     }
 
-    /// What the trial cost. `memories`: by the index of the process.
+    /// What the trial cost. `memories`: by the index of the process; `generators`: the load generators' processes and
+    /// their CPU in nanoseconds.
     pub(crate) fn sample(
         &self,
         trial: &TrialId,
         memories: &BTreeMap<usize, Memory>,
-        (generator, load): (u32, &LoadResult),
+        generators: &[(u32, u64)],
         speed_probe_ns: [u64; 2],
     ) -> ResourceSample {
         let mut components = self.components(memories);
-        components.push(ComponentUsage {
-            cpu_ns: load.audit.cpu_ns,
-            ..ComponentUsage::new(format!("generator {generator}"), ComponentRole::Generator)
-        });
+        components.extend(generators.iter().map(|(pid, cpu_ns)| ComponentUsage {
+            cpu_ns: *cpu_ns,
+            ..ComponentUsage::new(format!("generator {pid}"), ComponentRole::Generator)
+        }));
         let (idle, idle_proxies) = self.idle();
         components.push(idle);
         let [slow_before, slow_after] = &self.slow;
@@ -71,6 +72,11 @@ impl Readings {
                 system_ns: passed(&after.system, &before.system, index),
                 context_switches: passed(&after.switches, &before.switches, index),
                 memory: memories.get(&index).copied(),
+                throttled: after
+                    .throttled
+                    .get(&index)
+                    .zip(before.throttled.get(&index))
+                    .map(|(now, then)| now.since(*then)),
             })
         });
         usage.collect()

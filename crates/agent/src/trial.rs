@@ -14,7 +14,7 @@ use nix::sched::{CpuSet, sched_setaffinity};
 use nix::unistd::Pid;
 use serde::{Deserialize, Serialize};
 
-use crate::generator::{Generator, GeneratorError, StartedWorker};
+use crate::generator::{ClientLoad, ClientWorker, GeneratorError, Generators, whole_load};
 use crate::watched::Watched;
 use crate::window::{Readings, full_window, observe};
 
@@ -31,52 +31,56 @@ pub enum MeasureError {
 
 /// A trial's load, and what was read while it ran.
 pub struct Measurement {
-    /// The generator's result.
+    /// The result of all clients together.
     pub load: LoadResult,
+    /// That of each client.
+    pub parts: Vec<ClientLoad>,
     /// `None`: there are no proxies, or their connections cannot be counted.
     pub proxy_connections: Option<ProxyConnections>,
-    /// Established connections at the load's first proxy, just after the load.
-    pub entered_connections: Option<u32>,
-    generator: u32,
+    /// Established connections at the first proxy of each client's part, just after the load; `None`: they cannot be
+    /// counted.
+    pub entered_connections: Vec<Option<u32>>,
+    generators: Vec<u32>,
     /// By the index of the process.
     memories: BTreeMap<usize, Memory>,
     readings: Readings,
 }
 
-/// Runs a load and reads all watched processes in its window. `on_window` is called when the window is known, before the
-/// warm-up: agents on other nodes start to observe it then.
+/// Runs a load of one worker for each client, and reads all watched processes in its window. `on_window` is called when
+/// the window is known, before the warm-up: agents on other nodes start to observe it then.
 ///
 /// # Errors
 /// If there is no load or no result of it, or `/proc/stat` cannot be read.
 pub fn measure(
-    spec: LoadSpec,
-    started: StartedWorker,
+    spec: &LoadSpec,
+    clients: Vec<ClientWorker>,
     watched: &Watched,
     on_window: &mut dyn FnMut(Window),
 ) -> Result<Measurement, MeasureError> {
-    let ends_early = spec.max_requests.is_some();
-    let mut generator = Generator::start(started, spec)?;
-    let window = generator.window()?;
+    let mut generators = Generators::ready(spec, clients)?;
+    let window = generators.start(monotonic_ns() + generators.lead_ns())?;
     on_window(window);
     let before = connections_before(watched, &window);
-    let pid = generator.pid();
-    let readings = match ends_early {
-        false => observe(watched, &window, pid, &mut full_window),
-        true => observe(watched, &window, pid, &mut |until_ns| {
-            generator.has_ended_before(until_ns)
+    let pids = generators.pids();
+    let readings = match spec.max_requests {
+        None => observe(watched, &window, &pids, &mut full_window),
+        Some(_) => observe(watched, &window, &pids, &mut |until_ns| {
+            generators.have_ended_before(until_ns)
         }),
     };
-    let load = generator.result();
+    let parts = generators.results();
     // The load is over and its connections are still open.
     let after = watched.connections();
-    let entered_connections = watched.entered(pid);
+    let entered_connections = watched.entered(&pids);
     let memories = watched.memories();
-    drop(generator);
+    drop(generators);
+    let parts = parts?;
     Ok(Measurement {
-        load: load?,
+        load: whole_load(spec, &parts),
+        parts,
         proxy_connections: after.map(|after| ProxyConnections { before, after }),
         entered_connections,
-        generator: pid,
+        generators: pids,
         memories,
         readings: readings?,
     })
@@ -97,19 +101,21 @@ fn connections_before(watched: &Watched, window: &Window) -> Option<u32> {
 ///
 /// # Errors
 /// If there is no load, or no result of it.
-pub fn warm_up(spec: LoadSpec, started: StartedWorker) -> Result<LoadResult, GeneratorError> {
-    let mut generator = Generator::start(started, spec)?;
-    generator.window()?;
-    generator.result()
+pub fn warm_up(spec: &LoadSpec, clients: Vec<ClientWorker>) -> Result<LoadResult, GeneratorError> {
+    let mut generators = Generators::ready(spec, clients)?;
+    // The clocks of generators on other nodes are not ours: each starts as soon as it gets the order.
+    generators.start_at_once()?;
+    Ok(whole_load(spec, &generators.results()?))
 }
 
 impl Measurement {
     /// What the trial cost. `speed_probe_ns`: from just before and just after it.
     #[must_use]
     pub fn sample(&self, trial: &TrialId, speed_probe_ns: [u64; 2]) -> ResourceSample {
-        let load = (self.generator, &self.load);
+        let used = self.parts.iter().map(|part| part.result.audit.cpu_ns);
+        let generators: Vec<(u32, u64)> = self.generators.iter().copied().zip(used).collect();
         self.readings
-            .sample(trial, &self.memories, load, speed_probe_ns)
+            .sample(trial, &self.memories, &generators, speed_probe_ns)
     }
 }
 
@@ -134,7 +140,7 @@ pub struct NodeUsage {
 /// If the machine cannot be read.
 pub fn observe_window(watched: &Watched, window: Window) -> Result<NodeUsage, ObserveError> {
     let own = std::process::id();
-    let readings = observe(watched, &window, own, &mut full_window)?;
+    let readings = observe(watched, &window, &[own], &mut full_window)?;
     let components = readings.components(&watched.memories());
     let (idle, idle_proxies) = readings.idle();
     Ok(NodeUsage {

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use meshtax_model::experiment::VariantId;
-use meshtax_model::trial::{ComponentRole, LinkUsage, Memory};
+use meshtax_model::trial::{ComponentRole, LinkUsage, Memory, Throttled};
 use meshtax_observe::{
-    Cgroup, LinkReading, anonymous_bytes, context_switches, cpu_ns, established_connections,
-    memory, system_ns,
+    Cgroup, Limited, LinkReading, anonymous_bytes, context_switches, cpu_ns,
+    established_connections, memory, system_ns,
 };
 
 /// With more processes of one variant than this, reading their memory at each step would disturb the
@@ -61,6 +61,14 @@ impl Meter {
         self.sum(|pid| anonymous_bytes(pid).ok(), |a, b| a + b)
     }
 
+    /// What its CPU limit did to it; `None`: it has none of its own.
+    fn throttled(&self, limited: &Limited) -> Option<Throttled> {
+        match self {
+            Self::Process(_) => limited.throttled(),
+            Self::Container(cgroup) => cgroup.throttled(),
+        }
+    }
+
     fn memory(&self) -> Option<Memory> {
         let add = |a: Memory, b: Memory| Memory {
             anonymous_bytes: a.anonymous_bytes + b.anonymous_bytes,
@@ -85,6 +93,8 @@ pub struct Process {
     pub node: u32,
     /// The variant of an idle proxy.
     pub idles_for: Option<VariantId>,
+    /// The cgroup with the limits of a process; that of a container is its own.
+    pub limited: Limited,
 }
 
 impl Process {
@@ -130,11 +140,15 @@ impl Watched {
             .sum()
     }
 
-    /// Established connections at the load's first proxy; `None` if there is none, or a count cannot be read.
-    pub(crate) fn entered(&self, generator: u32) -> Option<u32> {
-        let entrance = self.entrance?;
-        let pid = entrance.pid.unwrap_or(generator);
-        established_connections(pid, entrance.port).ok()
+    /// Established connections at the first proxy of each generator's load; `None` if there is none, or a count cannot
+    /// be read.
+    pub(crate) fn entered(&self, generators: &[u32]) -> Vec<Option<u32>> {
+        let of = |generator: &u32| {
+            let entrance = self.entrance?;
+            let pid = entrance.pid.unwrap_or(*generator);
+            established_connections(pid, entrance.port).ok()
+        };
+        generators.iter().map(of).collect()
     }
 
     /// Memory of the measured variant's processes, by their index. Walks page tables: not within a window.
@@ -172,7 +186,7 @@ impl Watched {
     }
 
     /// The readings that take too long for the window's edges.
-    pub(crate) fn slow(&self, generator: u32) -> Slow {
+    pub(crate) fn slow(&self, generators: &[u32]) -> Slow {
         let with_role = |role: ComponentRole| -> Vec<u32> {
             let measured = self.measured();
             let of_role = measured.filter(|process| process.role == role);
@@ -183,7 +197,7 @@ impl Watched {
             processes.collect()
         };
         let sides = [
-            (ComponentRole::Generator, vec![generator]),
+            (ComponentRole::Generator, generators.to_vec()),
             (ComponentRole::App, self.servers.clone()),
             (ComponentRole::Waypoint, with_role(ComponentRole::Waypoint)),
             (ComponentRole::Gateway, with_role(ComponentRole::Gateway)),
@@ -193,7 +207,13 @@ impl Watched {
                 pids.iter().map(|pid| LinkReading::of(*pid).ok()).collect();
             Some((role, readings.filter(|all| !all.is_empty())?))
         });
+        let all = self.processes.iter().enumerate();
+        let measured = all.filter(|(_, process)| process.is_measured());
+        let throttled = measured.filter_map(|(index, process)| {
+            Some((index, process.meter.throttled(&process.limited)?))
+        });
         Slow {
+            throttled: throttled.collect(),
             switches: self.of_measured(&Meter::context_switches),
             system: self.of_measured(&Meter::system_ns),
             links: links.collect(),
@@ -206,6 +226,7 @@ pub(crate) struct Slow {
     /// By the index of the process.
     pub(crate) switches: BTreeMap<usize, u64>,
     pub(crate) system: BTreeMap<usize, u64>,
+    pub(crate) throttled: BTreeMap<usize, Throttled>,
     links: Vec<(ComponentRole, Vec<LinkReading>)>,
 }
 

@@ -18,8 +18,11 @@ const BEFORE_NS: u64 = 3_000_000;
 const STEPS: u64 = 8;
 const STEP_NS: (u64, u64) = (25_000_000, 100_000_000);
 
-/// A long window has at most this many steps; they are longer then.
+/// A long window has at most this many steps, unless they would be longer than [`LONGEST_STEP_NS`].
 const STEPS_MAX: u64 = 300;
+
+/// What a study shows over time is sampled every second.
+const LONGEST_STEP_NS: u64 = 1_000_000_000;
 
 /// All readings of a window.
 pub(crate) struct Readings {
@@ -45,12 +48,12 @@ pub(crate) fn full_window(until_ns: u64) -> bool {
 pub(crate) fn observe(
     watched: &Watched,
     window: &Window,
-    generator: u32,
+    generators: &[u32],
     ends_before: &mut dyn FnMut(u64) -> bool,
 ) -> Result<Readings, ObserveError> {
     let (begin_ns, end_ns) = (window.start_monotonic_ns, window.end_monotonic_ns);
     sleep_until_ns(begin_ns.saturating_sub(BEFORE_NS));
-    let slow_before = watched.slow(generator);
+    let slow_before = watched.slow(generators);
     sleep_until_ns(begin_ns);
     let machine_before = MachineReading::of(&watched.cores)?;
     let mut cpu = vec![watched.cpu()];
@@ -77,14 +80,14 @@ pub(crate) fn observe(
         held,
         ends_ns,
         machine: [machine_before, machine_after],
-        slow: [slow_before, watched.slow(generator)],
+        slow: [slow_before, watched.slow(generators)],
     })
 }
 
 /// The ends of equal steps, the last at the window's end; at least one.
 fn step_ends(window_ns: u64) -> Vec<u64> {
     let wanted_ns = (window_ns / STEPS).clamp(STEP_NS.0, STEP_NS.1);
-    let wanted_ns = wanted_ns.max(window_ns / STEPS_MAX);
+    let wanted_ns = wanted_ns.max((window_ns / STEPS_MAX).min(LONGEST_STEP_NS));
     let count = (window_ns / wanted_ns).max(1);
     (1..=count).map(|step| window_ns * step / count).collect()
 }
@@ -101,5 +104,7 @@ mod tests {
         assert_eq!(step_ends(500 * MS).last(), Some(&(500 * MS)));
         let long = step_ends(30_000 * MS);
         assert_eq!((long.len(), long[0]), (300, 100 * MS));
+        let faithful = step_ends(1_800_000 * MS);
+        assert_eq!((faithful.len(), faithful[0]), (1800, 1000 * MS));
     }
 }

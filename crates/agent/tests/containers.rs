@@ -11,7 +11,7 @@ use std::time::Duration;
 use meshtax_agent::{Meter, NodeUsage, Process, Watched, observe_window};
 use meshtax_load::Window;
 use meshtax_model::trial::ComponentRole;
-use meshtax_observe::{Cgroup, monotonic_ns, sleep_until_ns};
+use meshtax_observe::{Cgroup, Limited, monotonic_ns, sleep_until_ns};
 
 const ROOT: &str = "/sys/fs/cgroup";
 
@@ -116,6 +116,7 @@ fn observed(container: &Container, window: Window) -> NodeUsage {
             role: ComponentRole::App,
             node: 0,
             idles_for: None,
+            limited: Limited::default(),
         }],
         servers: Vec::new(),
         proxy_port: None,

@@ -1,35 +1,28 @@
 //! An agent and its client, over real sockets on loopback.
 
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpListener};
 use std::process::Command;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use meshtax_agent::remote::{AgentClient, AgentError, Token, serve};
+use meshtax_agent::remote::{Agent, AgentClient, AgentError, Token};
 
 const TIMEOUT: Duration = Duration::from_secs(5);
+
+/// A privileged port that no test binds: a port that was free a moment ago may be another test's by now.
+const NOBODY: SocketAddr = SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 1));
 
 /// The agent's worker here repeats what it reads.
 fn cat() -> Command {
     Command::new("cat")
 }
 
-fn free_port() -> u16 {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-    listener.local_addr().unwrap().port()
-}
-
 /// Starts an agent. It serves until the test's process ends.
 fn agent() -> SocketAddr {
-    let port = free_port();
-    thread::spawn(move || serve(port, &Token::new("secret"), cat));
-    let at = (Ipv4Addr::LOCALHOST, port).into();
-    let begin = Instant::now();
-    while TcpStream::connect(at).is_err() {
-        assert!(begin.elapsed() < TIMEOUT, "the agent does not listen");
-        thread::sleep(Duration::from_millis(2));
-    }
+    let agent = Agent::listen(0).unwrap();
+    let at = agent.address().unwrap();
+    thread::spawn(move || agent.serve(&Token::new("secret"), cat));
     at
 }
 
@@ -42,7 +35,7 @@ fn wrong_token_is_rejected() {
     let stranger = AgentClient::new(agent(), "guess".into());
     assert!(matches!(stranger.host(), Err(AgentError::Unauthorized)));
     assert!(matches!(stranger.clock(), Err(AgentError::Unauthorized)));
-    let connected = stranger.connect((Ipv4Addr::LOCALHOST, 1).into(), TIMEOUT);
+    let connected = stranger.connect(NOBODY, TIMEOUT);
     assert!(matches!(connected, Err(AgentError::Unauthorized)));
 }
 
@@ -50,7 +43,7 @@ fn wrong_token_is_rejected() {
 fn taken_port_is_an_error() {
     let taken = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let port = taken.local_addr().unwrap().port();
-    let error = serve(port, &Token::new("secret"), cat).unwrap_err();
+    let error = Agent::listen(port).unwrap_err();
     assert!(error.to_string().contains(&port.to_string()), "{error}");
 }
 
@@ -84,8 +77,7 @@ fn connection_carries_bytes_both_ways_until_either_end_closes() {
 
 #[test]
 fn refused_connection_is_the_same_error_as_in_the_pod() {
-    let to = (Ipv4Addr::LOCALHOST, free_port()).into();
-    match client().connect(to, TIMEOUT) {
+    match client().connect(NOBODY, TIMEOUT) {
         Err(AgentError::Failed(error)) => {
             assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused);
         }
@@ -111,6 +103,6 @@ fn worker_runs_beside_the_agent_and_ends_with_its_connection() {
 
 #[test]
 fn agent_that_is_gone_is_unreachable_and_not_an_answer() {
-    let nobody = AgentClient::new((Ipv4Addr::LOCALHOST, free_port()).into(), "secret".into());
+    let nobody = AgentClient::new(NOBODY, "secret".into());
     assert!(matches!(nobody.host(), Err(AgentError::Unreachable(_))));
 }

@@ -5,6 +5,8 @@ mod gate;
 mod image;
 mod kubernetes;
 pub(crate) mod load;
+mod mesh;
+mod prometheus;
 mod scale;
 mod serve;
 mod upgrade;
@@ -15,17 +17,20 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use meshtax_artifacts::Registries;
 use meshtax_dataplane::Sabotage;
+use meshtax_model::analysis::Weight;
 use meshtax_model::catalogue::Program;
 use meshtax_model::experiment::{Ingress, Inject, VariantId};
 use meshtax_spec::ValueError;
 use serde::Deserialize as _;
 use serde::de::value::StrDeserializer;
 
-pub(crate) use advise::AdviseArgs;
+pub(crate) use advise::{AdviseArgs, last_weights};
 pub(crate) use gate::{CompareArgs, CompareFormat, GateArgs, RunsArgs};
 pub(crate) use image::{BuildArgs, ImageAction, ImageArgs, PushArgs};
 pub(crate) use kubernetes::{CleanupArgs, KubernetesArgs};
 pub(crate) use load::LoadArgs;
+pub(crate) use mesh::{ChangeArgs, ChoiceArgs, ClusterArgs, MeshAction, MeshArgs};
+pub(crate) use prometheus::PrometheusArgs;
 pub(crate) use scale::{OverName, ScaleArgs};
 pub(crate) use serve::ServeArgs;
 pub(crate) use upgrade::UpgradeArgs;
@@ -61,7 +66,7 @@ pub(crate) enum Command {
     Serve(ServeArgs),
     /// List the presets, or print one
     Presets(PresetsArgs),
-    /// Measure how costs scale with pods, nodes, hops, rates or endpoints, with one run for each number
+    /// Measure how costs scale with pods, nodes, hops, rates, clients or endpoints, with one run for each number
     Scale(Box<ScaleArgs>),
     /// List the topologies (services that call each other), or show one
     Topologies(TopologiesArgs),
@@ -71,8 +76,8 @@ pub(crate) enum Command {
     Image(ImageArgs),
     /// List published results, or show one with its environment and its faults
     Published(PublishedArgs),
-    /// List features and operational facts of the meshes, each with its source
-    Meshes(MeshesArgs),
+    /// Check, install and remove meshes on a cluster, and list facts of each
+    Mesh(Box<MeshArgs>),
     /// Report what this machine supports, and how to fix what it does not
     Doctor(DoctorArgs),
     /// Remove what runs left on a cluster
@@ -86,11 +91,13 @@ pub(crate) enum Command {
 }
 
 /// Options that determine a new run: an interrupted one has them already.
-const OF_A_NEW_RUN: [&str; 17] = [
+const OF_A_NEW_RUN: [&str; 19] = [
     "spec",
     "preset",
     "topology",
+    "clients",
     "ingress",
+    "fast_application",
     "engine",
     "out",
     "time",
@@ -120,9 +127,15 @@ pub(crate) struct RunArgs {
     /// Topology instead of the spec's: a name (see `meshtax topologies`), or a YAML file in meshtax's or isotope's format
     #[arg(long, value_name = "NAME|FILE")]
     pub(crate) topology: Option<String>,
+    /// Client pods, each with its own proxy, that share the load [default: the spec's]
+    #[arg(long, value_name = "N", value_parser = meshtax_spec::clients)]
+    pub(crate) clients: Option<u32>,
     /// Send all requests from outside the mesh through a gateway, with plaintext or tls to the gateway
     #[arg(long, value_name = "plaintext|tls", value_parser = meshtax_spec::ingress)]
     pub(crate) ingress: Option<Ingress>,
+    /// Omit the work with which a preset's application saturates at the rate of its study (the spec's `saturates-at`)
+    #[arg(long)]
+    pub(crate) fast_application: bool,
     /// Engine to run on
     #[arg(long, value_enum, default_value_t = EngineName::Local)]
     pub(crate) engine: EngineName,
@@ -155,6 +168,8 @@ pub(crate) struct RunArgs {
     pub(crate) upgrade: UpgradeArgs,
     #[command(flatten)]
     pub(crate) kubernetes: KubernetesArgs,
+    #[command(flatten)]
+    pub(crate) prometheus: PrometheusArgs,
     /// Print the analysis as JSON (docs/schema/report-v2.json) instead of the table
     #[arg(long)]
     pub(crate) json: bool,
@@ -258,9 +273,16 @@ pub(crate) struct ReportArgs {
     /// writes all tables to this directory
     #[arg(long, value_name = "PATH")]
     pub(crate) out: Option<PathBuf>,
+    /// Write a page to publish into this directory: report.md, structured as published studies are, with its charts
+    /// (pictures) and all tables as CSV (data)
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["format", "out", "watch"])]
+    pub(crate) publish: Option<PathBuf>,
     /// Compare with a published result, for matching variants and loads (see `meshtax published`)
     #[arg(long, value_name = "NAME", conflicts_with = "watch")]
     pub(crate) published: Option<String>,
+    /// Weight of a requirement in the decision table, e.g. performance=3; repeatable
+    #[arg(long, value_name = "REQUIREMENT=WEIGHT", value_parser = meshtax_spec::weight, conflicts_with = "watch")]
+    pub(crate) weight: Vec<Weight>,
     /// Report again whenever there are new trials, until the run ends
     #[arg(long, conflicts_with = "out")]
     pub(crate) watch: bool,
@@ -281,6 +303,8 @@ pub(crate) enum Format {
     Json,
     /// One row per variant, load point and metric
     Csv,
+    /// Metrics for a monitoring system, with the ends of their intervals
+    Openmetrics,
 }
 
 #[derive(Debug, Args)]
@@ -361,15 +385,6 @@ pub(crate) enum PublishedAction {
         /// Name of the result
         name: String,
     },
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct MeshesArgs {
-    /// Mesh whose facts and sources to print [default: a table of all meshes]
-    pub(crate) name: Option<String>,
-    /// Print JSON instead of tables
-    #[arg(long)]
-    pub(crate) json: bool,
 }
 
 #[derive(Debug, Args)]

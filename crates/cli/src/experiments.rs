@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use meshtax_model::experiment::Experiment;
-use meshtax_spec::{Lengths, Preset, TopologySpec};
+use meshtax_spec::{Lengths, Preset, TopologySpec, ValueError};
 
 use crate::exit::{Failure, SPEC_INVALID, USAGE};
 use crate::terminal;
@@ -36,7 +36,7 @@ impl SpecText {
     pub(crate) fn experiment(&self) -> Result<Experiment, Failure> {
         let experiment = meshtax_spec::parse(&self.name, &self.text)
             .map_err(|e| Failure::new(SPEC_INVALID, e))?;
-        self.expect_known_study(&experiment)?;
+        self.check(&experiment)?;
         Ok(experiment)
     }
 
@@ -45,9 +45,24 @@ impl SpecText {
         let all = meshtax_spec::parse_all(&self.name, &self.text, lengths)
             .map_err(|e| Failure::new(SPEC_INVALID, e))?;
         for experiment in &all {
-            self.expect_known_study(experiment)?;
+            self.check(experiment)?;
         }
         Ok(all)
+    }
+
+    /// What the grammar of specs cannot know.
+    fn check(&self, experiment: &Experiment) -> Result<(), Failure> {
+        self.expect_known_study(experiment)?;
+        let Some(settings) = &experiment.kubernetes else {
+            return Ok(());
+        };
+        meshtax_kube::check_settings(settings).map_err(|error| {
+            let steps = error.path.iter().map(String::as_str);
+            let path: Vec<&str> = std::iter::once("kubernetes").chain(steps).collect();
+            let value = ValueError::new(error.problem.clone(), error.fix.clone());
+            let placed = meshtax_spec::error_at(&self.name, &self.text, &path, value);
+            Failure::new(SPEC_INVALID, placed)
+        })
     }
 
     fn expect_known_study(&self, experiment: &Experiment) -> Result<(), Failure> {

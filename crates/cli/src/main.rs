@@ -38,7 +38,7 @@ fn main() -> ExitCode {
         Command::Dataplanes(args) => commands::dataplanes::dataplanes(&args),
         Command::Image(args) => commands::image::image(&args),
         Command::Published(args) => commands::published::published(&args),
-        Command::Meshes(args) => commands::published::meshes(&args),
+        Command::Mesh(args) => commands::mesh::mesh(&args),
         Command::Doctor(args) => Ok(commands::doctor::doctor(&args)),
         Command::Cleanup(args) => commands::cleanup::cleanup(&args),
         Command::Internal { part } => commands::internal::internal(part),

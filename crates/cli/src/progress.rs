@@ -78,6 +78,9 @@ impl Progress {
             Event::Preparing(Preparation::InjectedDelay) => {
                 self.message("preparing the size of the injected delay");
             }
+            Event::Preparing(Preparation::Saturation) => {
+                self.message("calibrating the application: how much work it needs to saturate at the rate asked for");
+            }
             Event::RoundStarted { round, of } => {
                 self.round = format!("round {round} of {of}");
                 let left = self

@@ -123,11 +123,12 @@ const SEES: &[(&str, &[&str])] = &[
 ];
 
 /// The files with `unsafe` code. Each explains it in its first lines.
-const UNSAFE: [&str; 7] = [
+const UNSAFE: [&str; 8] = [
     "crates/agent/src/packet_socket.rs",
     "crates/artifacts/src/download.rs",
     "crates/cli/tests/e2e/forbidden.rs",
     "crates/load/src/ring.rs",
+    "crates/local/src/cgroups.rs",
     "crates/local/src/lab/component.rs",
     "crates/local/src/lab/mod.rs",
     "crates/local/src/sandbox.rs",

@@ -68,6 +68,55 @@ pub struct Authority {
     leaves: BTreeMap<String, Leaf>,
 }
 
+/// A certificate authority of an installed mesh: its own trust anchor, and the key that issues workloads' certificates.
+#[derive(Clone)]
+pub struct Issuer {
+    /// Self-signed, PEM.
+    pub certificate_pem: String,
+    /// Its private key, PEM (PKCS #8).
+    pub key_pem: String,
+}
+
+/// Without the key.
+impl std::fmt::Debug for Issuer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let certificate_pem = &self.certificate_pem;
+        f.debug_struct("Issuer")
+            .field("certificate_pem", certificate_pem)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Issuer {
+    /// Validity of an installed mesh's authority: what `linkerd install` gives it.
+    const VALID_FOR: Duration = Duration::days(365);
+
+    /// With a new key (P-256), for a DNS name.
+    ///
+    /// # Errors
+    /// If the key or the certificate cannot be made.
+    pub fn new(name: &str) -> Result<Self, AuthorityError> {
+        let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?;
+        let mut params = CertificateParams::new(vec![name.to_owned()])?;
+        params.distinguished_name = rcgen::DistinguishedName::new();
+        params.distinguished_name.push(DnType::CommonName, name);
+        as_authority(&mut params);
+        let now = OffsetDateTime::now_utc();
+        params.not_before = now - VALID_BEFORE;
+        params.not_after = now + Self::VALID_FOR;
+        let certificate = params.self_signed(&key)?;
+        Ok(Self {
+            certificate_pem: certificate.pem(),
+            key_pem: key.serialize_pem(),
+        })
+    }
+}
+
+fn as_authority(params: &mut CertificateParams) {
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+}
+
 impl Authority {
     /// The bytes of a file or of an environment variable.
     ///
@@ -100,8 +149,7 @@ impl Authority {
         params
             .distinguished_name
             .push(DnType::OrganizationName, name);
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+        as_authority(&mut params);
         let issuer = CertifiedIssuer::self_signed(params, key)?;
         Ok(Self {
             issuer,

@@ -18,7 +18,9 @@ mod outbound_policy;
 mod server;
 mod workload_socket;
 
-pub use authority::{Authority, AuthorityError, ContentError, Leaf, SharedAuthority, Signed};
+pub use authority::{
+    Authority, AuthorityError, ContentError, Issuer, Leaf, SharedAuthority, Signed,
+};
 pub use collector::{TraceCollector, trace_collector};
 pub use discovery::{Changed, DiscoveryServer, Pushed, discovery};
 pub use istio::istio_ca;

@@ -74,11 +74,10 @@ pub(crate) fn sidecars(site: &Site, sidecar: impl Fn(&ProxiedPod<'_>) -> Sidecar
     })
 }
 
-/// Every pod of the mesh: the client's, those of the services, and the gateway's, which is a plain reverse proxy with what
+/// Every pod of the mesh: the clients', those of the services, and the gateway's, which is a plain reverse proxy with what
 /// `pod` returns as its sidecar.
 pub(crate) fn every_pod(site: &Site, pod: impl Fn(&ProxiedPod<'_>) -> PodBlueprint) -> Emulation {
-    let client = site.proxied_client();
-    let in_mesh = client.into_iter().chain(site.proxied_services());
+    let in_mesh = site.proxied_clients().chain(site.proxied_services());
     let mut pods: Vec<PodBlueprint> = in_mesh.map(|proxied| pod(&proxied)).collect();
     let gateway = site.proxied_gateway().zip(reverse_proxy(site));
     pods.extend(gateway.map(|(proxied, plain)| plain.with_sidecar(pod(&proxied))));

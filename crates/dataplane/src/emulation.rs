@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::control::ControlService;
 use crate::scope::ProcessScope;
+use crate::site::Site;
 
 /// Files, redirection, control planes and processes, pod by pod.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -26,10 +27,26 @@ pub struct Emulation {
 pub enum Fault {
     /// Nothing is redirected while a load runs: its connections bypass the proxies, those of the probes do not.
     LoadBypassesProxies,
-    /// In addition, busy processes are accounted for as the proxies.
+    /// The same in the pod of the last client only.
+    LoadOfOneClientBypassesProxies,
+    /// As [`Self::LoadBypassesProxies`]; in addition, busy processes are accounted for as the proxies.
     LoadBypassesBusyProxies,
     /// Nothing is captured.
     NoCapture,
+}
+
+impl Fault {
+    /// Whether nothing is redirected in a pod of the site while a load runs.
+    #[must_use]
+    pub fn lifts_redirection(self, site: &Site, pod: &str) -> bool {
+        match self {
+            Self::LoadBypassesProxies | Self::LoadBypassesBusyProxies => true,
+            Self::LoadOfOneClientBypassesProxies => {
+                site.clients.last().is_some_and(|last| last.name == pod)
+            }
+            Self::NoCapture => false,
+        }
+    }
 }
 
 impl Emulation {

@@ -132,32 +132,62 @@ impl Routes<'_> {
     /// As in Istio: a service can be requested by its full name or its first label, with or without
     /// the port.
     pub(crate) fn virtual_hosts(&self, direction: &str) -> Vec<Value> {
-        let route = |cluster: &str| {
-            let mut route = json!({"cluster": cluster, "timeout": "0s"});
-            route["retry_policy"] = match direction {
-                OUTBOUND => outbound_retries(),
-                _ => inbound_retries(),
-            };
-            json!([{"match": {"prefix": "/"}, "route": route}])
+        let host = |name: String, domains: Value, cluster: &str| {
+            let mut host =
+                json!({"name": name, "domains": domains, "routes": [route(direction, cluster)]});
+            if direction == OUTBOUND {
+                host["include_request_attempt_count"] = json!(true);
+            }
+            host
         };
         match self {
-            Self::All(cluster) => vec![json!({
-                "name": format!("{direction}|http"),
-                "domains": ["*"],
-                "routes": route(cluster),
-            })],
+            Self::All(cluster) => vec![host(format!("{direction}|http"), json!(["*"]), cluster)],
             Self::ByHost(port, services) => services
                 .iter()
                 .map(|(name, cluster)| {
                     let short = name.split('.').next().unwrap_or(name);
-                    json!({
-                        "name": format!("{name}:{port}"),
-                        "domains": [name, format!("{name}:{port}"), short, format!("{short}:{port}")],
-                        "routes": route(cluster),
-                    })
+                    let domains = json!([
+                        name,
+                        format!("{name}:{port}"),
+                        short,
+                        format!("{short}:{port}")
+                    ]);
+                    host(format!("{name}:{port}"), domains, cluster)
                 })
                 .collect(),
             Self::Discovered(_) => Vec::new(),
+        }
+    }
+}
+
+/// The route of all requests to a cluster, as istiod sends it.
+fn route(direction: &str, cluster: &str) -> Value {
+    let mut action = json!({"cluster": cluster, "timeout": "0s"});
+    match direction {
+        OUTBOUND => {
+            action["retry_policy"] = outbound_retries();
+            action["max_grpc_timeout"] = json!("0s");
+        }
+        _ => {
+            action["retry_policy"] = inbound_retries();
+            action["max_stream_duration"] =
+                json!({"max_stream_duration": "0s", "grpc_timeout_header_max": "0s"});
+        }
+    }
+    json!({"name": "default", "match": {"prefix": "/"}, "route": action})
+}
+
+/// Names the operation of each route, which sidecars pass on in a header: service and port, from the name of the cluster
+/// (`DIRECTION|PORT|SUBSET|HOST`).
+pub(crate) fn decorate(virtual_hosts: &mut [Value]) {
+    let routes = virtual_hosts
+        .iter_mut()
+        .filter_map(|host| host["routes"].as_array_mut());
+    for route in routes.flatten() {
+        let cluster = route["route"]["cluster"].as_str().unwrap_or_default();
+        let parts: Vec<&str> = cluster.split('|').collect();
+        if let [_, port, _, host] = parts.as_slice() {
+            route["decorator"] = json!({"operation": format!("{host}:{port}/*")});
         }
     }
 }
@@ -178,7 +208,7 @@ fn inbound_retries() -> Value {
 /// The same towards other pods: not a 503.
 fn outbound_retries() -> Value {
     json!({
-        "retry_on": "connect-failure,refused-stream,unavailable,cancelled",
+        "retry_on": "connect-failure,refused-stream,unavailable,cancelled,retriable-status-codes",
         "num_retries": 2,
         "retry_host_predicate": [{
             "name": "envoy.retry_host_predicates.previous_hosts",
@@ -203,15 +233,25 @@ pub(crate) fn connection_manager(
         // By default it would use ALPN, where it supports `h2` only.
         config["codec_type"] = json!("HTTP2");
     }
-    config["server_name"] = json!("istio-envoy");
+    if direction != OUTBOUND {
+        config["server_name"] = json!("istio-envoy");
+    }
     config["normalize_path"] = json!(true);
+    config["path_with_escaped_slashes_action"] = json!("KEEP_UNCHANGED");
+    config["proxy_100_continue"] = json!(true);
     config["stream_idle_timeout"] = json!("0s");
     config["http_filters"] = json!(filters);
     match routes {
         Routes::Discovered(name) => {
             config["rds"] = json!({"config_source": discovered(), "route_config_name": name});
         }
-        routes => config["route_config"] = route_table(direction, &routes.virtual_hosts(direction)),
+        routes => {
+            let mut hosts = routes.virtual_hosts(direction);
+            if more.get("tracing").is_some() {
+                decorate(&mut hosts);
+            }
+            config["route_config"] = route_table(direction, &hosts);
+        }
     }
     merge(&mut config, more);
     json!({"name": "envoy.filters.network.http_connection_manager", "typed_config": config})
@@ -305,66 +345,8 @@ pub(crate) fn permitted_principal(callers: &[&str]) -> Value {
     }
 }
 
-/// Istio's fields of a request's line, in its order (its documentation, "Default access log format").
-const LOGGED: &str = "[%START_TIME%] \"%REQ(:METHOD)% %REQ(X-ENVOY-ORIGINAL-PATH?:PATH)% %PROTOCOL%\" \
-    %RESPONSE_CODE% %RESPONSE_FLAGS% %RESPONSE_CODE_DETAILS% %CONNECTION_TERMINATION_DETAILS% \
-    \"%UPSTREAM_TRANSPORT_FAILURE_REASON%\" %BYTES_RECEIVED% %BYTES_SENT% %DURATION% \
-    %RESP(X-ENVOY-UPSTREAM-SERVICE-TIME)% \"%REQ(X-FORWARDED-FOR)%\" \"%REQ(USER-AGENT)%\" \
-    \"%REQ(X-REQUEST-ID)%\" \"%REQ(:AUTHORITY)%\" \"%UPSTREAM_HOST%\" %UPSTREAM_CLUSTER% \
-    %UPSTREAM_LOCAL_ADDRESS% %DOWNSTREAM_LOCAL_ADDRESS% %DOWNSTREAM_REMOTE_ADDRESS% \
-    %REQUESTED_SERVER_NAME% %ROUTE_NAME%\n";
-
-/// Logs a line per request to standard output, as Istio's proxies do. The cost of processing the log further is not
-/// attributed to the proxy.
-pub(crate) fn access_log() -> Value {
-    let mut log = typed("envoy.extensions.access_loggers.file.v3.FileAccessLog");
-    log["path"] = json!("/dev/stdout");
-    log["log_format"] = json!({"text_format_source": {"inline_string": LOGGED}});
-    json!([{"name": "envoy.access_loggers.file", "typed_config": log}])
-}
-
-const LINES_LOGGED: &str = "filesystem.write_buffered";
-
-/// The Envoy statistic that counts the access log lines written.
-pub(crate) fn lines_logged() -> Counter {
-    Counter {
-        port: PORT_ADMIN,
-        path: format!("/stats?filter={LINES_LOGGED}"),
-        series: LINES_LOGGED.into(),
-    }
-}
-
-/// The port of the pod's trace collector: the OpenTelemetry default.
-const PORT_COLLECTOR: u16 = 4317;
-const COLLECTOR: &str = "opentelemetry-collector";
-
-/// Traces a share of the requests with the OpenTelemetry protocol.
-pub(crate) fn tracing(pod: &Pod, share: f64) -> Value {
-    let mut tracer = typed("envoy.config.trace.v3.OpenTelemetryConfig");
-    tracer["grpc_service"] = json!({"envoy_grpc": {"cluster_name": COLLECTOR}});
-    tracer["service_name"] = json!(format!("{}.default", pod.service_account));
-    json!({
-        "provider": {"name": "envoy.tracers.opentelemetry", "typed_config": tracer},
-        "random_sampling": {"value": share * 100.0},
-        "client_sampling": {"value": 100.0},
-        "overall_sampling": {"value": 100.0},
-    })
-}
-
-/// The collector's cluster.
-pub(crate) fn collector_cluster() -> Value {
-    on_loopback(COLLECTOR, PORT_COLLECTOR)
-}
-
-/// The service that runs the collector.
-pub(crate) fn trace_collector() -> ControlService {
-    ControlService::TraceCollector {
-        port: PORT_COLLECTOR,
-    }
-}
-
 /// A gRPC service in the same pod.
-fn on_loopback(name: &str, port: u16) -> Value {
+pub(crate) fn on_loopback(name: &str, port: u16) -> Value {
     let mut cluster = unbound_cluster(name, "STATIC", AppProtocol::Http2);
     let at = address("127.0.0.1", port);
     set_endpoints(&mut cluster, &[json!({"endpoint": {"address": at}})]);
@@ -417,6 +399,9 @@ pub(crate) fn left_out() -> Counter {
 
 const RESPONSES_2XX: &str = "downstream_rq_2xx";
 
+/// Access log lines written.
+pub(crate) const LINES_LOGGED: &str = "filesystem.write_buffered";
+
 const SENT_BYTES: &str = "downstream_cx_tx_bytes_total";
 
 /// The Envoy statistic of responses of the connection managers with this name.
@@ -426,7 +411,8 @@ pub(crate) fn http_metrics(role: ComponentRole, manager: &str) -> HttpMetrics {
         scope: ProcessScope::Pod,
         port: PORT_ADMIN,
         path: format!("/stats?filter={RESPONSES_2XX}"),
-        series: format!("http.{manager}.{RESPONSES_2XX}"),
+        // Istio appends an address to the manager's name.
+        series: format!("http.{manager}"),
     }
 }
 
@@ -448,7 +434,8 @@ pub(crate) fn traffic_counters(
         },
         with: vec![format!(".{statistic}: ")],
     };
-    let http = format!("http.{direction}.");
+    // Connection managers have this prefix here; in Istio, their address follows: `http.inbound_0.0.0.0_8080;.`.
+    let http = format!("http.{direction}");
     // TCP proxies are named after their clusters.
     let tcp = format!("tcp.{direction}|");
     [
@@ -526,9 +513,7 @@ pub(crate) fn set_endpoints(cluster: &mut Value, endpoints: &[Value]) {
         "cluster_name": cluster["name"],
         "endpoints": [{"lb_endpoints": endpoints}],
     });
-    if endpoints.len() > 1 {
-        cluster["lb_policy"] = json!("LEAST_REQUEST");
-    }
+    cluster["lb_policy"] = json!("LEAST_REQUEST");
 }
 
 /// One port on all pods of a service.

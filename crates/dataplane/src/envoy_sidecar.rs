@@ -17,11 +17,14 @@ use crate::contract::{Contract, DirectTls};
 use crate::control::Discovery;
 use crate::emulation::PodBlueprint;
 use crate::envoy::{
-    DIRECT, OUTBOUND, Routes, access_log, address, any_request, asks_for_clusters, bootstrap,
-    cluster, cluster_passthrough, collector_cluster, common_tls, connection_manager,
-    connection_policy, discovered, discovery, http_metrics, http_policy, left_out, lines_logged,
-    peer_log, permitted_principal, permitted_requests, pod_endpoints, route_table, set_endpoints,
-    side, tcp_proxy, trace_collector, tracing, traffic_counters, typed,
+    DIRECT, OUTBOUND, Routes, address, any_request, asks_for_clusters, bootstrap, cluster,
+    cluster_passthrough, common_tls, connection_manager, connection_policy, decorate, discovered,
+    discovery, http_metrics, http_policy, left_out, peer_log, permitted_principal,
+    permitted_requests, pod_endpoints, route_table, set_endpoints, side, tcp_proxy,
+    traffic_counters, typed,
+};
+use crate::envoy_telemetry::{
+    access_log, collector_cluster, lines_logged, sampling, trace_collector, tracing,
 };
 use crate::extra::{ExtraService, services};
 use crate::gateway::gateway_with;
@@ -78,6 +81,7 @@ pub(crate) fn blueprint(site: &Site, level: PolicyLevel, mode: Mode) -> Blueprin
         gateway_proxy_port: None,
         ..ProbeTargets::at_sidecars(site, identity_from)
     };
+    let holders = targets.holders(site);
     let mut probes = targets.probes(site, level);
     if let Some(extra) = site.options.extra_endpoints {
         probes.push(Probe::ExtraEndpoints {
@@ -105,6 +109,7 @@ pub(crate) fn blueprint(site: &Site, level: PolicyLevel, mode: Mode) -> Blueprin
     let first_protocol = mode.of(&AppPort::http1(site.app_port()));
     Blueprint {
         contract: Contract {
+            holders,
             probes,
             direct_tls: DirectTls {
                 alpn: vec![alpn(first_protocol).into()],
@@ -251,13 +256,8 @@ impl Draft<'_> {
                 true => known.as_slice(),
                 false => &[],
             };
-            listeners.push(json!({
-                "name": format!("0.0.0.0_{port}"),
-                "traffic_direction": "OUTBOUND",
-                "address": address("0.0.0.0", port),
-                "bind_to_port": false,
-                "filter_chains": [{"filters": [self.calls_at(proxied.pod, port, &hosts, protocol, known)]}],
-            }));
+            let calls = self.calls_at(proxied.pod, port, &hosts, protocol, known);
+            listeners.push(outbound_listener(port, protocol, &calls));
         }
         let mut passthrough =
             cluster_passthrough("PassthroughCluster", "0.0.0.0", AppProtocol::Tcp);
@@ -295,6 +295,7 @@ impl Draft<'_> {
         }
         let mut table = Routes::ByHost(port, &hosts).virtual_hosts(OUTBOUND);
         table.extend(routes.virtual_hosts(OUTBOUND));
+        decorate(&mut table);
         let name = port.to_string();
         self.discovery.clusters.extend(clusters);
         self.discovery.routes.push(route_table(&name, &table));
@@ -307,20 +308,51 @@ impl Draft<'_> {
     }
 }
 
+/// A listener for calls to one port: what is not HTTP on a port for HTTP passes through.
+fn outbound_listener(port: u16, protocol: AppProtocol, calls: &Value) -> Value {
+    let mut listener = json!({
+        "name": format!("0.0.0.0_{port}"),
+        "traffic_direction": "OUTBOUND",
+        "address": address("0.0.0.0", port),
+        "bind_to_port": false,
+        "filter_chains": [{"filters": [calls]}],
+    });
+    if protocol != AppProtocol::Tcp {
+        listener["filter_chains"][0]["filter_chain_match"] = json!({
+            "transport_protocol": "raw_buffer",
+            "application_protocols": ["http/1.1", "h2c"],
+        });
+        listener["listener_filters"] = json!([http_inspector()]);
+        listener["listener_filters_timeout"] = json!("0s");
+        listener["continue_on_listener_filters_timeout"] = json!(true);
+        let passed_through = tcp_proxy("PassthroughCluster", "PassthroughCluster");
+        listener["default_filter_chain"] = json!({"filters": [passed_through]});
+    }
+    listener
+}
+
+fn http_inspector() -> Value {
+    json!({
+        "name": "envoy.filters.listener.http_inspector",
+        "typed_config": typed("envoy.extensions.filters.listener.http_inspector.v3.HttpInspector"),
+    })
+}
+
 /// The name of a cluster.
 fn outbound(port: u16, host: &str) -> String {
     format!("outbound|{port}||{host}")
 }
 
-/// A connection manager's settings where requests are logged or traced.
+/// A connection manager's settings for what is logged and traced.
 fn observed(site: &Site, pod: &Pod) -> Value {
     let mut more = json!({});
     if site.options.access_log {
         more["access_log"] = access_log();
     }
-    if let Some(share) = site.options.tracing {
-        more["tracing"] = tracing(pod, share);
-    }
+    more["tracing"] = match site.options.tracing {
+        Some(share) => tracing(pod, share),
+        None => sampling(pod),
+    };
     more
 }
 
@@ -403,21 +435,25 @@ fn inbound(
     let mut tls_inspector =
         typed("envoy.extensions.filters.listener.tls_inspector.v3.TlsInspector");
     tls_inspector["initial_read_buffer_size"] = json!(512);
+    let mut listener_filters = vec![
+        json!({
+            "name": "envoy.filters.listener.original_dst",
+            "typed_config": typed("envoy.extensions.filters.listener.original_dst.v3.OriginalDst"),
+        }),
+        json!({"name": "envoy.filters.listener.tls_inspector", "typed_config": tls_inspector}),
+    ];
+    if served.level == PolicyLevel::Plaintext {
+        // Under STRICT, istiod matches TLS only, and inspects no further.
+        listener_filters.push(http_inspector());
+    }
     listeners.push(json!({
         "name": "virtualInbound",
         "traffic_direction": "INBOUND",
         "address": address("0.0.0.0", PORT_INBOUND),
-        "listener_filters": [
-            {
-                "name": "envoy.filters.listener.original_dst",
-                "typed_config": typed("envoy.extensions.filters.listener.original_dst.v3.OriginalDst"),
-            },
-            {"name": "envoy.filters.listener.tls_inspector", "typed_config": tls_inspector},
-            {
-                "name": "envoy.filters.listener.http_inspector",
-                "typed_config": typed("envoy.extensions.filters.listener.http_inspector.v3.HttpInspector"),
-            },
-        ],
+        "listener_filters": listener_filters,
+        "listener_filters_timeout": "0s",
+        "continue_on_listener_filters_timeout": true,
+        "max_connections_to_accept_per_socket_event": 1,
         "filter_chains": chains,
     }));
 }

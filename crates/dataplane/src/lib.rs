@@ -14,6 +14,7 @@ mod control;
 mod emulation;
 mod envoy;
 mod envoy_sidecar;
+mod envoy_telemetry;
 mod extra;
 mod gateway;
 mod limit;

@@ -35,9 +35,17 @@ impl SiteService {
 }
 
 impl Site {
-    /// The client's pod; `None`: all clients are outside the mesh.
-    pub(crate) fn proxied_client(&self) -> Option<ProxiedPod<'_>> {
-        (!self.has_outside_clients_only()).then(|| self.calling(&self.client))
+    /// The clients' pods in the mesh; none if all clients are outside of it.
+    pub(crate) fn clients_in_mesh(&self) -> &[Pod] {
+        match self.has_outside_clients_only() {
+            true => &[],
+            false => &self.clients,
+        }
+    }
+
+    /// The same with what they call.
+    pub(crate) fn proxied_clients(&self) -> impl Iterator<Item = ProxiedPod<'_>> {
+        self.clients_in_mesh().iter().map(|pod| self.calling(pod))
     }
 
     /// The gateway's pod.
@@ -74,10 +82,12 @@ impl Site {
 
     /// Service accounts of the clients and the gateway, as far as they are in the mesh.
     pub(crate) fn client_accounts(&self) -> Vec<&str> {
-        let client = (!self.has_outside_clients_only()).then_some(&self.client);
         let gateway = self.gateway.as_ref().map(|gateway| &gateway.pod);
-        let pods = client.into_iter().chain(gateway);
-        pods.map(|pod| pod.service_account.as_str()).collect()
+        let pods = self.clients_in_mesh().iter().chain(gateway);
+        let mut accounts: Vec<&str> = pods.map(|pod| pod.service_account.as_str()).collect();
+        // All clients have one.
+        accounts.dedup();
+        accounts
     }
 
     /// Service accounts of those who may call a service.

@@ -29,6 +29,8 @@ pub enum Sabotage {
     NoPolicyBehind,
     /// No redirection on the client's side: traffic bypasses its proxy.
     NoClientRedirect,
+    /// No redirection in the pod of the last client.
+    NoRedirectOfOneClient,
     /// No redirection on the server's side.
     NoServerRedirect,
     /// No redirection at all: both proxies stay idle.
@@ -47,7 +49,9 @@ pub enum Sabotage {
     NoOptions,
     /// Only the load's connections bypass the proxies.
     LoadAroundProxies,
-    /// The same, next to proxies that use CPU.
+    /// Only those of the last client's load do.
+    LoadOfOneClientAroundProxies,
+    /// All of the load's connections bypass the proxies, next to ones that use CPU.
     LoadAroundBusyProxies,
     /// No packets are captured.
     NoCapture,
@@ -62,6 +66,7 @@ impl Sabotage {
         Self::NoPolicy,
         Self::NoPolicyBehind,
         Self::NoClientRedirect,
+        Self::NoRedirectOfOneClient,
         Self::NoServerRedirect,
         Self::NoRedirect,
         Self::NoRedirectBehind,
@@ -71,6 +76,7 @@ impl Sabotage {
         Self::AroundTheGateway,
         Self::NoOptions,
         Self::LoadAroundProxies,
+        Self::LoadOfOneClientAroundProxies,
         Self::LoadAroundBusyProxies,
         Self::NoCapture,
     ];
@@ -93,10 +99,12 @@ impl Sabotage {
                 level >= PolicyLevel::Mtls
             }
             Self::NoClientRedirect
+            | Self::NoRedirectOfOneClient
             | Self::NoServerRedirect
             | Self::NoRedirect
             | Self::NoProxy
             | Self::LoadAroundProxies
+            | Self::LoadOfOneClientAroundProxies
             | Self::LoadAroundBusyProxies
             | Self::NoCapture => true,
         }
@@ -145,20 +153,27 @@ impl Sabotage {
                 let mut wrong = site.clone();
                 wrong.waypoint.service_account = WRONG.into();
                 let wrong = build(&wrong, level).emulation;
-                replace(&mut emulation, wrong, |pod| *pod != site.client.name);
+                replace(&mut emulation, wrong, |pod| !site.is_client(pod));
             }
             Self::AroundTheWaypoint => {
                 let mesh = Mesh::of(level);
                 let without = every_pod(site, |proxied| on_node(site, proxied, &mesh));
-                replace(&mut emulation, without, |pod| *pod == site.client.name);
+                replace(&mut emulation, without, |pod| site.is_client(pod));
             }
             Self::AroundTheGateway => {
                 contract.ingress = contract.ingress.map(|_| IngressTarget::EntryPoint);
             }
             Self::LoadAroundProxies => emulation.fault = Some(Fault::LoadBypassesProxies),
+            Self::LoadOfOneClientAroundProxies => {
+                emulation.fault = Some(Fault::LoadOfOneClientBypassesProxies);
+            }
             Self::LoadAroundBusyProxies => emulation.fault = Some(Fault::LoadBypassesBusyProxies),
             Self::NoCapture => emulation.fault = Some(Fault::NoCapture),
             Self::NoClientRedirect => without_redirect(&mut emulation, &callers, &|_| false),
+            Self::NoRedirectOfOneClient => {
+                let last = |pod: &String| site.clients.last().is_some_and(|of| of.name == *pod);
+                without_redirect(&mut emulation, &last, &|_| false);
+            }
             Self::NoServerRedirect => without_redirect(&mut emulation, &|_| false, &servers),
             Self::NoRedirect => without_redirect(&mut emulation, &callers, &servers),
             Self::NoRedirectBehind => {
@@ -188,7 +203,7 @@ const WRONG: &str = "impostor";
 /// The pods from which clients' requests enter the mesh.
 fn is_caller(site: &Site) -> impl Fn(&String) -> bool {
     let gateway = site.gateway.as_ref().map(|gateway| &gateway.pod);
-    let pods = std::iter::once(&site.client).chain(gateway);
+    let pods = site.clients.iter().chain(gateway);
     let names: Vec<String> = pods.map(|pod| pod.name.clone()).collect();
     move |pod| names.contains(pod)
 }
@@ -218,7 +233,7 @@ fn impostors(site: &Site, which: impl Fn(&String) -> bool) -> Site {
     let gateway = wrong.gateway.as_mut().map(|gateway| &mut gateway.pod);
     let services = wrong.services.iter_mut();
     let pods = services.flat_map(|service| &mut service.pods);
-    for pod in pods.chain([&mut wrong.client]).chain(gateway) {
+    for pod in pods.chain(&mut wrong.clients).chain(gateway) {
         if which(&pod.name) {
             pod.service_account = WRONG.into();
         }

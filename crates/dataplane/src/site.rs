@@ -14,8 +14,8 @@ use crate::names::{ALLOWED_CALL, ALLOWED_PATH, ECHO_PATH, dns_name, spiffe_id, s
 pub struct Site {
     /// The namespace in the identities of its pods.
     pub namespace: String,
-    /// The client's pod.
-    pub client: Pod,
+    /// The clients' pods, all with the same service account; at least one.
+    pub clients: Vec<Pod>,
     /// At least one of them is an entry point.
     pub services: Vec<SiteService>,
     /// The pod for a waypoint, on the first server node. Not every data plane has one.
@@ -151,10 +151,11 @@ impl Site {
         self.services.iter().flat_map(|service| &service.pods)
     }
 
-    /// All pods: the client's, those of the services, the waypoint's, the gateway's, the intruder's.
+    /// All pods: the clients', those of the services, the waypoint's, the gateway's, the intruder's.
     pub fn pods(&self) -> impl Iterator<Item = &Pod> {
         let gateway = self.gateway.as_ref().map(|gateway| &gateway.pod);
-        std::iter::once(&self.client)
+        self.clients
+            .iter()
             .chain(self.service_pods())
             .chain([&self.waypoint])
             .chain(gateway)
@@ -173,14 +174,29 @@ impl Site {
         gateway.is_some_and(|gateway| gateway.is_only_ingress)
     }
 
-    /// The pod from which clients' requests enter the mesh, as the services see it: the client's, or the gateway's where
+    /// The pods from which clients' requests enter the mesh, as the services see it: the clients', or the gateway's where
     /// that is the only ingress.
     #[must_use]
-    pub fn caller(&self) -> &Pod {
+    pub fn entering_pods(&self) -> &[Pod] {
         match &self.gateway {
-            Some(gateway) if gateway.is_only_ingress => &gateway.pod,
-            _ => &self.client,
+            Some(gateway) if gateway.is_only_ingress => std::slice::from_ref(&gateway.pod),
+            _ => &self.clients,
         }
+    }
+
+    /// The first of them, for what all of them have in common: their service account is the same.
+    ///
+    /// # Panics
+    /// If there are no clients.
+    #[must_use]
+    pub fn caller(&self) -> &Pod {
+        &self.entering_pods()[0]
+    }
+
+    /// Whether this is the pod of a client.
+    #[must_use]
+    pub fn is_client(&self, pod: &str) -> bool {
+        self.clients.iter().any(|client| client.name == pod)
     }
 
     /// The names of a service's callers among the services.

@@ -1,6 +1,6 @@
 //! Golden blueprints of every data plane, and the laws that hold for all of them.
 
-use meshtax_model::catalogue::{DATA_PLANES, DataPlane};
+use meshtax_model::catalogue::{DATA_PLANES, DataPlane, ProxyPlacement};
 use meshtax_model::experiment::{
     ExtraEndpoints, OptionKind, Options, PROXY_PORTS, PolicyLevel, Workers,
 };
@@ -55,7 +55,7 @@ pub(crate) fn site() -> Site {
     let server = PodNode::Server(0);
     Site {
         namespace: EMULATED_NAMESPACE.into(),
-        client: pod("client", [10, 0, 1, 10], PodNode::Client),
+        clients: vec![pod("client", [10, 0, 1, 10], PodNode::Client)],
         services: vec![SiteService {
             entry_point: true,
             ..service("server", [10, 0, 2, 10], server)
@@ -88,6 +88,35 @@ fn golden_blueprints() {
         for level in plane.levels {
             let blueprint = with_level(plane, &site(), Some(*level));
             insta::assert_json_snapshot!(format!("{}-{level}", plane.name), blueprint);
+        }
+    }
+}
+
+/// What is promised does not depend on the number of clients, and each has a pod like the first one's.
+#[test]
+fn every_client_is_proxied_like_the_first() {
+    let mut several = site();
+    several.clients.extend([2, 3].map(|number| Pod {
+        service_account: "client".into(),
+        ..pod(
+            &format!("client-{number}"),
+            [10, 0, 1, 10 + number],
+            PodNode::Client,
+        )
+    }));
+    for plane in DATA_PLANES.iter().filter(|plane| !plane.levels.is_empty()) {
+        let (one, all) = (highest(plane, &site()), highest(plane, &several));
+        assert_eq!(one.contract.probes, all.contract.probes, "{}", plane.name);
+        let pod = |name| all.emulation.pod(name).cloned();
+        let redirects = ["client", "client-2", "client-3"]
+            .map(|name| pod(name).map(|pod| pod.redirect))
+            .into_iter();
+        let redirects: Option<Vec<_>> = redirects.collect();
+        let redirects = redirects.unwrap_or_else(|| panic!("{}: a client is missing", plane.name));
+        assert!(redirects.iter().all(|of| *of == redirects[0]));
+        let processes = |name| pod(name).map(|pod| pod.processes.len());
+        if plane.placement == Some(ProxyPlacement::Sidecar) {
+            assert_eq!(processes("client-3"), processes("client"), "{}", plane.name);
         }
     }
 }

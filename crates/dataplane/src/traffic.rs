@@ -32,11 +32,11 @@ pub(crate) type Proxied<'a> = (ComponentRole, &'a str, &'a str);
 
 /// Where clients' requests enter the mesh, and every service.
 pub(crate) fn proxied(site: &Site) -> Vec<Proxied<'_>> {
-    let client = (!site.has_outside_clients_only()).then_some(&site.client);
-    let client = client.map(|pod| (ComponentRole::ClientProxy, pod));
+    let clients = site.clients_in_mesh().iter();
+    let clients = clients.map(|pod| (ComponentRole::ClientProxy, pod));
     let gateway = site.gateway.as_ref();
     let gateway = gateway.map(|gateway| (ComponentRole::Gateway, &gateway.pod));
-    let callers = client.into_iter().chain(gateway);
+    let callers = clients.chain(gateway);
     let callers =
         callers.map(|(role, pod)| (role, pod.name.as_str(), pod.service_account.as_str()));
     let services = site.services.iter();

@@ -53,7 +53,7 @@ pub(crate) fn blueprint(site: &Site, level: PolicyLevel, form: Waypoint) -> Blue
     let holders = targets.holders(site);
     let mut probes = targets.probes(site, level);
     probes.push(Probe::AroundTheWaypoint {
-        identity: site.client.identity(),
+        identity: site.caller().identity(),
         server: spiffe_id(site.entry_point().service_account()),
     });
     probes.push(Probe::BehindTheWaypoint { port: PORT_HBONE });
@@ -266,7 +266,7 @@ fn judged(site: &Site, level: PolicyLevel, before: Option<&Value>) -> Value {
 fn peer_in_filter_state(site: &Site) -> Value {
     json!({"and_ids": {"ids": [{"filter_state": {
         "key": PEER,
-        "string_match": {"exact": site.client.identity()},
+        "string_match": {"exact": site.caller().identity()},
     }}]}})
 }
 

@@ -114,13 +114,18 @@ pub(crate) fn traffic(site: &Site, scope: ProcessScope) -> Vec<TrafficCounter> {
             ],
         }
     };
-    proxied(site).into_iter().map(of).collect()
+    let mut all = proxied(site);
+    if scope == ProcessScope::Node {
+        // One proxy serves all clients, and counts them by their identity.
+        all.dedup_by_key(|(role, _, account)| (*role, *account));
+    }
+    all.into_iter().map(of).collect()
 }
 
 /// The pods of a node that its ztunnel serves.
 fn pods_on<'a>(node: PodNode, site: &'a Site, mesh: &Mesh) -> Vec<&'a Pod> {
-    let outside = [site.proxied_client(), site.proxied_gateway()];
-    let outside = outside.into_iter().flatten().map(|proxied| proxied.pod);
+    let outside = site.proxied_clients().chain(site.proxied_gateway());
+    let outside = outside.map(|proxied| proxied.pod);
     let waypoint = mesh.is_sandwiched().then_some(&site.waypoint);
     let all = outside.chain(site.service_pods()).chain(waypoint);
     all.filter(|pod| pod.node == node).collect()

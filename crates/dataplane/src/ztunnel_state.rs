@@ -70,8 +70,7 @@ pub(crate) fn node_name(node: PodNode) -> String {
 /// Identical for every ztunnel of a variant.
 pub(crate) fn state(site: &Site, mesh: &Mesh) -> String {
     let known = services(site.options.extra_endpoints);
-    let outside = [site.proxied_client(), site.proxied_gateway()];
-    let outside = outside.into_iter().flatten();
+    let outside = site.proxied_clients().chain(site.proxied_gateway());
     let mut workloads: Vec<String> = outside
         .map(|proxied| workload(proxied.pod, mesh, &[], None))
         .collect();

@@ -1,10 +1,12 @@
 //! The interface between the runner and an environment.
 
+use meshtax_model::cluster::ClusterRecord;
 use meshtax_model::environment::Environment;
 use meshtax_model::evidence::{Evidence, FailedProbe};
-use meshtax_model::experiment::{Experiment, LoadPoint, Variant, VariantId};
+use meshtax_model::experiment::{Design, Experiment, LoadPoint, Variant, VariantId};
 use meshtax_model::failure::{ComponentFailure, VariantFailureReason};
 use meshtax_model::plan::PlannedTrial;
+use meshtax_model::topology::Topology;
 use meshtax_model::trial::{ResourceSample, TrialOutcome};
 
 /// The environment cannot be used: nothing more can be measured in this run.
@@ -66,12 +68,20 @@ pub trait Engine {
     /// If the environment cannot be built.
     fn prepare(&mut self, experiment: &Experiment) -> Result<Environment, EngineError>;
 
+    /// Sets the services' work and the lengths of trials, from the next [`Engine::start_round`] on. Only
+    /// [`Service::work`](meshtax_model::topology::Service::work) differs from the topology passed to
+    /// [`Engine::prepare`]. Called before the first round only.
+    ///
+    /// # Errors
+    /// If the environment itself failed.
+    fn set_work(&mut self, topology: &Topology, design: &Design) -> Result<(), EngineError>;
+
     /// Starts new processes for these variants and verifies each variant. All keep running until
     /// [`Engine::end_round`]. The failure of a variant is in its [`VariantStart`].
     ///
-    /// Rounds count from 1. Round 0 is the pilot, with the baseline only; it precedes the first
-    /// round, and only if an injected delay is a share of the baseline's latency. The experiment
-    /// passed to [`Engine::prepare`] still has that share; the variants passed here do not.
+    /// Rounds count from 1. Round 0 is a pilot, with the baseline only, possibly several times; it precedes the first
+    /// round, and only if an injected delay is a share of the baseline's latency or the application's work is to be
+    /// scaled. The experiment passed to [`Engine::prepare`] still has that share; the variants passed here do not.
     ///
     /// # Errors
     /// If the environment itself failed.
@@ -97,6 +107,12 @@ pub trait Engine {
     /// # Errors
     /// If the environment itself failed.
     fn end_round(&mut self, prove: bool) -> Result<RoundEnd, EngineError>;
+
+    /// What the environment granted and reported since the last call. Called after [`Engine::start_round`] and
+    /// [`Engine::end_round`], and before [`Engine::teardown`].
+    fn observed(&mut self) -> Vec<ClusterRecord> {
+        Vec::new()
+    }
 
     /// Removes everything. Returns what could not be removed; empty on success.
     fn teardown(&mut self) -> Vec<String>;

@@ -17,8 +17,8 @@ pub enum RunError {
     /// A result could not be stored.
     #[error("a result could not be stored: {0}")]
     Sink(#[from] SinkError),
-    /// The size of an injected delay could not be determined. Nothing was measured.
-    #[error("the pilot that determines the injected delay failed: {0}")]
+    /// The size of an injected delay, or the application's work, could not be determined. Nothing was measured.
+    #[error("the pilot before the first round failed: {0}")]
     Pilot(#[from] PilotError),
     /// An interrupted run cannot be continued here. Nothing was measured in addition.
     #[error(transparent)]
@@ -52,7 +52,7 @@ pub struct NotComparable {
     pub changed: Vec<Differing>,
 }
 
-/// Why the size of an injected delay could not be determined.
+/// Why what a pilot determines is not known: the size of an injected delay, or the application's work.
 #[derive(Debug, thiserror::Error)]
 pub enum PilotError {
     /// The baseline's median is defined at a steady load point only.
@@ -61,6 +61,12 @@ pub enum PilotError {
          fix: add a steady load point, or give the delay as a duration, as in delay=12us"
     )]
     NoSteadyLoadPoint,
+    /// An application saturates in a closed loop only.
+    #[error(
+        "an application that saturates at a given rate needs a closed loop, and the experiment has none\n  \
+         fix: add a load point `saturated: {{}}`, or omit `saturates-at`"
+    )]
+    NoClosedLoop,
     /// The baseline did not start, or its probes failed.
     #[error("the baseline could not be started: {0}\n  {PILOT_FIX}")]
     NotProven(VariantFailureReason),
@@ -72,8 +78,8 @@ pub enum PilotError {
     NoResponse,
 }
 
-const PILOT_FIX: &str =
-    "fix: give the delay as a duration, as in delay=12us, or repair the baseline";
+const PILOT_FIX: &str = "fix: repair the baseline, or ask for nothing that a pilot determines: give the delay as a \
+                         duration, as in delay=12us, and use the fast application (--fast-application)";
 
 /// Which variants are missing from a comparison.
 #[derive(Debug, thiserror::Error)]

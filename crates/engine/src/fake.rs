@@ -9,15 +9,18 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use meshtax_model::catalogue;
+use meshtax_model::cluster::ClusterRecord;
 use meshtax_model::environment::{Artifact, CpuSplit, Environment, Host, Node, NodeRole};
 use meshtax_model::evidence::{Evidence, FailedProbe, ProbeId, ProbeResult, Start, WireEvidence};
 use meshtax_model::experiment::{
-    Experiment, Inject, LoadPoint, PolicyLevel, Regime, Variant, VariantId,
+    Design, Experiment, Inject, LoadPoint, PolicyLevel, Regime, Variant, VariantId,
 };
 use meshtax_model::failure::{
     ComponentEnding, ComponentFailure, TrialFailure, VariantFailureReason,
 };
 use meshtax_model::plan::{PlannedTrial, TrialId};
+use meshtax_model::saturation::steps_per_request;
+use meshtax_model::topology::Topology;
 use meshtax_model::trial::{
     ComponentRole, ComponentUsage, GeneratorAudit, InjectedTime, LoadResult, MachineUsage, Memory,
     ProxyConnections, ResourceSample, TrialOutcome,
@@ -98,6 +101,8 @@ pub struct FakeEngine {
     pub round_noise: f64,
     /// Standard deviation between trials of the same processes, as a fraction.
     pub trial_noise: f64,
+    /// What the environment reports when it is asked next.
+    pub reports: Vec<ClusterRecord>,
     /// The calls received, in order.
     pub calls: Vec<String>,
     round: u32,
@@ -118,6 +123,7 @@ impl FakeEngine {
             cost_ns: BTreeMap::new(),
             round_noise: 0.01,
             trial_noise: 0.01,
+            reports: Vec::new(),
             calls: Vec::new(),
             round: 0,
             variants: Vec::new(),
@@ -163,12 +169,18 @@ impl FakeEngine {
         }
     }
 
+    /// The services' own work for a request: a step takes 2 ns.
+    fn work_ns(&self) -> f64 {
+        let topology = self.experiment.as_ref().map(|e| &e.topology);
+        2.0 * topology.map_or(0.0, steps_per_request)
+    }
+
     /// The mean latency of one trial, with the noise of its processes and its own, in ns.
     fn mean_ns(&self, trial: &PlannedTrial, variant: &Variant, noise: &mut Noise) -> f64 {
         let mut processes = Noise::new(u64::from(trial.round), &variant.id.0);
         let same = (self.round_noise * processes.normal()).exp();
         let own = (self.trial_noise * noise.normal()).exp();
-        (BASE_NS + self.variant_cost_ns(variant)) * same * own
+        (BASE_NS + self.work_ns() + self.variant_cost_ns(variant)) * same * own
     }
 }
 
@@ -183,6 +195,15 @@ impl Engine for FakeEngine {
         }
         self.experiment = Some(experiment.clone());
         Ok(environment())
+    }
+
+    fn set_work(&mut self, topology: &Topology, design: &Design) -> Result<(), EngineError> {
+        self.calls.push("work".to_owned());
+        if let Some(experiment) = &mut self.experiment {
+            experiment.topology = topology.clone();
+            experiment.design = design.clone();
+        }
+        Ok(())
     }
 
     fn start_round(
@@ -240,7 +261,7 @@ impl Engine for FakeEngine {
         let mut noise = Noise::new(trial.arrival_seed, &variant.id.0);
         let mean_ns = self.mean_ns(trial, &variant, &mut noise);
         let load = load(&experiment, &variant, load_point, mean_ns, &mut noise);
-        let sample = sample(trial, &variant, &load, mean_ns);
+        let sample = sample(trial, &variant, &load, (mean_ns, self.work_ns()));
         let died = self.has(&Fault::ComponentDies(trial.id.clone()));
         Ok(Measured {
             outcome: TrialOutcome::Measured {
@@ -285,6 +306,10 @@ impl Engine for FakeEngine {
             ended: Vec::new(),
             lost: self.faults.iter().filter_map(lost).collect(),
         })
+    }
+
+    fn observed(&mut self) -> Vec<ClusterRecord> {
+        std::mem::take(&mut self.reports)
     }
 
     fn teardown(&mut self) -> Vec<String> {
@@ -396,7 +421,7 @@ fn sample(
     trial: &PlannedTrial,
     variant: &Variant,
     load: &LoadResult,
-    mean_ns: f64,
+    (mean_ns, work_ns): (f64, f64),
 ) -> ResourceSample {
     let component = |name: &str, role, cpu_ns| ComponentUsage {
         cpu_ns,
@@ -410,7 +435,7 @@ fn sample(
         }),
         ..ComponentUsage::new(format!("{}/{name}", variant.id), role)
     };
-    let app_ns = load.completed * (20_000 + delay_ns(variant));
+    let app_ns = load.completed * (20_000 + work_ns as u64 + delay_ns(variant));
     let proxy_ns = load.completed * (mean_ns / 8.0) as u64;
     let mut components = vec![
         component("generator", ComponentRole::Generator, load.audit.cpu_ns),
@@ -509,6 +534,7 @@ fn environment() -> Environment {
         cluster_run: None,
         rootless: true,
         meshtax: None,
+        pods: Vec::new(),
         artifacts: vec![Artifact {
             data_plane: "limit-mtls".to_owned(),
             version: "0.0.0".to_owned(),

@@ -16,6 +16,7 @@ mod outcome;
 mod pace;
 mod pilot;
 mod runner;
+mod saturation;
 mod sink;
 
 pub use clock::{Clock, SystemClock};

@@ -5,6 +5,9 @@ use meshtax_model::experiment::Design;
 /// Overhead of a trial beyond its warm-up and window, until the first one is measured.
 const OVERHEAD_GUESS_NS: u64 = 100_000_000;
 
+/// With fewer than the minimum number of rounds, intervals are computed over blocks: six are needed, and two more allow for invalid trials.
+const BLOCKS_WITHOUT_ROUNDS: u64 = 8;
+
 /// A running mean.
 #[derive(Clone, Copy, Debug, Default)]
 struct Mean {
@@ -37,6 +40,8 @@ pub(crate) struct Forecast {
 pub(crate) struct Position {
     /// Counts from 1.
     pub(crate) round: u32,
+    /// Blocks of earlier rounds.
+    pub(crate) blocks_before: u32,
     /// Blocks that are complete in this round.
     pub(crate) blocks_done: u32,
     /// Trials in a block of this round.
@@ -117,31 +122,45 @@ impl Pace {
     ///
     /// Rounds are the unit of inference, so a round gets only as many blocks as keep set-up
     /// under a quarter of the time, and fewer if the minimum number of rounds would not fit
-    /// otherwise.
+    /// otherwise. Where that number does not fit at all, as on a cluster in a minute, there are fewer rounds, with as many
+    /// blocks as intervals need.
     pub(crate) fn blocks(&self, elapsed_ns: u64, at: Position) -> u32 {
         let block = self.block_ns(at.block_trials);
         let wanted = self.round_ns().saturating_mul(3).div_ceil(block);
         let wanted = wanted.clamp(1, u64::from(self.max_blocks));
         let rounds_after = u64::from(self.min_rounds.saturating_sub(at.round));
         let done = u64::from(at.blocks_done);
-        let needed = |blocks: u64| {
+        let needed = |blocks: u64, rounds_after: u64| {
             let here = blocks.saturating_sub(done).saturating_mul(block);
             let each = self.round_ns().saturating_add(blocks.saturating_mul(block));
             here.saturating_add(self.end.or(0))
                 .saturating_add(each.saturating_mul(rounds_after))
         };
         let left = self.left_ns(elapsed_ns);
-        let fitting = (1..=wanted).rev().find(|blocks| needed(*blocks) <= left);
-        u32::try_from(fitting.unwrap_or(1)).unwrap_or(1)
+        let mut with_all_rounds = (1..=wanted).rev();
+        let fitting = with_all_rounds.find(|blocks| needed(*blocks, rounds_after) <= left);
+        let blocks = fitting.unwrap_or_else(|| {
+            let missing = BLOCKS_WITHOUT_ROUNDS.saturating_sub(u64::from(at.blocks_before));
+            let among = |rounds: u64| {
+                let blocks = missing.div_ceil(rounds);
+                blocks.clamp(1, u64::from(self.max_blocks))
+            };
+            let mut fewer = (0..rounds_after).rev();
+            let after = fewer.find(|after| needed(among(after + 1), *after) <= left);
+            among(after.unwrap_or(0) + 1)
+        });
+        u32::try_from(blocks).unwrap_or(1)
     }
 
-    /// The expected total number of rounds when `round` is about to start.
-    pub(crate) fn rounds(&self, elapsed_ns: u64, round: u32, block_trials: u64) -> u32 {
+    /// The expected total number of rounds when the round `next` is about to start, after as many blocks.
+    pub(crate) fn rounds(&self, elapsed_ns: u64, next: (u32, u32), block_trials: u64) -> u32 {
+        let (round, blocks_before) = next;
         if self.setup.count == 0 {
             return self.min_rounds.max(round);
         }
         let at = Position {
             round,
+            blocks_before,
             blocks_done: 0,
             block_trials,
             trials_done: 0,
@@ -219,6 +238,7 @@ mod tests {
     fn at(round: u32, blocks_done: u32) -> Position {
         Position {
             round,
+            blocks_before: round.saturating_sub(1),
             blocks_done,
             block_trials: 10,
             trials_done: 0,
@@ -244,8 +264,21 @@ mod tests {
         // Six rounds of 8 + 3 x 10 s are 228 s, of 8 + 2 x 10 s 168 s.
         let pace = seen(&design(170, 6, 4), 8 * SECOND, SECOND);
         assert_eq!(pace.blocks(18 * SECOND, at(1, 1)), 2);
-        let pace = seen(&design(20, 6, 4), 8 * SECOND, SECOND);
-        assert_eq!(pace.blocks(18 * SECOND, at(1, 1)), 1);
+    }
+
+    #[test]
+    fn fewer_rounds_have_the_blocks_that_intervals_need() {
+        // Six rounds of 11 + 10 s are 126 s; two rounds of 11 + 4 x 10 s are 102 s, three of 11 + 3 x 10 s 123 s.
+        let pace = seen(&design(110, 6, 8), 11 * SECOND, SECOND);
+        assert_eq!(pace.blocks(11 * SECOND, at(1, 0)), 4);
+        let second = Position {
+            blocks_before: 4,
+            ..at(2, 1)
+        };
+        assert_eq!(pace.blocks(72 * SECOND, second), 4);
+        // No round ends in time: the time limit ends this one.
+        let pace = seen(&design(30, 6, 8), 11 * SECOND, SECOND);
+        assert_eq!(pace.blocks(11 * SECOND, at(1, 0)), 8);
     }
 
     #[test]
@@ -267,7 +300,7 @@ mod tests {
             let pace = seen(&design(time_s, rounds, blocks), setup, trial);
             let k = pace.blocks(elapsed, at(round, done));
             prop_assert!((1..=blocks).contains(&k));
-            prop_assert!(pace.rounds(elapsed, round, 10) >= round);
+            prop_assert!(pace.rounds(elapsed, (round, 0), 10) >= round);
             let forecast = pace.forecast(elapsed, at(round, done));
             prop_assert!(forecast.trials >= 10);
             let limit = time_s * SECOND;

@@ -1,14 +1,13 @@
-//! The pilot: measures the baseline's median, of which an injected delay is a share.
+//! The pilot: measures the baseline alone before the first round; here its median, of which an injected delay is a share.
 
 use std::sync::atomic::AtomicBool;
 
-use meshtax_model::LatencyHistogram;
 use meshtax_model::experiment::{Experiment, Inject, LoadPoint, Role, Variant};
 use meshtax_model::failure::VariantFailureReason;
 use meshtax_model::plan::{PlannedTrial, TrialId};
-use meshtax_model::trial::TrialOutcome;
+use meshtax_model::trial::{LoadResult, ResourceSample, TrialOutcome};
 
-use crate::engine::Engine;
+use crate::engine::{Engine, Measured};
 use crate::error::{PilotError, RunError, Stop, not_proven, trial_failure};
 use crate::interruption::check;
 
@@ -55,11 +54,7 @@ impl Pilot<'_> {
             return Err(PilotError::NotProven(VariantFailureReason::NotStarted).into());
         };
         let measured = self.baseline_p50_ns(&baseline, &point);
-        // After a failure of the engine there is no round to end.
-        if !matches!(measured, Err(Stop::Failed(RunError::Engine(_)))) {
-            self.engine.end_round(false)?;
-        }
-        let p50_ns = measured?;
+        let p50_ns = self.ended(measured)?;
         for variant in &mut experiment.variants {
             if let Some(Inject::DelayShareOfP50(share)) = variant.inject {
                 let ns = (p50_ns * share).round().max(1.0) as u64;
@@ -70,18 +65,12 @@ impl Pilot<'_> {
     }
 
     fn baseline_p50_ns(&mut self, baseline: &Variant, point: &LoadPoint) -> Result<f64, Stop> {
-        let starts = self
-            .engine
-            .start_round(ROUND, std::slice::from_ref(baseline))?;
-        let start = starts.iter().find(|s| s.variant == baseline.id);
-        if let Some(reason) = not_proven(start) {
-            return Err(PilotError::NotProven(reason).into());
-        }
+        self.start(baseline)?;
         let mut medians = Vec::new();
         for number in 1..=TRIALS {
             check(self.interrupted)?;
-            let response = self.trial(number, baseline, point)?;
-            medians.extend(response.quantile_interpolated_ns(0.5));
+            let (load, _) = self.trial(number, baseline, point)?;
+            medians.extend(load.response.quantile_interpolated_ns(0.5));
         }
         check(self.interrupted)?;
         medians.sort_by(f64::total_cmp);
@@ -89,12 +78,34 @@ impl Pilot<'_> {
         middle.ok_or_else(|| PilotError::NoResponse.into())
     }
 
-    fn trial(
+    /// Starts the baseline alone, and verifies it.
+    pub(crate) fn start(&mut self, baseline: &Variant) -> Result<(), Stop> {
+        let starts = self
+            .engine
+            .start_round(ROUND, std::slice::from_ref(baseline))?;
+        let start = starts.iter().find(|s| s.variant == baseline.id);
+        match not_proven(start) {
+            Some(reason) => Err(PilotError::NotProven(reason).into()),
+            None => Ok(()),
+        }
+    }
+
+    /// Ends the pilot's round after what was measured in it.
+    pub(crate) fn ended<T>(&mut self, measured: Result<T, Stop>) -> Result<T, Stop> {
+        // After a failure of the engine there is no round to end.
+        if !matches!(measured, Err(Stop::Failed(RunError::Engine(_)))) {
+            self.engine.end_round(false)?;
+        }
+        measured
+    }
+
+    /// Measures one trial of the baseline.
+    pub(crate) fn trial(
         &mut self,
         number: u32,
         baseline: &Variant,
         point: &LoadPoint,
-    ) -> Result<LatencyHistogram, Stop> {
+    ) -> Result<(LoadResult, Option<ResourceSample>), Stop> {
         let planned = PlannedTrial {
             id: TrialId::new(ROUND, 1, number),
             round: ROUND,
@@ -103,12 +114,12 @@ impl Pilot<'_> {
             load_point: point.id.clone(),
             arrival_seed: meshtax_plan::arrival_seed(self.seed, ROUND, number, &point.id.0),
         };
-        let outcome = self.engine.trial(&planned, point)?.outcome;
+        let Measured { outcome, sample } = self.engine.trial(&planned, point)?;
         match (trial_failure(&outcome), outcome) {
             (Some(failure), _) | (None, TrialOutcome::Failed { failure }) => {
                 Err(PilotError::TrialFailed(failure).into())
             }
-            (None, TrialOutcome::Measured { load, .. }) => Ok(load.response),
+            (None, TrialOutcome::Measured { load, .. }) => Ok((*load, sample)),
         }
     }
 }

@@ -18,7 +18,8 @@ use crate::interruption;
 use crate::outcome::{Counts, RunOutcome};
 use crate::pace::{Pace, Position};
 use crate::pilot::{self, Pilot};
-use crate::sink::Sink;
+use crate::saturation;
+use crate::sink::{Sink, SinkError};
 
 /// Consecutive rounds without a baseline after which a run fails.
 const MAX_ROUNDS_WITHOUT_BASELINE: u32 = 3;
@@ -152,11 +153,13 @@ impl<'a> Run<'a> {
     /// Measures until there is a reason to stop.
     fn measure(&mut self) -> Result<std::convert::Infallible, Stop> {
         pilot::validate(&self.experiment)?;
+        saturation::validate(&self.experiment)?;
         self.check_time_left()?;
         self.emit(Event::Preparing(Preparation::Environment));
         let environment = self.engine.prepare(&self.experiment)?;
         self.check_interruption()?;
         self.check_comparable(&environment)?;
+        self.scale_work()?;
         self.resolve_delays()?;
         self.sink.prepared(&environment, &self.experiment)?;
         self.sink_open = true;
@@ -200,12 +203,28 @@ impl<'a> Run<'a> {
             return Ok(());
         }
         self.emit(Event::Preparing(Preparation::InjectedDelay));
-        let mut pilot = Pilot {
+        let (mut pilot, experiment) = self.pilot();
+        pilot.resolve(experiment)
+    }
+
+    /// Scales the services' work so that the application saturates at the rate asked for. A run that is continued has
+    /// the work that was found when it began.
+    fn scale_work(&mut self) -> Result<(), Stop> {
+        if !saturation::is_needed(&self.experiment) {
+            return Ok(());
+        }
+        self.emit(Event::Preparing(Preparation::Saturation));
+        let (mut pilot, experiment) = self.pilot();
+        pilot.scale_work(experiment)
+    }
+
+    fn pilot(&mut self) -> (Pilot<'_>, &mut Experiment) {
+        let pilot = Pilot {
             engine: &mut *self.engine,
             seed: self.options.seed,
             interrupted: self.watch.interrupted,
         };
-        pilot.resolve(&mut self.experiment)
+        (pilot, &mut self.experiment)
     }
 
     fn round(&mut self, round: u32) -> Result<(), Stop> {
@@ -214,7 +233,9 @@ impl<'a> Run<'a> {
         let trials = self.block_trials(&self.absent());
         self.emit(Event::RoundStarted {
             round,
-            of: self.pace.rounds(before, round, trials),
+            of: self
+                .pace
+                .rounds(before, (round, self.counts.blocks), trials),
         });
         let absent = self.start_round(round)?;
         self.pace.setup_took(self.elapsed_ns() - before);
@@ -245,6 +266,7 @@ impl<'a> Run<'a> {
             .collect();
         self.round_open = true;
         let starts = self.engine.start_round(round, &variants)?;
+        self.record_observed()?;
         for start in &starts {
             if let Some(evidence) = &start.evidence {
                 self.sink.evidence(evidence)?;
@@ -329,6 +351,7 @@ impl<'a> Run<'a> {
             }
             let at = Position {
                 round,
+                blocks_before: self.counts.blocks.saturating_sub(done),
                 blocks_done: done,
                 block_trials,
                 trials_done: 0,
@@ -410,6 +433,7 @@ impl<'a> Run<'a> {
         let before = self.elapsed_ns();
         self.round_open = false;
         let RoundEnd { ended, lost } = self.engine.end_round(true)?;
+        self.record_observed()?;
         for component in ended {
             self.emit(Event::ComponentEnded(component));
         }
@@ -433,8 +457,12 @@ impl<'a> Run<'a> {
             // Teardown follows and reports what is left.
             let _ = self.engine.end_round(false);
         }
+        if self.can_store(problem.as_ref()) {
+            let stored = self.record_observed();
+            problem = problem.or(stored.err().map(RunError::Sink));
+        }
         let leftovers = self.engine.teardown();
-        if self.sink_open && !matches!(problem, Some(RunError::Sink(_))) {
+        if self.can_store(problem.as_ref()) {
             let stored = self.sink.ended(&ending);
             problem = problem.or(stored.err().map(RunError::Sink));
         }
@@ -466,6 +494,17 @@ impl<'a> Run<'a> {
                 (ending, Some(error))
             }
         }
+    }
+
+    fn can_store(&self, problem: Option<&RunError>) -> bool {
+        self.sink_open && !matches!(problem, Some(RunError::Sink(_)))
+    }
+
+    fn record_observed(&mut self) -> Result<(), SinkError> {
+        let observed = self.engine.observed();
+        observed
+            .iter()
+            .try_for_each(|record| self.sink.observed(record))
     }
 
     fn emit(&mut self, event: Event) {

@@ -2,6 +2,7 @@
 
 use std::error::Error;
 
+use meshtax_model::cluster::ClusterRecord;
 use meshtax_model::environment::Environment;
 use meshtax_model::event::Ending;
 use meshtax_model::evidence::Evidence;
@@ -39,6 +40,12 @@ pub trait Sink {
     /// # Errors
     /// If it could not be stored.
     fn evidence(&mut self, evidence: &Evidence) -> Result<(), SinkError>;
+
+    /// What the environment granted or reported.
+    ///
+    /// # Errors
+    /// If it could not be stored.
+    fn observed(&mut self, record: &ClusterRecord) -> Result<(), SinkError>;
 
     /// A variant cannot be measured in a round.
     ///

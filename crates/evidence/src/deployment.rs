@@ -77,7 +77,7 @@ pub trait Deployment {
     /// For each proxy that is sent extra endpoints: how far it is.
     fn extra_endpoints(&self) -> Vec<Acknowledged>;
 
-    /// The spans that each trace collector has received, the client pod's first.
+    /// The spans that each trace collector has received, the clients' pods first.
     fn spans(&self) -> Vec<u64>;
 
     /// A certificate, its key, and the mesh's trust anchor.

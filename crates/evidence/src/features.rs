@@ -18,7 +18,7 @@ const BALANCED: u32 = 24;
 /// Headers that the application received and that nobody sent, and from where; `None`: its echo failed.
 pub(crate) fn features(subject: &Subject<'_>) -> Option<Features> {
     const SENT: [&str; 2] = ["host", "content-length"];
-    let echo = echo(subject).ok()?;
+    let echo = echo(subject, subject.client()).ok()?;
     let names = echo
         .headers
         .iter()
@@ -29,7 +29,7 @@ pub(crate) fn features(subject: &Subject<'_>) -> Option<Features> {
     added_headers.sort();
     added_headers.dedup();
     let peer: Option<SocketAddr> = echo.peer.parse().ok();
-    let client = IpAddr::V4(subject.client_address());
+    let client = IpAddr::V4(subject.client().address);
     Some(Features {
         added_headers,
         keeps_client_address: peer.is_some_and(|peer| peer.ip() == client),
@@ -67,7 +67,7 @@ fn balances(subject: &Subject<'_>) -> Option<Balances> {
     }
     let first = subject.first();
     let before = requests(replica_stats(subject)?);
-    let mut stream = connect(subject.client(), first.to).ok()?;
+    let mut stream = connect(subject.client().at, first.to).ok()?;
     for _ in 0..BALANCED {
         if !send(&mut *stream, &first.permitted()).is_ok() {
             return None;
@@ -89,7 +89,7 @@ fn retries(subject: &Subject<'_>) -> Option<bool> {
         fails: true,
         ..HttpRequest::get(subject.first().host(), ECHO_PATH)
     };
-    let outcome = through_the_path(subject, &request);
+    let outcome = through_the_path(subject, subject.client(), &request);
     let after = failed(replica_stats(subject)?);
     match (outcome, after - before) {
         (HttpOutcome::Response { status: 503, .. }, 1) => Some(false),

@@ -43,6 +43,25 @@ impl Finding {
         }
     }
 
+    /// The findings of several subjects, with their names: those that failed, or what the first observed.
+    pub(crate) fn of_each(mut findings: Vec<(&str, Self)>) -> Self {
+        if findings.len() == 1 {
+            return findings.remove(0).1;
+        }
+        let failed = findings.iter().filter(|(_, finding)| !finding.passed);
+        let failed: Vec<String> = failed
+            .map(|(name, finding)| format!("{name}: {}", finding.seen))
+            .collect();
+        match (failed.is_empty(), findings.first()) {
+            (false, _) => Self::failed(failed.join("; ")),
+            (true, None) => Self::failed("there is nobody to observe it"),
+            (true, Some((name, first))) => {
+                let count = findings.len();
+                Self::passed(format!("{count} clients; {name}: {}", first.seen))
+            }
+        }
+    }
+
     pub(crate) fn of(self, probe: ProbeId) -> ProbeResult {
         ProbeResult {
             probe,

@@ -8,7 +8,7 @@ use meshtax_dataplane::ECHO_PATH;
 
 use crate::finding::{Finding, ProbeError};
 use crate::http::{HttpOutcome, HttpRequest, PATIENCE, failed, send};
-use crate::subject::{Subject, Target, canaries};
+use crate::subject::{Client, Subject, Target, canaries};
 use crate::vantage::{Connection, Endpoint, Vantage};
 
 /// How long between two attempts while a variant gets ready.
@@ -31,17 +31,26 @@ pub(crate) fn request(from: &dyn Vantage, to: Endpoint, request: &HttpRequest<'_
     }
 }
 
-/// Sends a request to the first service that clients call.
-pub(crate) fn through_the_path(subject: &Subject<'_>, what: &HttpRequest<'_>) -> HttpOutcome {
-    request(subject.client(), subject.first().to, what)
+/// Sends a request of a client to the first service that clients call.
+pub(crate) fn through_the_path(
+    subject: &Subject<'_>,
+    client: Client<'_>,
+    what: &HttpRequest<'_>,
+) -> HttpOutcome {
+    request(client.at, subject.first().to, what)
 }
 
-/// Sends a request to each service that clients call: whether all of them succeeded.
+/// Sends a request of each client to each service that clients call: whether all of them succeeded.
 #[must_use]
 pub fn all_respond(subject: &Subject<'_>) -> bool {
-    let respond = |target: Target<'_>| request(subject.client(), target.to, &target.permitted());
-    // All are requested, even if one fails.
-    let all: Vec<HttpOutcome> = subject.targets().into_iter().map(respond).collect();
+    let targets = subject.targets();
+    let of_client = |client: Client<'_>| {
+        let respond = |target: &Target<'_>| request(client.at, target.to, &target.permitted());
+        // All are requested, even if one fails.
+        let all: Vec<HttpOutcome> = targets.iter().map(respond).collect();
+        all
+    };
+    let all: Vec<HttpOutcome> = subject.clients().into_iter().flat_map(of_client).collect();
     all.iter().all(HttpOutcome::is_ok)
 }
 
@@ -127,10 +136,10 @@ pub(crate) fn refused(who: &str, outcome: &HttpOutcome) -> Finding {
     }
 }
 
-/// A request through the whole path, as the application received it.
-pub(crate) fn echo(subject: &Subject<'_>) -> Result<Echo, ProbeError> {
+/// A request of a client through the whole path, as the application received it.
+pub(crate) fn echo(subject: &Subject<'_>, client: Client<'_>) -> Result<Echo, ProbeError> {
     let first = subject.first();
-    let outcome = through_the_path(subject, &HttpRequest::get(first.host(), ECHO_PATH));
+    let outcome = through_the_path(subject, client, &HttpRequest::get(first.host(), ECHO_PATH));
     match outcome.body() {
         Some(body) => Ok(serde_json::from_slice(body)?),
         None => Err(ProbeError::Unexpected(outcome)),
@@ -145,6 +154,12 @@ pub(crate) fn local_page(at: &dyn Vantage, port: u16, path: &str) -> Result<Stri
         Some(body) => Ok(String::from_utf8_lossy(body).into_owned()),
         None => Err(ProbeError::ProxyPage(outcome)),
     }
+}
+
+/// A page that a proxy serves at 127.0.0.1 in its pod; `None`: it does not respond with one.
+#[must_use]
+pub fn proxy_page(at: &dyn Vantage, port: u16, path: &str) -> Option<String> {
+    local_page(at, port, path).ok()
 }
 
 /// Why the application's counters cannot be read.

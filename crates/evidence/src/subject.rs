@@ -10,6 +10,7 @@ use meshtax_model::experiment::VariantId;
 use meshtax_model::topology::Topology;
 
 use crate::deployment::Deployment;
+use crate::finding::Finding;
 use crate::http::HttpRequest;
 use crate::vantage::{Endpoint, Nowhere, Vantage};
 
@@ -53,6 +54,22 @@ pub struct Subject<'a> {
     pub ready_until: Instant,
     /// From the start of its first process to the first response, in nanoseconds; `None`: not observed.
     pub served_ns: Option<u64>,
+}
+
+/// The name of the client outside the mesh.
+pub const OUTSIDER: &str = "outsider";
+
+/// A client of the probes.
+#[derive(Clone, Copy)]
+pub(crate) struct Client<'a> {
+    /// Its pod's name.
+    pub(crate) name: &'a str,
+    /// Where its requests come from.
+    pub(crate) at: &'a dyn Vantage,
+    /// The address from which they come.
+    pub(crate) address: Ipv4Addr,
+    /// The pod in which they enter the mesh: its own, or the gateway's.
+    pub(crate) enters: &'a Pod,
 }
 
 /// A service as clients call it, or the gateway in front of it.
@@ -103,20 +120,35 @@ impl<'a> Subject<'a> {
         nodes.into_iter().map(|node| self.at_node(node)).collect()
     }
 
-    /// Where the probes' requests come from: the client's pod, or the outsider where the gateway is the only ingress.
-    pub(crate) fn client(&self) -> &'a dyn Vantage {
-        match self.site.has_outside_clients_only() {
-            true => self.deployment.outsider(),
-            false => self.at(&self.site.client),
-        }
+    /// Where the probes' requests come from: the clients' pods, or the outsider where the gateway is the only ingress.
+    pub(crate) fn clients(&self) -> Vec<Client<'a>> {
+        let outside = self.site.has_outside_clients_only();
+        let client = |pod: &'a Pod| match outside {
+            true => Client {
+                name: OUTSIDER,
+                at: self.deployment.outsider(),
+                address: self.deployment.outsider_address(),
+                enters: pod,
+            },
+            false => Client {
+                name: &pod.name,
+                at: self.at(pod),
+                address: pod.address,
+                enters: pod,
+            },
+        };
+        self.site.entering_pods().iter().map(client).collect()
     }
 
-    /// The address of that client.
-    pub(crate) fn client_address(&self) -> Ipv4Addr {
-        match self.site.has_outside_clients_only() {
-            true => self.deployment.outsider_address(),
-            false => self.site.client.address,
-        }
+    /// The first of them, for what does not depend on the client's proxy.
+    pub(crate) fn client(&self) -> Client<'a> {
+        self.clients()[0]
+    }
+
+    /// What a check finds from each client's point of view. With several, it must pass from each of them.
+    pub(crate) fn for_each_client(&self, check: impl Fn(Client<'a>) -> Finding) -> Finding {
+        let of_client = |client: Client<'a>| (client.name, check(client));
+        Finding::of_each(self.clients().into_iter().map(of_client).collect())
     }
 
     /// A service at this address.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use meshtax_agent::ClientLoad;
 use meshtax_dataplane::{Pod, ProcessScope, TrafficCounter};
 use meshtax_model::experiment::{LoadPoint, Protocol};
 use meshtax_model::failure::{LostEvidence, TrafficUnit};
@@ -150,10 +151,14 @@ const LEAST_BYTES: f64 = 9.0;
 const LEAST_SHARE: f64 = 0.99;
 
 impl Traffic {
-    /// The hops that counted less since `before` than passed them, if all of the load did.
+    /// The hops that counted less since `before` than passed them, if all of the load did. `parts`: of each client.
     #[must_use]
-    pub fn lost_since(&self, before: &Self, load: &LoadResult) -> Vec<LostEvidence> {
-        let succeeded = load.status.range(200..300).map(|(_, count)| count).sum();
+    pub fn lost_since(
+        &self,
+        before: &Self,
+        load: &LoadResult,
+        parts: &[ClientLoad],
+    ) -> Vec<LostEvidence> {
         let served = |name: &String, count: u64| {
             let then = before.services.get(name).map_or(0, |(_, then)| *then);
             count.saturating_sub(then)
@@ -166,11 +171,11 @@ impl Traffic {
             .map(|(name, (_, count))| served(name, *count))
             .collect();
         // The warm-up is in no tally of the load; the applications have counted it.
-        let all = called.iter().sum::<u64>().max(succeeded);
-        let response_bytes = load.bytes_received as f64 / load.completed.max(1) as f64;
-        let lost = self.hops.iter().filter_map(|(hop, count)| {
-            let (role, workload, unit) = hop;
-            let counted = count.saturating_sub(before.hops.get(hop).copied().unwrap_or(0));
+        let all = called.iter().sum::<u64>().max(succeeded(load));
+        let response_bytes = response_bytes(load);
+        let of_services = self.hops.keys().filter(|(role, ..)| *role != CLIENTS);
+        let lost = of_services.filter_map(|hop| {
+            let (role, workload, _) = hop;
             let (is_called, responses) = match (role, self.services.get(workload)) {
                 (ComponentRole::ServerProxy, Some((true, _))) if called.len() == 1 => (true, all),
                 (ComponentRole::ServerProxy, Some((is_called, count))) => {
@@ -181,37 +186,94 @@ impl Traffic {
                 _ => (true, all),
             };
             let bytes = match role {
-                ComponentRole::ClientProxy => response_bytes,
                 // The responses of services behind the first have sizes of their own.
                 ComponentRole::ServerProxy if !is_called => LEAST_BYTES,
                 _ => response_bytes - ADDED_BYTES,
             };
-            let expected = match unit {
-                TrafficUnit::Responses => responses as f64,
-                TrafficUnit::Bytes => responses as f64 * bytes.max(LEAST_BYTES),
-            };
-            let expected = (expected * LEAST_SHARE) as u64;
-            (counted < expected).then(|| LostEvidence::BypassedRequests {
-                role: *role,
-                workload: workload.clone(),
-                unit: *unit,
-                counted,
-                expected,
-            })
+            bypassed(hop, self.counted_since(before, hop), responses, bytes)
         });
-        lost.collect()
+        let of_clients = self.lost_at_clients(before, all, response_bytes, parts);
+        of_clients.into_iter().chain(lost).collect()
+    }
+
+    /// The clients' proxies that counted less than their own client's requests; or else all of them together, if they
+    /// counted less than `all` requests.
+    fn lost_at_clients(
+        &self,
+        before: &Self,
+        all: u64,
+        all_bytes: f64,
+        parts: &[ClientLoad],
+    ) -> Vec<LostEvidence> {
+        let of_clients = || self.hops.keys().filter(|(role, ..)| *role == CLIENTS);
+        let own = |hop: &Hop| {
+            let part = parts.iter().find(|part| part.client == hop.1)?;
+            let (responses, bytes) = (succeeded(&part.result), response_bytes(&part.result));
+            bypassed(hop, self.counted_since(before, hop), responses, bytes)
+        };
+        let lost: Vec<LostEvidence> = of_clients().filter_map(own).collect();
+        if !lost.is_empty() {
+            return lost;
+        }
+        let counted: u64 = of_clients()
+            .map(|hop| self.counted_since(before, hop))
+            .sum();
+        let first = of_clients().next();
+        let together = first.and_then(|hop| bypassed(hop, counted, all, all_bytes));
+        together.into_iter().collect()
+    }
+
+    fn counted_since(&self, before: &Self, hop: &Hop) -> u64 {
+        let count = |traffic: &Self| traffic.hops.get(hop).copied().unwrap_or(0);
+        count(self).saturating_sub(count(before))
     }
 }
 
-/// Whether the first proxy held all of the load's connections while they were open. `held`: `None`: they could not be
-/// counted.
+const CLIENTS: ComponentRole = ComponentRole::ClientProxy;
+
+fn succeeded(load: &LoadResult) -> u64 {
+    load.status.range(200..300).map(|(_, count)| count).sum()
+}
+
+/// Of a response with its head, on average.
+fn response_bytes(load: &LoadResult) -> f64 {
+    load.bytes_received as f64 / load.completed.max(1) as f64
+}
+
+/// A hop that counted too little for so many responses, each of so many bytes at least.
+fn bypassed(hop: &Hop, counted: u64, responses: u64, bytes: f64) -> Option<LostEvidence> {
+    let (role, workload, unit) = hop;
+    let expected = match unit {
+        TrafficUnit::Responses => responses as f64,
+        TrafficUnit::Bytes => responses as f64 * bytes.max(LEAST_BYTES),
+    };
+    let expected = (expected * LEAST_SHARE) as u64;
+    (counted < expected).then(|| LostEvidence::BypassedRequests {
+        role: *role,
+        workload: workload.clone(),
+        unit: *unit,
+        counted,
+        expected,
+    })
+}
+
+/// The first client whose first proxy did not hold all of its connections while they were open. `held`: in the order of
+/// the clients; `None`: they could not be counted.
 #[must_use]
-pub fn lost_connections(held: Option<u32>, open: u32) -> Option<LostEvidence> {
-    match held {
-        None => Some(LostEvidence::UncountedConnections),
-        Some(held) if held < open => Some(LostEvidence::BypassedConnections { held, open }),
-        Some(_) => None,
-    }
+pub fn lost_connections(held: &[Option<u32>], parts: &[ClientLoad]) -> Option<LostEvidence> {
+    let of_client = |(index, part): (usize, &ClientLoad)| {
+        let open = part.connections;
+        match held.get(index).copied().flatten() {
+            None => Some(LostEvidence::UncountedConnections),
+            Some(held) if held < open => Some(LostEvidence::BypassedConnections {
+                held,
+                open,
+                client: (parts.len() > 1).then(|| part.client.clone()),
+            }),
+            Some(_) => None,
+        }
+    };
+    parts.iter().enumerate().find_map(of_client)
 }
 
 #[cfg(test)]
@@ -245,8 +307,22 @@ mod tests {
         }
     }
 
+    /// What clients of these names were answered, each so often.
+    fn parts(clients: &[(&str, u64)]) -> Vec<ClientLoad> {
+        let part = |(client, completed): &(&str, u64)| ClientLoad {
+            client: (*client).to_owned(),
+            connections: 8,
+            result: load(*completed),
+        };
+        clients.iter().map(part).collect()
+    }
+
     fn lost(after: &Traffic, before: &Traffic) -> Vec<String> {
-        let lost = after.lost_since(before, &load(100));
+        lost_of(after, before, &[("client", 100)])
+    }
+
+    fn lost_of(after: &Traffic, before: &Traffic, clients: &[(&str, u64)]) -> Vec<String> {
+        let lost = after.lost_since(before, &load(100), &parts(clients));
         let workload = |lost: LostEvidence| match lost {
             LostEvidence::BypassedRequests { workload, .. } => workload,
             other => panic!("{other:?}"),
@@ -283,6 +359,33 @@ mod tests {
         assert_eq!(lost(&after(127, 170, 120), &before), ["back"]);
         // Not even the application has seen the load.
         assert_eq!(lost(&before, &before), ["client", "front"]);
+    }
+
+    #[test]
+    fn client_whose_proxy_counted_less_than_its_own_requests_is_reported() {
+        use TrafficUnit::Responses;
+        let clients = [("client", 60), ("client-2", 40)];
+        let counted = |first, second| {
+            let hops = [
+                (CLIENT, "client", Responses, first),
+                (CLIENT, "client-2", Responses, second),
+            ];
+            traffic(&hops, &[("front", 120)])
+        };
+        let lost = |after: &Traffic| lost_of(after, &Traffic::default(), &clients);
+        assert_eq!(lost(&counted(72, 48)), [""; 0]);
+        // The other one's surplus does not hide it.
+        assert_eq!(lost(&counted(120, 20)), ["client-2"]);
+        assert_eq!(lost(&counted(0, 0)), ["client", "client-2"]);
+        // Each has its window's requests, and the warm-up's are missing.
+        assert_eq!(lost(&counted(60, 40)), ["client"]);
+        // A node's proxy counts all clients as one.
+        let of_node = |count| {
+            let hops = [(CLIENT, "client", Responses, count)];
+            traffic(&hops, &[("front", 120)])
+        };
+        assert_eq!(lost(&of_node(120)), [""; 0]);
+        assert_eq!(lost(&of_node(80)), ["client"]);
     }
 
     #[test]
@@ -328,12 +431,23 @@ mod tests {
 
     #[test]
     fn connections_that_cannot_be_counted_are_lost_evidence() {
-        assert_eq!(lost_connections(Some(8), 8), None);
+        let one = parts(&[("client", 1)]);
+        assert_eq!(lost_connections(&[Some(8)], &one), None);
         assert_eq!(
-            lost_connections(None, 8),
+            lost_connections(&[None], &one),
             Some(LostEvidence::UncountedConnections)
         );
-        let bypassed = LostEvidence::BypassedConnections { held: 7, open: 8 };
-        assert_eq!(lost_connections(Some(7), 8), Some(bypassed));
+        let bypassed = |client: Option<&str>| LostEvidence::BypassedConnections {
+            held: 7,
+            open: 8,
+            client: client.map(str::to_owned),
+        };
+        assert_eq!(lost_connections(&[Some(7)], &one), Some(bypassed(None)));
+        // The other client's do not make up for it.
+        let two = parts(&[("client", 1), ("client-2", 1)]);
+        assert_eq!(
+            lost_connections(&[Some(9), Some(7)], &two),
+            Some(bypassed(Some("client-2")))
+        );
     }
 }

@@ -10,7 +10,7 @@ use crate::deployment::{Acknowledged, Issuer};
 use crate::features::features;
 use crate::finding::Finding;
 use crate::http::HttpRequest;
-use crate::probes::wire::{self, Captures, Hops};
+use crate::probes::wire::{self, Captures, ClientHop, Hops};
 use crate::probes::{
     additional_port, calls, client_identity, direct, every_node, gateway, options, path, runtime,
 };
@@ -236,13 +236,13 @@ fn captured_probe(
     subject: &Subject<'_>,
     probe: &Probe,
     captures: &Captures,
-    hops: &Hops,
+    hops: &Hops<'_>,
 ) -> Option<Finding> {
     let between_nodes = &captures.between_nodes;
     Some(match probe {
-        Probe::OnTheWire { ports } => wire::on_the_wire(subject, ports, hops),
-        Probe::Canary { readable } => wire::canary(*readable, &hops.wire),
-        Probe::Handshake => wire::handshakes(&hops.wire),
+        Probe::OnTheWire { ports } => hops.of_each_client(|hop| hop.on_the_wire(subject, ports)),
+        Probe::Canary { readable } => hops.of_each_client(|hop| hop.canary(*readable)),
+        Probe::Handshake => hops.of_each_client(ClientHop::handshakes),
         Probe::BehindTheWaypoint { port } => wire::behind_the_waypoint(*port, hops.behind.as_ref()),
         Probe::BeforeTheGateway => {
             let captured = captures.at_gateway.as_ref();

@@ -11,8 +11,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use meshtax_agent::{
-    Capture, Meter, NodeUsage, PacketSocket, Process, StartedWorker, Watched, Worker, measure,
-    observe_window, speed_probe_on,
+    Capture, ClientWorker, Meter, NodeUsage, PacketSocket, Process, StartedWorker, Watched, Worker,
+    measure, observe_window, speed_probe_on,
 };
 use meshtax_app::AppConfig;
 use meshtax_dataplane::{
@@ -146,6 +146,7 @@ fn watched(pods: &[(String, Child)], node: u32) -> Watched {
         role: ComponentRole::App,
         node,
         idles_for: None,
+        limited: meshtax_observe::Limited::default(),
     };
     Watched {
         cores: meshtax_observe::allowed_cores(),
@@ -249,7 +250,7 @@ fn site(network: u8, demand: &Demand<'_>) -> Site {
     let nowhere = Ipv4Addr::new(127, network, 0, 99);
     Site {
         namespace: EMULATED_NAMESPACE.into(),
-        client: pod("client", CLIENT, PodNode::Client),
+        clients: vec![pod("client", CLIENT, PodNode::Client)],
         services: demand
             .topology
             .services
@@ -281,6 +282,7 @@ fn topology() -> Topology {
 const WORKLOAD: Workload = Workload {
     response_bytes: 512,
     connections: 4,
+    clients: 1,
 };
 
 /// Starts a service's pod on a node, on the pod's own address.
@@ -403,7 +405,11 @@ fn two_thread_nodes_are_verified_and_measured() {
         entrance: None,
     };
     let observe = &mut |window| nodes.iter().for_each(|n| n.order(Order::Observe(window)));
-    let measured = measure(spec, start_generator(), &harness, observe).unwrap();
+    let client = ClientWorker {
+        client: site.clients[0].name.clone(),
+        started: start_generator(),
+    };
+    let measured = measure(&spec, vec![client], &harness, observe).unwrap();
     let load = &measured.load;
     assert!(load.completed > 50, "{load:?}");
     assert_eq!((load.succeeded, load.errors.total()), (load.completed, 0));

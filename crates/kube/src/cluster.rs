@@ -6,7 +6,7 @@ use std::future::Future;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod};
+use k8s_openapi::api::core::v1::{ConfigMap, Event, Namespace, Pod, Secret};
 use kube::api::{
     Api, DeleteParams, DynamicObject, ListParams, LogParams, Patch, PatchParams, PostParams,
 };
@@ -177,6 +177,23 @@ impl Cluster {
         let doing = format!("get ConfigMap {namespace}/{name}");
         let found = self.request(&doing, |_| api.get_opt(name))?;
         Ok(found.and_then(|map| map.data).unwrap_or_default())
+    }
+
+    /// A Secret; `None`: it does not exist.
+    pub(crate) fn secret(
+        &self,
+        namespace: &str,
+        name: &str,
+    ) -> Result<Option<Secret>, ClusterError> {
+        let api: Api<Secret> = Api::namespaced(self.client(), namespace);
+        let doing = format!("get Secret {namespace}/{name}");
+        self.request(&doing, |_| api.get_opt(name))
+    }
+
+    /// The events of a namespace.
+    pub(crate) fn events(&self, namespace: &str) -> Result<Vec<Event>, ClusterError> {
+        let api: Api<Event> = Api::namespaced(self.client(), namespace);
+        self.list(&api, &format!("list events in {namespace}"), "")
     }
 
     /// All pods of a namespace.

@@ -10,15 +10,19 @@ use meshtax_agent::remote::HostFacts;
 use meshtax_control_plane::Authority;
 use meshtax_dataplane::Sabotage;
 use meshtax_engine::{Engine, EngineError, Measured, RoundEnd, VariantStart};
-use meshtax_model::catalogue::{Program, find};
-use meshtax_model::environment::{Artifact, Environment, Node, NodeRole, OwnBuild};
-use meshtax_model::experiment::{Experiment, LoadPoint, Variant, VariantId};
+use meshtax_model::cluster::ClusterRecord;
+use meshtax_model::environment::Environment;
+use meshtax_model::experiment::{Design, Experiment, LoadPoint, Placement, Variant, VariantId};
 use meshtax_model::plan::PlannedTrial;
-use meshtax_model::trial::{ComponentRole, TrialOutcome};
-use serde_json::Value;
+use meshtax_model::pods::PullSecret;
+use meshtax_model::topology::Topology;
+use meshtax_model::trial::TrialOutcome;
+use serde_json::{Value, json};
 
+use crate::chronicle::Chronicle;
 use crate::cluster::{Access, Cluster, Permission};
 use crate::deployment::Authorities;
+use crate::environment::{environment, machines};
 use crate::error::ClusterError;
 use crate::ground::Ground;
 use crate::lease::{self, NodeLease};
@@ -26,9 +30,10 @@ use crate::mesh::mesh_of;
 use crate::mesh::{Installed, NotInstalled};
 use crate::names::RunNames;
 use crate::nodes;
-use crate::objects::Common;
+use crate::objects::{Common, Credentials};
 use crate::round::not_started;
 use crate::running::{Agents, Round, Running};
+use crate::settings::Settings;
 use crate::variant::{StartError, VariantPlan};
 
 /// What a run on a cluster needs in addition to its experiment.
@@ -69,6 +74,7 @@ const PERMISSIONS: &[Permission] = &[
     Permission::new("list", "", "pods"),
     Permission::new("deletecollection", "", "pods"),
     Permission::new("get", "", "pods/log"),
+    Permission::new("list", "", "events"),
     // By WebSocket, which begins with a GET: which of the two counts depends on the version of the API server.
     Permission::new("get", "", "pods/portforward"),
     Permission::new("create", "", "pods/portforward"),
@@ -78,6 +84,9 @@ const PERMISSIONS: &[Permission] = &[
     Permission::new("create", "apps", "daemonsets"),
     Permission::new("patch", "apps", "daemonsets"),
 ];
+
+/// To copy the Secrets of `image-pull-secrets`.
+const READ_PULL_SECRETS: Permission = Permission::new("get", "", "secrets");
 
 /// The Kubernetes engine.
 pub struct KubernetesEngine {
@@ -101,27 +110,19 @@ impl KubernetesEngine {
         }
     }
 
-    fn common(&self) -> Result<Common, ClusterError> {
-        Ok(Common {
-            run: self.options.run.clone(),
-            image: self.options.image.clone().ok_or(ClusterError::NoImage)?,
-            token: token()?,
-        })
-    }
-
     fn build(&mut self, experiment: &Experiment) -> Result<Environment, ClusterError> {
-        let common = self.common()?;
+        let mut common = common(experiment, &self.options, token()?)?;
         let cluster = Arc::new(Cluster::connect(&self.options.access)?);
-        let missing = cluster.missing_permissions(PERMISSIONS)?;
-        if !missing.is_empty() {
-            return Err(ClusterError::MissingPermissions(missing));
-        }
+        check_permissions(&cluster, experiment)?;
+        common.pull_secrets = credentials(&cluster, experiment)?;
         self.cluster = Some(Arc::clone(&cluster));
         if let Some(run) = &self.options.interrupted_run {
             remove_interrupted(&cluster, run)?;
         }
         let server_nodes = experiment.topology.server_nodes() as usize;
-        let nodes = nodes::choose(&cluster, &self.options.nodes, server_nodes)?;
+        let places = (experiment.placement, server_nodes);
+        let named = &self.options.nodes;
+        let nodes = nodes::choose(&cluster, named, places, &common.settings)?;
         let names = RunNames::new(&self.options.namespace_prefix, &self.options.run);
         let namespace = names.agents();
         cluster.apply(&common.namespace(&namespace, None))?;
@@ -140,6 +141,7 @@ impl KubernetesEngine {
             plans: BTreeMap::new(),
             services: BTreeMap::new(),
             round: Round::default(),
+            chronicle: Chronicle::default(),
             _lease: lease,
             cluster,
             common,
@@ -149,6 +151,7 @@ impl KubernetesEngine {
             machines,
         };
         self.unsupported = plan_variants(&mut running, &names, &self.options.sabotage)?;
+        running.read_injected()?;
         let environment = environment(&running);
         self.running = Some(running);
         Ok(environment)
@@ -160,6 +163,55 @@ impl KubernetesEngine {
             problem: "was not prepared".into(),
         })
     }
+}
+
+/// What all objects of a run have in common, without the credentials of registries.
+fn common(
+    experiment: &Experiment,
+    options: &KubernetesOptions,
+    token: String,
+) -> Result<Common, ClusterError> {
+    Ok(Common {
+        run: options.run.clone(),
+        image: options.image.clone().ok_or(ClusterError::NoImage)?,
+        token,
+        settings: Settings::new(experiment.kubernetes.as_ref())?,
+        pull_secrets: Vec::new(),
+    })
+}
+
+fn check_permissions(cluster: &Cluster, experiment: &Experiment) -> Result<(), ClusterError> {
+    let mut needed = PERMISSIONS.to_vec();
+    if pull_secrets(experiment).next().is_some() {
+        needed.push(READ_PULL_SECRETS);
+    }
+    match cluster.missing_permissions(&needed)? {
+        missing if missing.is_empty() => Ok(()),
+        missing => Err(ClusterError::MissingPermissions(missing)),
+    }
+}
+
+fn pull_secrets(experiment: &Experiment) -> impl Iterator<Item = &PullSecret> {
+    let settings = experiment.kubernetes.iter();
+    settings.flat_map(|settings| &settings.image_pull_secrets)
+}
+
+/// The credentials of registries that the experiment names.
+fn credentials(
+    cluster: &Cluster,
+    experiment: &Experiment,
+) -> Result<Vec<Credentials>, ClusterError> {
+    let read = |of: &PullSecret| {
+        let (namespace, name) = (of.namespace.clone(), of.name.clone());
+        let absent = ClusterError::NoPullSecret { namespace, name };
+        let secret = cluster.secret(&of.namespace, &of.name)?.ok_or(absent)?;
+        Ok(Credentials {
+            name: of.name.clone(),
+            kind: secret.type_.unwrap_or_default(),
+            data: json!(secret.data.unwrap_or_default()),
+        })
+    };
+    pull_secrets(experiment).map(read).collect()
 }
 
 /// Removes what an interrupted run left: its pods would run beside the measured ones.
@@ -190,13 +242,20 @@ pub fn objects(
     experiment: &Experiment,
     options: &KubernetesOptions,
 ) -> Result<Vec<String>, ClusterError> {
-    let common = Common {
-        run: options.run.clone(),
-        image: options.image.clone().ok_or(ClusterError::NoImage)?,
-        token: "(random)".into(),
-    };
+    let mut common = common(experiment, options, "(random)".into())?;
+    common.pull_secrets = pull_secrets(experiment)
+        .map(|of| Credentials {
+            name: of.name.clone(),
+            kind: format!("(that of {}/{})", of.namespace, of.name),
+            data: json!({}),
+        })
+        .collect();
     let count = 1 + experiment.topology.server_nodes() as usize;
-    let name = |number: usize| {
+    let name = |place: usize| {
+        let number = match experiment.placement {
+            Placement::TwoNodes => place,
+            Placement::OneNode => 0,
+        };
         let named = options.nodes.get(number);
         named
             .cloned()
@@ -227,13 +286,14 @@ pub fn objects(
 
 /// The namespace of the agents, and what is in it but the nodes' agents.
 fn agent_objects(common: &Common, namespace: &str, nodes: &[String]) -> Vec<Value> {
-    vec![
+    let mut objects = vec![
         common.namespace(namespace, None),
         lease::object(namespace, &common.run, nodes),
-        common.secret(namespace),
-        common.service_account(namespace, "default"),
-        common.outsider(namespace, &nodes[0]),
-    ]
+    ];
+    objects.extend(common.secrets(namespace));
+    objects.push(common.service_account(namespace, "default"));
+    objects.push(common.outsider(namespace, &nodes[0]));
+    objects
 }
 
 /// Starts an agent on each node, and the client outside the mesh.
@@ -249,20 +309,6 @@ fn deploy_agents(
     cluster.admit(&common.node_agent(namespace, nodes))?;
     cluster.apply(&common.node_agents(namespace, nodes))?;
     Agents::reach(cluster, common, namespace, nodes)
-}
-
-/// The index of each node's machine: nodes of one kernel share it.
-fn machines(hosts: &[HostFacts]) -> Vec<u32> {
-    let mut seen = Vec::new();
-    let mut indices = Vec::new();
-    for HostFacts { host, .. } in hosts {
-        let known = seen.iter().position(|id| *id == &host.boot_id);
-        indices.push(known.unwrap_or(seen.len()) as u32);
-        if known.is_none() {
-            seen.push(&host.boot_id);
-        }
-    }
-    indices
 }
 
 fn authorities() -> Result<Authorities, ClusterError> {
@@ -356,96 +402,16 @@ fn addresses(
     Ok(services.into_iter().filter_map(address).collect())
 }
 
-fn environment(running: &Running) -> Environment {
-    let mut machines = Vec::new();
-    for (host, machine) in running.hosts.iter().zip(&running.machines) {
-        if *machine as usize == machines.len() {
-            machines.push(host.host.clone());
-        }
-    }
-    let node = |(index, name): (usize, &String)| {
-        // Nothing is pinned: each role may use all cores of its node.
-        let roles: &[ComponentRole] = match index {
-            0 => &[ComponentRole::Generator, ComponentRole::ClientProxy],
-            _ => &[ComponentRole::App, ComponentRole::ServerProxy],
-        };
-        let cores = &running.hosts[index].cores;
-        Node {
-            name: name.clone(),
-            role: match index {
-                0 => NodeRole::Client,
-                _ => NodeRole::Server,
-            },
-            machine: running.machines[index],
-            cores: roles.iter().map(|role| (*role, cores.clone())).collect(),
-        }
-    };
-    Environment {
-        engine: "kubernetes".into(),
-        machines,
-        nodes: running.nodes.iter().enumerate().map(node).collect(),
-        kubernetes: Some(running.cluster.version.clone()),
-        cluster_run: Some(running.common.run.clone()),
-        rootless: false,
-        meshtax: Some(OwnBuild {
-            sha256: digest(&running.agents.outsider.image_id),
-            image: Some(running.common.image.clone()),
-        }),
-        artifacts: artifacts(running),
-    }
-}
-
-/// The digest in the runtime's id of an image, in hexadecimal; empty if it has none.
-fn digest(image_id: &str) -> String {
-    let parts = image_id.rsplit_once("sha256:");
-    parts.map_or(String::new(), |(_, digest)| digest.to_owned())
-}
-
-/// The proxies: meshtax's own, from its image, and those of the cluster's meshes, from theirs.
-fn artifacts(running: &Running) -> Vec<Artifact> {
-    let cores = running.ground().cores;
-    let mut all: Vec<Artifact> = Vec::new();
-    for variant in running.experiment.variants.iter() {
-        let plane = find(&variant.data_plane).filter(|_| running.plans.contains_key(&variant.id));
-        let Some(plane) = plane.filter(|plane| !plane.programs.is_empty()) else {
-            continue;
-        };
-        match all.iter_mut().find(|a| a.data_plane == plane.name) {
-            Some(same) => same.variants.push(variant.id.clone()),
-            None => {
-                let mesh = mesh_of(variant);
-                let mut installed = running.meshes.iter();
-                let installed = installed.find(|of| Some(of.mesh) == mesh);
-                let program = mesh.map_or(Program::LimitProxy, |mesh| mesh.program);
-                let (version, image, image_id, workers) = match installed {
-                    Some(of) => (of.version(), &of.image, &of.image_id, of.workers),
-                    None => (
-                        env!("CARGO_PKG_VERSION"),
-                        &running.common.image,
-                        &running.agents.outsider.image_id,
-                        running.experiment.workers.of(program, cores),
-                    ),
-                };
-                all.push(Artifact {
-                    data_plane: plane.name.into(),
-                    program: program.name().into(),
-                    variants: vec![variant.id.clone()],
-                    version: version.into(),
-                    sha256: digest(image_id),
-                    origin: format!("image {image}"),
-                    workers,
-                    note: plane.note.map(str::to_owned),
-                    ..Artifact::default()
-                });
-            }
-        }
-    }
-    all
-}
-
 impl Engine for KubernetesEngine {
     fn prepare(&mut self, experiment: &Experiment) -> Result<Environment, EngineError> {
         Ok(self.build(experiment)?)
+    }
+
+    fn set_work(&mut self, topology: &Topology, design: &Design) -> Result<(), EngineError> {
+        let experiment = &mut self.running()?.experiment;
+        experiment.topology = topology.clone();
+        experiment.design = design.clone();
+        Ok(())
     }
 
     fn start_round(
@@ -482,6 +448,14 @@ impl Engine for KubernetesEngine {
         Ok(self.running()?.end_round(prove)?)
     }
 
+    fn observed(&mut self) -> Vec<ClusterRecord> {
+        let Some(running) = self.running.as_mut() else {
+            return Vec::new();
+        };
+        running.record_events();
+        running.chronicle.take()
+    }
+
     fn teardown(&mut self) -> Vec<String> {
         self.running = None;
         let Some(cluster) = self.cluster.take() else {
@@ -500,8 +474,6 @@ impl Engine for KubernetesEngine {
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
-
-    use meshtax_model::environment::Host;
 
     use super::*;
     use crate::mesh::Mesh;
@@ -534,22 +506,8 @@ mod tests {
         }
         let of_meshes = Mesh::ALL.iter().flat_map(|mesh| mesh.permissions);
         let needed = PERMISSIONS.iter().chain(of_meshes);
+        let needed = needed.chain([&READ_PULL_SECRETS]);
         let needed = needed.map(|p| (p.verb, p.group, p.resource));
         assert_eq!(documented, needed.collect());
-    }
-
-    #[test]
-    fn nodes_of_one_kernel_are_one_machine() {
-        let host = |boot_id: &str| HostFacts {
-            host: Host {
-                boot_id: Some(boot_id.into()),
-                ..meshtax_observe::host()
-            },
-            cores: vec![0],
-        };
-        assert_eq!(
-            machines(&[host("a"), host("a"), host("b"), host("a")]),
-            [0, 0, 1, 0]
-        );
     }
 }

@@ -5,6 +5,8 @@ use std::time::Duration;
 use meshtax_agent::remote::AgentError;
 use meshtax_engine::EngineError;
 
+use crate::passed::PassedError;
+
 /// Why a step on the cluster failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ClusterError {
@@ -146,6 +148,12 @@ pub enum ClusterError {
         /// Why not.
         source: AgentError,
     },
+    /// The agents that run are on other nodes.
+    #[error("no agent runs on node {node}")]
+    NoAgent {
+        /// The node.
+        node: String,
+    },
     /// Something was not removed in time.
     #[error("{what} is still there after {} s", .waited.as_secs())]
     NotRemoved {
@@ -163,6 +171,21 @@ pub enum ClusterError {
     /// No image was given.
     #[error("no image of meshtax was given")]
     NoImage,
+    /// The settings of pods are not ones that Kubernetes has.
+    #[error("`kubernetes.{}` of the spec: {}", .0.path.join("."), .0.problem)]
+    Settings(
+        /// The first problem.
+        #[from]
+        PassedError,
+    ),
+    /// A Secret for pulling images does not exist.
+    #[error("there is no Secret {namespace}/{name}, of `image-pull-secrets`")]
+    NoPullSecret {
+        /// Where it should be.
+        namespace: String,
+        /// Its name.
+        name: String,
+    },
 }
 
 /// Why a node cannot be used.
@@ -183,6 +206,9 @@ pub enum NodeProblem {
     /// It has a taint that no pod of meshtax tolerates.
     #[error("has a taint that pods do not tolerate")]
     Tainted,
+    /// It lacks a label of the spec's `node-selector`.
+    #[error("does not have the labels of `node-selector`")]
+    NotSelected,
 }
 
 impl NodeProblem {
@@ -194,7 +220,11 @@ impl NodeProblem {
             Self::NotReady => {
                 "`kubectl describe node NODE` tells why; or name other nodes with --nodes, the first for the clients"
             }
-            Self::Absent | Self::NotLinux | Self::Tainted => {
+            Self::Tainted => {
+                "add `tolerations` to the spec's `kubernetes`, or name other nodes with --nodes"
+            }
+            Self::NotSelected => "label it, or change `node-selector` in the spec's `kubernetes`",
+            Self::Absent | Self::NotLinux => {
                 "name other nodes with --nodes; the first is for the clients"
             }
         }
@@ -222,12 +252,14 @@ impl ClusterError {
             Self::Rejected { .. } => {
                 "the message names the field or the policy; `meshtax run --dry-run` prints every object"
             }
-            Self::TooFewNodes { .. } => "add a node, or remove its taint",
+            Self::TooFewNodes { .. } => {
+                "add a node, remove its taint or tolerate it (`tolerations` of the spec's `kubernetes`)"
+            }
             Self::Node { problem, .. } => problem.fix(),
             Self::NodesInUse { .. } => {
                 "wait for its end, or use other nodes (--nodes); `meshtax cleanup RUN` removes it"
             }
-            Self::NotReady { .. } | Self::Ended { .. } => {
+            Self::NotReady { .. } | Self::Ended { .. } | Self::NoAgent { .. } => {
                 "`kubectl describe pod` and `kubectl get events` in its namespace tell more"
             }
             Self::Injected { .. } => {
@@ -249,6 +281,10 @@ impl ClusterError {
             },
             Self::NotForwarded { .. } => "check that `kubectl port-forward` to that pod works",
             Self::NotRemoved { .. } | Self::Remains { .. } => "`meshtax cleanup --all` tries again",
+            Self::Settings(_) => "`kubectl explain pod.spec` describes what Kubernetes has",
+            Self::NoPullSecret { .. } => {
+                "create it with `kubectl create secret docker-registry`, or name another as NAMESPACE/NAME"
+            }
             Self::NoImage => {
                 "build and push one with `meshtax image push REF`, and name it with --image REF"
             }

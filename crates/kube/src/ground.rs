@@ -8,7 +8,7 @@ use meshtax_dataplane::{EMULATED_NAMESPACE, INTRUDER, Pod, PodNode, Site, SiteSe
 use meshtax_model::experiment::{Experiment, Variant};
 use meshtax_model::topology::{NodeSide, Service, ServiceAddress};
 use meshtax_workload::{
-    Application, CLIENT, Demand, UnresolvedDelay, applications, callees, pod_name,
+    Application, CLIENT, Demand, UnresolvedDelay, applications, callees, client_name, pod_name,
 };
 
 use crate::mesh::mesh_of;
@@ -97,7 +97,9 @@ impl Ground<'_> {
                 Some(_) => namespace.to_owned(),
                 None => EMULATED_NAMESPACE.to_owned(),
             },
-            client: pod(CLIENT, CLIENT, PodNode::Client),
+            clients: (0..self.experiment.workload.clients.max(1))
+                .map(|client| pod(&client_name(client), CLIENT, PodNode::Client))
+                .collect(),
             services: self
                 .experiment
                 .topology

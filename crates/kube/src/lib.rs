@@ -6,22 +6,27 @@
 
 #![forbid(unsafe_code)]
 
+mod chronicle;
 mod cleanup;
 mod cluster;
 mod deployment;
 mod engine;
+mod environment;
 mod error;
 mod forward;
 mod ground;
+pub mod install;
 mod lease;
 mod mesh;
 mod names;
 mod nodes;
 mod objects;
+mod passed;
 mod pods;
 mod policies;
 mod round;
 mod running;
+mod settings;
 mod trial;
 mod variant;
 
@@ -29,3 +34,5 @@ pub use cleanup::{Removed, remove_leftovers};
 pub use cluster::{Access, Cluster};
 pub use engine::{KubernetesEngine, KubernetesOptions, objects};
 pub use error::ClusterError;
+pub use passed::PassedError;
+pub use settings::check_settings;

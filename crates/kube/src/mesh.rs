@@ -3,6 +3,7 @@
 
 mod installed;
 
+use k8s_openapi::api::core::v1::Pod;
 use meshtax_dataplane::Sabotage;
 use meshtax_model::catalogue::{DataPlane, DataPlaneId, Program, find};
 use meshtax_model::experiment::Variant;
@@ -17,6 +18,24 @@ pub(crate) struct ProxyPods {
     /// A label selector.
     pub(crate) labels: &'static str,
     pub(crate) container: &'static str,
+}
+
+impl ProxyPods {
+    /// Whether the pod is one of them.
+    pub(crate) fn selects(&self, pod: &Pod) -> bool {
+        let of_pod = pod.metadata.labels.as_ref();
+        let has = |(key, value): (&str, &str)| {
+            of_pod.is_some_and(|labels| labels.get(key).is_some_and(|of| of == value))
+        };
+        self.labels.split_once('=').is_some_and(has)
+    }
+}
+
+/// A page of Envoy's admin interface: its version and its worker threads (`server_info`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SelfDescription {
+    pub(crate) port: u16,
+    pub(crate) path: &'static str,
 }
 
 /// The API of a mesh's policies.
@@ -54,6 +73,8 @@ const ISTIO_RULES: &[Permission] = &[
 pub(crate) struct Mesh {
     pub(crate) name: &'static str,
     pub(crate) program: Program,
+    /// What a reader of its figures should be aware of, where that is not what the catalogue says of its emulation.
+    pub(crate) note: Option<&'static str>,
     /// The labels by which a namespace joins.
     pub(crate) labels: &'static [(&'static str, &'static str)],
     /// The annotations by which a namespace joins.
@@ -66,10 +87,15 @@ pub(crate) struct Mesh {
     pub(crate) workers: u32,
     /// The container of the proxy in each pod; `None`: proxies are on nodes.
     pub(crate) sidecar: Option<&'static str>,
-    /// What every pod that joined has in addition: init containers, or an annotation where there are none.
-    pub(crate) marks: &'static [&'static str],
-    /// Where proxies are on nodes, those; otherwise pods of the mesh's own that have the same proxy.
+    /// What shows that a pod's traffic is redirected, one of these: init containers, or an annotation where there are none.
+    pub(crate) redirection: &'static [&'static str],
+    /// The annotations of the run's pods.
+    pub(crate) pod_annotations: &'static [(&'static str, &'static str)],
+    /// Pods that are there where the mesh is installed: the proxies where they are on nodes, otherwise pods of the control
+    /// plane.
     pub(crate) proxies: ProxyPods,
+    /// Where its proxies describe themselves.
+    pub(crate) self_description: Option<SelfDescription>,
     /// The ConfigMap with the trust anchor of the mesh's certificates, in the namespace of those pods, and the key in it.
     pub(crate) trust_anchor: (&'static str, &'static str),
     pub(crate) policies: PolicyApi,
@@ -81,6 +107,7 @@ pub(crate) struct Mesh {
 const LINKERD: Mesh = Mesh {
     name: "Linkerd",
     program: Program::LinkerdProxy,
+    note: None,
     workers_variable: "LINKERD2_PROXY_CORES",
     workers: 1,
     labels: &[],
@@ -91,7 +118,10 @@ const LINKERD: Mesh = Mesh {
         "all-authenticated",
     )],
     sidecar: Some("linkerd-proxy"),
-    marks: &["linkerd-init"],
+    // The validator where Linkerd's CNI plugin redirects.
+    redirection: &["linkerd-init", "linkerd-network-validator"],
+    pod_annotations: &[],
+    self_description: None,
     proxies: ProxyPods {
         namespace: "linkerd",
         labels: "linkerd.io/control-plane-component=destination",
@@ -107,6 +137,7 @@ const LINKERD: Mesh = Mesh {
 const AMBIENT: Mesh = Mesh {
     name: "Istio ambient",
     program: Program::Ztunnel,
+    note: None,
     // ztunnel, src/config.rs: DEFAULT_WORKER_THREADS.
     workers_variable: "ZTUNNEL_WORKER_THREADS",
     workers: 2,
@@ -115,7 +146,9 @@ const AMBIENT: Mesh = Mesh {
     // A PeerAuthentication.
     strict: &[],
     sidecar: None,
-    marks: &["ambient.istio.io/redirection"],
+    redirection: &["ambient.istio.io/redirection"],
+    pod_annotations: &[],
+    self_description: None,
     proxies: ProxyPods {
         namespace: "istio-system",
         labels: "app=ztunnel",
@@ -126,23 +159,54 @@ const AMBIENT: Mesh = Mesh {
     permissions: ISTIO_RULES,
 };
 
+/// Istio's injector adds a sidecar to the pods of labelled namespaces (istio, manifests/charts/istio-control: `enableNamespacesByDefault`).
+const SIDECAR: Mesh = Mesh {
+    name: "Istio sidecar",
+    program: Program::Envoy,
+    note: Some(
+        "Istio's sidecar as its injector adds it: the Envoy of its image and the pilot-agent beside it are one component",
+    ),
+    // Not set: the number is the CPU limit of the sidecar, and is read from Envoy itself.
+    workers_variable: "ISTIO_META_CONCURRENCY",
+    workers: 2,
+    labels: &[("istio-injection", "enabled")],
+    sidecar: Some("istio-proxy"),
+    // The validation where Istio's CNI plugin redirects.
+    redirection: &["istio-init", "istio-validation"],
+    // Istio keeps few of Envoy's statistics. These two are the evidence that the load passed the proxies; the emulation
+    // keeps the same.
+    pod_annotations: &[(
+        "sidecar.istio.io/statsInclusionSuffixes",
+        "downstream_rq_2xx,downstream_cx_tx_bytes_total",
+    )],
+    proxies: ProxyPods {
+        namespace: "istio-system",
+        labels: "app=istiod",
+        container: "discovery",
+    },
+    self_description: Some(SelfDescription {
+        port: 15000,
+        path: "/server_info",
+    }),
+    ..AMBIENT
+};
+
 impl Mesh {
     /// All that this engine knows.
-    #[cfg(test)]
-    pub(crate) const ALL: [Self; 2] = [LINKERD, AMBIENT];
+    pub(crate) const ALL: [Self; 3] = [LINKERD, AMBIENT, SIDECAR];
 
     /// The mesh of a data plane; `None`: it is none, or not one that this engine can use.
     pub(crate) fn of(plane: &DataPlane) -> Option<&'static Self> {
         match plane.id {
             DataPlaneId::Linkerd => Some(&LINKERD),
             DataPlaneId::Ztunnel => Some(&AMBIENT),
+            DataPlaneId::EnvoySidecar => Some(&SIDECAR),
             DataPlaneId::None
             | DataPlaneId::LimitL4
             | DataPlaneId::LimitMtls
             | DataPlaneId::ZtunnelDedicated
             | DataPlaneId::ZtunnelWaypoint
             | DataPlaneId::ZtunnelWaypointSandwich
-            | DataPlaneId::EnvoySidecar
             | DataPlaneId::EnvoySidecarTcp => None,
         }
     }
@@ -169,9 +233,25 @@ impl Mesh {
         }
     }
 
-    /// What a pod must have in addition to its own containers.
+    /// What a pod may have in addition to its own containers.
     pub(crate) fn leaves(&self) -> impl Iterator<Item = &'static str> {
-        self.sidecar.into_iter().chain(self.marks.iter().copied())
+        self.sidecar
+            .into_iter()
+            .chain(self.redirection.iter().copied())
+    }
+
+    /// What a pod with these containers, init containers and annotations lacks to be in the mesh.
+    pub(crate) fn missing(&self, present: &[&str]) -> Option<&'static str> {
+        let sidecar = self.sidecar.filter(|name| !present.contains(name));
+        let is_redirected = self.redirection.iter().any(|name| present.contains(name));
+        let redirection = self.redirection.first().copied();
+        sidecar.or_else(|| redirection.filter(|_| !is_redirected))
+    }
+
+    /// Whether the mesh's own pods show which proxy it has: otherwise only the run's pods do.
+    pub(crate) fn shows_its_proxy(&self) -> bool {
+        self.sidecar
+            .is_none_or(|sidecar| sidecar == self.proxies.container)
     }
 }
 

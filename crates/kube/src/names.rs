@@ -42,7 +42,7 @@ impl RunNames {
     }
 }
 
-/// A DNS label: what does not fit is cut, and told apart by a hash.
+/// A DNS label: a name that does not fit is truncated, and a hash keeps it unique.
 fn label(text: &str) -> String {
     let allowed = |c: char| match c.to_ascii_lowercase() {
         c if c.is_ascii_alphanumeric() => c,

@@ -1,10 +1,16 @@
 //! The objects of a run, as they are applied.
 
+use std::collections::BTreeSet;
+
+use std::collections::BTreeMap;
+
 use meshtax_agent::remote::{AGENT_PORT, START_DIRECTORY, Token};
-use serde_json::{Value, json};
+use meshtax_model::pods::{PodRole, Quantities};
+use serde_json::{Map, Value, json};
 
 use crate::mesh::Mesh;
 use crate::names::{MANAGED_BY, POD, RUN};
+use crate::settings::{ContainerRole, Settings};
 
 /// The Secret with the agents' token.
 const TOKEN_SECRET: &str = "meshtax-agent";
@@ -24,6 +30,20 @@ pub(crate) struct Common {
     pub(crate) image: String,
     /// The agents' token.
     pub(crate) token: String,
+    /// Of its pods.
+    pub(crate) settings: Settings,
+    /// The credentials of registries, for copies in the run's namespaces.
+    pub(crate) pull_secrets: Vec<Credentials>,
+}
+
+/// A Secret for pulling images.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Credentials {
+    pub(crate) name: String,
+    /// The Secret's type.
+    pub(crate) kind: String,
+    /// As in the Secret.
+    pub(crate) data: Value,
 }
 
 /// A pod of a variant.
@@ -36,8 +56,12 @@ pub(crate) struct PodPlan {
     /// The service that it belongs to, if any.
     pub(crate) service: Option<String>,
     pub(crate) node: String,
+    /// Whether its agent runs the load generator.
+    pub(crate) generates: bool,
     /// Whether its agent redirects its traffic, which needs `NET_ADMIN`.
     pub(crate) is_redirected: bool,
+    /// Its annotations: what its mesh is asked for.
+    pub(crate) annotations: &'static [(&'static str, &'static str)],
     /// Whether the kubelet restarts its containers when they end: not where a restart would lose their configuration.
     pub(crate) restarts: bool,
     /// The containers beside the agent, which wait for what they are to start.
@@ -48,8 +72,12 @@ pub(crate) struct PodPlan {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ContainerPlan {
     pub(crate) name: String,
+    /// What it is given.
+    pub(crate) role: PodRole,
     /// A proxy: its connections carry a mark, which needs `NET_ADMIN`.
     pub(crate) marks: bool,
+    /// The limits of its variant.
+    pub(crate) limits: Quantities,
 }
 
 impl Common {
@@ -82,12 +110,22 @@ impl Common {
         })
     }
 
-    pub(crate) fn secret(&self, namespace: &str) -> Value {
-        json!({
+    /// What the pods of a namespace refer to: the agents' token, and credentials of registries.
+    pub(crate) fn secrets(&self, namespace: &str) -> Vec<Value> {
+        let token = json!({
             "apiVersion": "v1", "kind": "Secret",
             "metadata": self.metadata(namespace, TOKEN_SECRET),
             "stringData": {"token": self.token},
-        })
+        });
+        let copy = |secret: &Credentials| {
+            json!({
+                "apiVersion": "v1", "kind": "Secret",
+                "metadata": self.metadata(namespace, &secret.name),
+                "type": secret.kind, "data": secret.data,
+            })
+        };
+        let copies = self.pull_secrets.iter().map(copy);
+        std::iter::once(token).chain(copies).collect()
     }
 
     pub(crate) fn service_account(&self, namespace: &str, name: &str) -> Value {
@@ -111,49 +149,77 @@ impl Common {
         })
     }
 
-    fn agent_container(&self, security: Value, mounts: Value) -> Value {
+    /// With the resources of a role; `None`: with those of no role.
+    fn agent_container(
+        &self,
+        security: Value,
+        mounts: Value,
+        role: Option<ContainerRole>,
+    ) -> Value {
         let token = json!({"secretKeyRef": {"name": TOKEN_SECRET, "key": "token"}});
-        json!({
+        let container = json!({
             "name": AGENT, "image": self.image, "imagePullPolicy": "IfNotPresent",
             "args": ["internal", "agent", AGENT_PORT.to_string()],
             "env": [{"name": Token::VARIABLE, "valueFrom": token}],
             "securityContext": security,
             "volumeMounts": mounts,
-        })
+        });
+        self.with_resources(container, role, Quantities::default())
+    }
+
+    fn with_resources(
+        &self,
+        mut container: Value,
+        role: Option<ContainerRole>,
+        limits: Quantities,
+    ) -> Value {
+        if let Some(resources) = role.and_then(|role| self.settings.resources(role, limits)) {
+            container["resources"] = resources;
+        }
+        container
     }
 
     /// A pod: its agent, and containers that wait for the agent.
     pub(crate) fn pod(&self, plan: &PodPlan) -> Value {
         let shared = json!([{"name": "shared", "mountPath": START_DIRECTORY}]);
-        let mut containers =
-            vec![self.agent_container(security(plan.is_redirected), shared.clone())];
+        let role = match plan.generates {
+            true => ContainerRole::Measured(PodRole::Client),
+            false => ContainerRole::Harness,
+        };
+        let redirects = security(plan.is_redirected);
+        let mut containers = vec![self.agent_container(redirects, shared.clone(), Some(role))];
         containers.extend(plan.containers.iter().map(|container| {
-            json!({
+            let object = json!({
                 "name": container.name, "image": self.image, "imagePullPolicy": "IfNotPresent",
                 "args": ["internal", "container", container.name],
                 "securityContext": security(container.marks),
                 "volumeMounts": shared,
-            })
+            });
+            let role = ContainerRole::Measured(container.role);
+            self.with_resources(object, Some(role), container.limits)
         }));
         let mut labels = self.labels();
         labels[POD] = json!(plan.name);
         labels["app"] = json!(plan.service.as_deref().unwrap_or(&plan.name));
+        let spec = json!({
+            "serviceAccountName": plan.service_account,
+            "automountServiceAccountToken": false,
+            "enableServiceLinks": false,
+            "restartPolicy": match plan.restarts {
+                true => "Always",
+                false => "Never",
+            },
+            "terminationGracePeriodSeconds": 0,
+            "containers": containers,
+            "volumes": [{"name": "shared", "emptyDir": {"medium": "Memory"}}],
+        });
+        let annotations: BTreeMap<&str, &str> = plan.annotations.iter().copied().collect();
         json!({
             "apiVersion": "v1", "kind": "Pod",
-            "metadata": {"namespace": plan.namespace, "name": plan.name, "labels": labels},
-            "spec": {
-                "serviceAccountName": plan.service_account,
-                "automountServiceAccountToken": false,
-                "enableServiceLinks": false,
-                "restartPolicy": match plan.restarts {
-                    true => "Always",
-                    false => "Never",
-                },
-                "terminationGracePeriodSeconds": 0,
-                "affinity": {"nodeAffinity": on_nodes(std::slice::from_ref(&plan.node))},
-                "containers": containers,
-                "volumes": [{"name": "shared", "emptyDir": {"medium": "Memory"}}],
+            "metadata": {
+                "namespace": plan.namespace, "name": plan.name, "labels": labels, "annotations": annotations,
             },
+            "spec": extended(spec, self.settings.of_variants(&plan.node)),
         })
     }
 
@@ -165,7 +231,9 @@ impl Common {
             service_account: "default".into(),
             service: None,
             node: node.to_owned(),
+            generates: false,
             is_redirected: false,
+            annotations: &[],
             restarts: true,
             containers: Vec::new(),
         })
@@ -208,15 +276,25 @@ impl Common {
     fn node_agent_spec(&self, nodes: &[String]) -> Value {
         let mounts =
             json!([{"name": "cgroups", "mountPath": "/host/sys/fs/cgroup", "readOnly": true}]);
-        json!({
+        let agent = self.agent_container(json!({"privileged": true}), mounts, None);
+        let spec = json!({
             "automountServiceAccountToken": false,
             "hostPID": true,
             "terminationGracePeriodSeconds": 0,
             "affinity": {"nodeAffinity": on_nodes(nodes)},
-            "containers": [self.agent_container(json!({"privileged": true}), mounts)],
+            "containers": [agent],
             "volumes": [{"name": "cgroups", "hostPath": {"path": "/sys/fs/cgroup"}}],
-        })
+        });
+        extended(spec, self.settings.of_every_pod())
     }
+}
+
+/// A pod's specification with further fields.
+fn extended(mut spec: Value, more: Map<String, Value>) -> Value {
+    if let Value::Object(fields) = &mut spec {
+        fields.extend(more);
+    }
+    spec
 }
 
 /// No more than what the container does: `NET_ADMIN` for redirection and marks.
@@ -234,7 +312,8 @@ fn security(net_admin: bool) -> Value {
 
 /// Only on these nodes, by name. A selector by field takes one value, and terms are alternatives.
 fn on_nodes(names: &[String]) -> Value {
-    let term = |name: &String| {
+    let names: BTreeSet<&String> = names.iter().collect();
+    let term = |name: &&String| {
         let field = json!({"key": "metadata.name", "operator": "In", "values": [name]});
         json!({"matchFields": [field]})
     };

@@ -28,6 +28,8 @@ pub(crate) struct RunningPod {
     pub(crate) address: Ipv4Addr,
     /// The node's name.
     pub(crate) node: String,
+    /// Its class of quality of service; empty: not reported.
+    pub(crate) qos: String,
     /// Those that run, native sidecars included.
     pub(crate) containers: Vec<ContainerFacts>,
     /// The names of init containers that have ended, and the annotations by which meshes mark pods that they joined
@@ -72,7 +74,7 @@ impl RunningPod {
             let pod = self.path();
             return Err(ClusterError::Injected { pod, found });
         }
-        match (mesh, of_mesh.iter().find(|name| !present.contains(name))) {
+        match (mesh, mesh.and_then(|mesh| mesh.missing(&present))) {
             (Some(mesh), Some(missing)) => Err(ClusterError::NotJoined {
                 pod: self.path(),
                 mesh: mesh.name,
@@ -331,6 +333,11 @@ fn reach(
     Ok(RunningPod {
         namespace: namespace.to_owned(),
         node: node_name(pod),
+        qos: pod
+            .status
+            .as_ref()
+            .and_then(|status| status.qos_class.clone())
+            .unwrap_or_default(),
         containers,
         marks: marks(pod),
         image_id: image_id.unwrap_or_default(),
@@ -362,24 +369,38 @@ pub(crate) fn ended(
             });
             continue;
         };
-        for container in statuses(pod).iter().chain(sidecar_statuses(pod)) {
-            // The kubelet restarts native sidecars.
-            let last = container.last_state.clone().unwrap_or_default().terminated;
-            let state = container.state.clone().unwrap_or_default();
-            let Some(terminated) = state.terminated.or(last) else {
-                continue;
-            };
-            let log = cluster.log(namespace, name, &container.name);
+        for (container, terminated) in endings(pod) {
+            let log = cluster.log(namespace, name, container);
             failures.push(ComponentFailure {
-                component: format!("{namespace}/{name}/{}", container.name),
-                ending: ComponentEnding::Exited {
-                    code: terminated.exit_code,
-                },
+                component: format!("{namespace}/{name}/{container}"),
+                ending: ending(&terminated),
                 last_output: log[log.len().saturating_sub(5)..].to_vec(),
             });
         }
     }
     Ok(failures)
+}
+
+/// The containers of a pod that have ended, each with how it did last. The kubelet restarts native sidecars: one that runs
+/// again has ended, too.
+pub(crate) fn endings(pod: &Pod) -> impl Iterator<Item = (&str, ContainerStateTerminated)> {
+    let all = statuses(pod).iter().chain(sidecar_statuses(pod));
+    all.filter_map(|container| {
+        let last = container.last_state.clone().unwrap_or_default().terminated;
+        let state = container.state.clone().unwrap_or_default();
+        Some((container.name.as_str(), state.terminated.or(last)?))
+    })
+}
+
+fn ending(terminated: &ContainerStateTerminated) -> ComponentEnding {
+    /// The kubelet's reason where a container exceeded its memory limit.
+    const OUT_OF_MEMORY: &str = "OOMKilled";
+    match terminated.reason.as_deref() {
+        Some(OUT_OF_MEMORY) => ComponentEnding::OutOfMemory,
+        _ => ComponentEnding::Exited {
+            code: terminated.exit_code,
+        },
+    }
 }
 
 #[cfg(test)]
@@ -440,6 +461,24 @@ mod tests {
         assert_eq!(marks(&sidecar), ["linkerd-init"]);
         let variable = ("linkerd-proxy", "LINKERD2_PROXY_CORES");
         assert_eq!(environment(&sidecar, variable), Some("1"));
+    }
+
+    #[test]
+    fn sidecar_that_was_restarted_has_ended_and_memory_is_named_as_the_cause() {
+        assert_eq!(endings(&pod(|_| {})).count(), 0);
+        let restarted = pod(|p| {
+            p["spec"]["initContainers"] =
+                json!([{"name": "linkerd-proxy", "restartPolicy": "Always"}]);
+            p["status"]["initContainerStatuses"] = json!([{
+                "name": "linkerd-proxy", "image": "i", "imageID": "d", "ready": true, "restartCount": 1,
+                "state": {"running": {}},
+                "lastState": {"terminated": {"exitCode": 137, "reason": "OOMKilled"}},
+            }]);
+        });
+        let all: Vec<_> = endings(&restarted).collect();
+        assert_eq!(all.len(), 1);
+        assert_eq!(all[0].0, "linkerd-proxy");
+        assert_eq!(ending(&all[0].1), ComponentEnding::OutOfMemory);
     }
 
     #[test]

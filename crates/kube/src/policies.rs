@@ -37,11 +37,15 @@ impl Objects<'_> {
         })
     }
 
-    /// Strict mutual TLS; from `l4` on, the callers of each service.
+    /// Strict mutual TLS, or none; from `l4` on, the callers of each service, and at `l7` their requests.
     fn istio(&self, level: PolicyLevel) -> Vec<Value> {
         const API: &str = "security.istio.io/v1";
-        let strict = json!({"mtls": {"mode": "STRICT"}});
-        let mut objects = vec![self.object(API, "PeerAuthentication", "strict", strict)];
+        let mode = match level {
+            PolicyLevel::Plaintext => "DISABLE",
+            PolicyLevel::Mtls | PolicyLevel::L4 | PolicyLevel::L7 => "STRICT",
+        };
+        let tls = json!({"mtls": {"mode": mode}});
+        let mut objects = vec![self.object(API, "PeerAuthentication", "mtls", tls)];
         if level < PolicyLevel::L4 {
             return objects;
         }
@@ -51,14 +55,37 @@ impl Objects<'_> {
             let principals: Vec<String> = callers
                 .map(|account| format!("{TRUST_DOMAIN}/ns/{namespace}/sa/{account}"))
                 .collect();
+            let mut rule = json!({"from": [{"source": {"principals": principals}}]});
+            if level >= PolicyLevel::L7 {
+                rule["to"] = json!(self.istio_operations(service));
+            }
             let spec = json!({
                 "selector": {"matchLabels": {"app": service.name}},
                 "action": "ALLOW",
-                "rules": [{"from": [{"source": {"principals": principals}}]}],
+                "rules": [rule],
             });
             self.object(API, "AuthorizationPolicy", &service.name, spec)
         }));
         objects
+    }
+
+    /// The requests that an `l7` policy allows. On a TCP port there are none: it is allowed as a whole, since a rule with
+    /// methods or paths allows nothing there.
+    fn istio_operations(&self, service: &SiteService) -> Vec<Value> {
+        let ports = |is_tcp: bool| -> Vec<String> {
+            let ports = service.ports.iter();
+            let wanted = ports.filter(|port| (port.protocol == AppProtocol::Tcp) == is_tcp);
+            wanted.map(|port| port.number.to_string()).collect()
+        };
+        let (http, tcp) = (ports(false), ports(true));
+        let rules = self.site.http_rules();
+        let requests = rules.iter().map(|rule| {
+            let prefixes = rule.prefixes.iter().map(|path| format!("{path}*"));
+            let paths: Vec<String> = prefixes.chain(rule.exact.iter().cloned()).collect();
+            json!({"operation": {"ports": http, "methods": [rule.method], "paths": paths}})
+        });
+        let connections = (!tcp.is_empty()).then(|| json!({"operation": {"ports": tcp}}));
+        requests.chain(connections).collect()
     }
 
     /// That clients have an identity is an annotation of the namespace; from `l4` on, each port is a Server.
@@ -155,6 +182,7 @@ mod tests {
     use meshtax_model::experiment::{Options, Workers};
 
     use super::*;
+    use crate::settings::Settings;
 
     fn pod(name: &str) -> Pod {
         Pod {
@@ -185,7 +213,7 @@ mod tests {
         };
         Site {
             namespace: "n".into(),
-            client: pod("client"),
+            clients: vec![pod("client")],
             services: vec![
                 service("server", vec![AppPort::http1(8080), tcp], &["reviews"]),
                 service("reviews", vec![AppPort::http1(8080)], &[]),
@@ -206,6 +234,8 @@ mod tests {
             run: "r".into(),
             image: "i".into(),
             token: "t".into(),
+            settings: Settings::default(),
+            pull_secrets: Vec::new(),
         };
         let mesh = find(plane).and_then(Mesh::of).expect("a mesh");
         let objects = policies(mesh, &common, &site(), level);
@@ -229,5 +259,20 @@ mod tests {
     fn istio_is_strict_and_at_l4_admits_the_callers_of_each_service() {
         insta::assert_debug_snapshot!(lines("ztunnel", PolicyLevel::Mtls));
         insta::assert_debug_snapshot!(lines("ztunnel", PolicyLevel::L4));
+        for level in [PolicyLevel::Mtls, PolicyLevel::L4] {
+            assert_eq!(lines("envoy-sidecar", level), lines("ztunnel", level));
+        }
+    }
+
+    #[test]
+    fn istio_sidecars_at_l7_admit_the_requests_of_callers_and_tcp_ports_as_a_whole() {
+        insta::assert_debug_snapshot!(lines("envoy-sidecar", PolicyLevel::L7));
+    }
+
+    #[test]
+    fn istio_sidecars_at_plaintext_disable_tls_and_admit_everybody() {
+        let objects = lines("envoy-sidecar", PolicyLevel::Plaintext);
+        let disabled = r#"PeerAuthentication mtls {"mtls":{"mode":"DISABLE"}}"#;
+        assert_eq!(objects, [disabled]);
     }
 }

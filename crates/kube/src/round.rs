@@ -1,6 +1,6 @@
 //! A round's pods: created together, verified one by one, removed together.
 
-use std::net::Ipv4Addr;
+use std::collections::BTreeMap;
 use std::thread;
 
 use meshtax_agent::Captured;
@@ -8,14 +8,16 @@ use meshtax_agent::remote::{AgentError, RemoteCapture};
 use meshtax_dataplane::Fault;
 use meshtax_engine::{RoundEnd, VariantStart};
 use meshtax_evidence::{Captures, conclude, failed_again, judge, run_active, run_again};
-use meshtax_model::experiment::{Variant, VariantId};
+use meshtax_model::experiment::{Placement, Variant, VariantId};
 use meshtax_model::failure::VariantFailureReason;
 
 use crate::error::ClusterError;
 use crate::nodes;
+use crate::objects::AGENT;
+use crate::pods::RunningPod;
 use crate::running::{Round, Running};
 use crate::trial::warm_up;
-use crate::variant::{Instance, StartError};
+use crate::variant::{Instance, StartError, VariantPlan};
 
 impl Running {
     /// Creates the pods of all variants, then starts and verifies one after the other, since they share the nodes.
@@ -25,7 +27,7 @@ impl Running {
         variants: &[Variant],
     ) -> Result<Vec<VariantStart>, ClusterError> {
         // Every variant needs all nodes: without one of them, nothing more can be measured.
-        nodes::check(&self.cluster, &self.nodes)?;
+        nodes::check(&self.cluster, &self.nodes, &self.common.settings)?;
         self.reach_agents()?;
         let mut starts = Vec::new();
         let mut round = Round::default();
@@ -45,6 +47,7 @@ impl Running {
                     return Err(lost);
                 }
                 Err(error) => {
+                    self.record_endings();
                     if let Some(plan) = self.plans.get(&variant.id) {
                         self.cluster.remove_pods(&plan.namespace)?;
                     }
@@ -53,6 +56,7 @@ impl Running {
             }
         }
         self.round = round;
+        self.record_grants();
         Ok(starts)
     }
 
@@ -72,8 +76,7 @@ impl Running {
         let plan = self.plan(variant)?;
         let ground = self.ground();
         let pods = plan.await_pods(&self.cluster, &self.common)?;
-        let addresses: Vec<Ipv4Addr> = pods.values().map(|pod| pod.address).collect();
-        let capture = self.capture(addresses);
+        let capture = self.capture(plan, &pods);
         let services = &self.services[&variant.id];
         let mesh = &self.authorities.mesh;
         let mut instance = Instance::configure(plan, &ground, pods, services, (mesh, number))?;
@@ -115,9 +118,23 @@ impl Running {
         Ok((start, is_up.then_some(instance)))
     }
 
-    /// On the clients' node: what goes to another node passes its uplink.
-    fn capture(&self, addresses: Vec<Ipv4Addr>) -> Result<RemoteCapture, AgentError> {
-        self.agents.of_nodes[0].agent.capture(addresses)
+    /// On the clients' node: what goes to another node passes its uplink. If all are on one, in the pods of services: there,
+    /// addresses of services have become those of pods.
+    fn capture(
+        &self,
+        plan: &VariantPlan,
+        pods: &BTreeMap<String, RunningPod>,
+    ) -> Result<RemoteCapture, AgentError> {
+        let addresses = pods.values().map(|pod| pod.address).collect();
+        let within = match self.experiment.placement {
+            Placement::TwoNodes => Vec::new(),
+            Placement::OneNode => {
+                let of_services = plan.pods.iter().filter(|of| of.service.is_some());
+                let running = of_services.filter_map(|of| pods.get(&of.name));
+                running.filter_map(|pod| pod.container_id(AGENT)).collect()
+            }
+        };
+        self.agents.of_nodes[0].agent.capture(addresses, within)
     }
 
     /// Verifies all variants again, if asked to, and removes their pods.
@@ -130,8 +147,10 @@ impl Running {
                 end.ended.extend(ended);
                 continue;
             }
-            let addresses = instance.pods.values().map(|pod| pod.address).collect();
-            let capture = self.capture(addresses);
+            let Some(plan) = self.plans.get(&instance.variant.id) else {
+                continue;
+            };
+            let capture = self.capture(plan, &instance.pods);
             let ground = self.ground();
             let deployed = self.deployed(instance);
             let subject = instance.subject(&deployed, &ground);
@@ -143,6 +162,7 @@ impl Running {
                 end.lost.push((instance.variant.id.clone(), failed));
             }
         }
+        self.record_endings();
         let cluster = &self.cluster;
         let removed: Vec<Result<(), ClusterError>> = thread::scope(|scope| {
             let namespaces = self.plans.values().map(|plan| plan.namespace.as_str());

@@ -1,12 +1,13 @@
 //! What a run has on the cluster.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 
 use meshtax_agent::remote::HostFacts;
 use meshtax_model::experiment::{Experiment, Variant, VariantId};
 
+use crate::chronicle::Chronicle;
 use crate::cluster::Cluster;
 use crate::deployment::{Authorities, Deployed};
 use crate::error::ClusterError;
@@ -37,6 +38,7 @@ pub(crate) struct Running {
     /// The addresses of each variant's services.
     pub(crate) services: BTreeMap<VariantId, BTreeMap<String, Ipv4Addr>>,
     pub(crate) round: Round,
+    pub(crate) chronicle: Chronicle,
     /// No other run uses the nodes while this lives.
     pub(crate) _lease: NodeLease,
 }
@@ -71,6 +73,69 @@ impl Running {
         self.meshes.iter().find(|installed| installed.mesh == mesh)
     }
 
+    /// Which proxies injectors add, where the meshes' own pods do not show it: a pod of the run is created for each, and
+    /// removed. One that does not run is reported by the rounds.
+    pub(crate) fn read_injected(&mut self) -> Result<(), ClusterError> {
+        let (cluster, common) = (&self.cluster, &self.common);
+        for installed in &mut self.meshes {
+            let mesh = installed.mesh;
+            let mut plans = self.plans.values();
+            let plan = plans.find(|plan| plan.mesh == Some(mesh) && plan.joins());
+            let Some((plan, pod)) = plan.and_then(|plan| Some((plan, plan.pods.first()?))) else {
+                continue;
+            };
+            if mesh.shows_its_proxy() {
+                continue;
+            }
+            cluster.apply(&common.pod(pod))?;
+            let labels = format!("{RUN}={}", common.run);
+            match await_running(cluster, &plan.namespace, &labels, 1, &common.token) {
+                Ok(pods) => pods.iter().for_each(|pod| installed.read_injected(pod)),
+                Err(lost @ ClusterError::Unreachable { .. }) => return Err(lost),
+                Err(_) => {}
+            }
+            cluster.remove_pods(&plan.namespace)?;
+        }
+        Ok(())
+    }
+
+    /// What the variants that are up were granted.
+    pub(crate) fn record_grants(&mut self) {
+        let agents = &self.agents.of_nodes;
+        let agent_of = |node: &str| {
+            let here = agents.iter().find(|pod| pod.node == node);
+            here.map(|pod| &pod.agent)
+        };
+        for (variant, instance) in &self.round.instances {
+            let pods = instance.pods.values();
+            self.chronicle.granted(variant, pods, agent_of);
+        }
+    }
+
+    /// What the cluster reported of the run. An API server that does not answer just now costs the report's events, and
+    /// nothing else.
+    pub(crate) fn record_events(&mut self) {
+        let agents = (None, self.agents.outsider.namespace.as_str());
+        let variants = self.plans.iter();
+        let variants = variants.map(|(variant, plan)| (Some(variant), plan.namespace.as_str()));
+        for (variant, namespace) in variants.chain([agents]) {
+            let Ok(events) = self.cluster.events(namespace) else {
+                return;
+            };
+            self.chronicle.events(variant, &events);
+        }
+    }
+
+    /// How containers of the variants have ended: unknown as soon as their pods are removed.
+    pub(crate) fn record_endings(&mut self) {
+        for (variant, plan) in &self.plans {
+            let Ok(pods) = self.cluster.list_pods(&plan.namespace) else {
+                return;
+            };
+            self.chronicle.endings(variant, &pods);
+        }
+    }
+
     /// Reaches the agents anew: containers that ended were started again, and have other ids. Only the client outside the
     /// mesh has no controller that would create its pod again.
     pub(crate) fn reach_agents(&mut self) -> Result<(), ClusterError> {
@@ -100,14 +165,33 @@ impl Agents {
     ) -> Result<Self, ClusterError> {
         let running =
             |labels: &str, count| await_running(cluster, namespace, labels, count, &common.token);
-        let mut of_nodes = running(&format!("app={NODE_AGENT}"), nodes.len())?;
-        of_nodes.sort_by_key(|pod| nodes.iter().position(|node| *node == pod.node));
+        let of_nodes = of_nodes(nodes, |count| running(&format!("app={NODE_AGENT}"), count))?;
         let mut outsiders = running(&format!("app={OUTSIDER},{RUN}={}", common.run), 1)?;
         Ok(Self {
             of_nodes,
             outsider: outsiders.remove(0),
         })
     }
+}
+
+/// The agent of each place; several places may be on one node, whose agent then serves each of them.
+fn of_nodes(
+    nodes: &[String],
+    running: impl Fn(usize) -> Result<Vec<RunningPod>, ClusterError>,
+) -> Result<Vec<RunningPod>, ClusterError> {
+    let count = nodes.iter().collect::<BTreeSet<_>>().len();
+    let mut found: Vec<RunningPod> = Vec::new();
+    let mut agents = Vec::new();
+    for node in nodes {
+        let here = |pod: &RunningPod| pod.node == *node;
+        if !found.iter().any(here) {
+            found.extend(running(count)?);
+        }
+        let at = found.iter().position(here);
+        let at = at.ok_or_else(|| ClusterError::NoAgent { node: node.clone() })?;
+        agents.push(found.swap_remove(at));
+    }
+    Ok(agents)
 }
 
 /// The variants that are up.

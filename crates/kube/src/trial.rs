@@ -1,11 +1,11 @@
-//! One trial: the load from the client's pod, and what every node used in its window.
+//! One trial: the load from the clients' pods, and what every node used in its window.
 
 use std::collections::BTreeMap;
 use std::thread;
 use std::time::Duration;
 
 use meshtax_agent::remote::{AgentError, Clock, Metered, Observation};
-use meshtax_agent::{Generator, GeneratorError, NodeUsage};
+use meshtax_agent::{ClientLoad, ClientWorker, GeneratorError, Generators, NodeUsage, whole_load};
 use meshtax_dataplane::{Fault, PodBlueprint, Redirect};
 use meshtax_engine::Measured;
 use meshtax_evidence::{AppCounters, LoadPath, contradictions, lost_connections, read_traffic};
@@ -21,6 +21,7 @@ use meshtax_observe::{monotonic_ns, sleep_until_ns};
 use meshtax_workload::{NoGateway, Timing, bursts};
 
 use crate::ground::Ground;
+use crate::mesh::Installed;
 use crate::objects::AGENT;
 use crate::pods::RunningPod;
 use crate::running::Running;
@@ -60,25 +61,42 @@ fn load_failed(error: impl ToString) -> TrialFailure {
 /// What came of a load, and of its observation on each node.
 struct Observed {
     load: LoadResult,
+    /// Of each client.
+    parts: Vec<ClientLoad>,
     nodes: Vec<NodeUsage>,
     proxy_connections: Option<ProxyConnections>,
-    entered_connections: Option<u32>,
+    /// At the first proxy of each client.
+    entered_connections: Vec<Option<u32>>,
     /// The largest error of a node's window.
     clock_error_ns: u64,
 }
 
 /// Bursts of the loads of all load points, which are not recorded. Where one fails, the trials do as well, and tell why.
 pub(crate) fn warm_up(instance: &Instance, ground: &Ground<'_>) {
-    let Some(client) = instance.pods.get(&instance.site.client.name) else {
-        return;
-    };
     for burst in bursts(&ground.experiment.load_points) {
         let demand = ground.demand();
         let spec = demand.load(&instance.site, None, &burst, Timing::BURST, 0);
-        if let (Ok(spec), Ok(started)) = (spec, client.agent.start_worker()) {
-            let _ = meshtax_agent::warm_up(spec, started);
+        if let (Ok(spec), Ok(workers)) = (spec, workers(instance)) {
+            let _ = meshtax_agent::warm_up(&spec, workers);
         }
     }
+}
+
+/// The pods of the clients, in their order.
+fn clients(instance: &Instance) -> impl Iterator<Item = &RunningPod> {
+    let clients = instance.site.clients.iter();
+    clients.map(|pod| &instance.pods[&pod.name])
+}
+
+/// A started worker of the load generator in each of them.
+fn workers(instance: &Instance) -> Result<Vec<ClientWorker>, AgentError> {
+    let started = clients(instance).map(|client| {
+        Ok(ClientWorker {
+            client: client.name.clone(),
+            started: client.agent.start_worker()?,
+        })
+    });
+    started.collect()
 }
 
 impl Running {
@@ -120,9 +138,8 @@ impl Running {
         let seed = trial.arrival_seed;
         let spec = demand.load(&instance.site, None, point, timing, seed);
         let spec = spec.map_err(load_failed)?;
-        let open = spec.connections;
         let bypass = Bypass::begin(instance).map_err(load_failed)?;
-        let observed = self.observe(instance, spec, &clocks);
+        let observed = self.observe(instance, &spec, &clocks);
         drop(bypass);
         let component_failures = instance.ended(&self.cluster);
         let observed = observed.map_err(|failed| match component_failures.is_empty() {
@@ -135,6 +152,7 @@ impl Running {
         let sample = self.sample(&trial.id, &observed);
         let Observed {
             load,
+            parts,
             proxy_connections,
             entered_connections,
             ..
@@ -142,11 +160,11 @@ impl Running {
         let mut lost_evidence = contradictions(point, &sample.components, &load, proxy_connections);
         let has_first_proxy = instance.blueprint.contract.caller_port.is_some();
         if has_first_proxy && point.requests_per_connection.is_none() {
-            lost_evidence.extend(lost_connections(entered_connections, open));
+            lost_evidence.extend(lost_connections(&entered_connections, &parts));
         }
         let traffic = traffic_before.and_then(|before| {
             let after = read_traffic(&subject, path)?;
-            Ok(after.lost_since(&before, &load))
+            Ok(after.lost_since(&before, &load, &parts))
         });
         lost_evidence.extend(traffic.unwrap_or_else(|unreadable| vec![unreadable]));
         let outcome = TrialOutcome::Measured {
@@ -160,10 +178,9 @@ impl Running {
         Ok((outcome, sample))
     }
 
-    /// The clock of the generator, then those of the nodes' agents.
+    /// The clock of the generators, which share their node's, then those of the nodes' agents.
     fn clocks(&self, instance: &Instance) -> Result<Vec<Clock>, AgentError> {
-        let client = &instance.pods[&instance.site.client.name];
-        let agents = std::iter::once(client).chain(&self.agents.of_nodes);
+        let agents = clients(instance).take(1).chain(&self.agents.of_nodes);
         agents.map(|pod| pod.agent.clock()).collect()
     }
 
@@ -183,17 +200,19 @@ impl Running {
     fn observe(
         &self,
         instance: &Instance,
-        spec: LoadSpec,
+        spec: &LoadSpec,
         clocks: &[Clock],
     ) -> Result<Observed, Failed> {
         /// Before the window, for a port-forward to open and the kernel to walk its table of connections.
         const AHEAD_NS: u64 = 120_000_000;
-        let client = &instance.pods[&instance.site.client.name];
-        let started = client.agent.start_worker()?;
-        let mut generator = Generator::start(started, spec)?;
-        let window = generator.window()?;
+        /// For the orders to start to reach the generators, beyond what they need on one machine.
+        const ORDERED_NS: u64 = 50_000_000;
+        let mut generators = Generators::ready(spec, workers(instance)?)?;
+        let theirs_ns = |here_ns: u64| here_ns.saturating_add_signed(clocks[0].offset_ns);
         let here_ns = |theirs_ns: u64| theirs_ns.saturating_add_signed(-clocks[0].offset_ns);
-        let (load, nodes, before) = thread::scope(|scope| {
+        let lead_ns = generators.lead_ns() + ORDERED_NS + 4 * clocks[0].error_ns;
+        let window = generators.start(theirs_ns(monotonic_ns()) + lead_ns)?;
+        let (parts, nodes, before) = thread::scope(|scope| {
             let observing: Vec<_> = self
                 .observations(instance, window, clocks)
                 .into_iter()
@@ -205,19 +224,21 @@ impl Running {
             let is_in_time = monotonic_ns() <= at_ns;
             sleep_until_ns(at_ns);
             let before = is_in_time.then(|| between_proxies(instance)).flatten();
-            let load = generator.result();
+            let parts = generators.results();
             let nodes: Result<Vec<NodeUsage>, Failed> = observing
                 .into_iter()
                 .map(|thread| Ok(thread.join().map_err(|_| Failed::Panicked)??))
                 .collect();
-            (load, nodes, before)
+            (parts, nodes, before)
         });
         // The load is over, and its connections are still open.
         let after = between_proxies(instance);
-        let entered_connections = entered(instance, client);
-        drop(generator);
+        let entered_connections = entered(instance);
+        drop(generators);
+        let parts = parts?;
         Ok(Observed {
-            load: load?,
+            load: whole_load(spec, &parts),
+            parts,
             nodes: nodes?,
             proxy_connections: after.map(|after| ProxyConnections { before, after }),
             entered_connections,
@@ -292,9 +313,13 @@ impl Running {
     fn metered_meshes(&self, active: &VariantId) -> Vec<Metered> {
         let active = self.round.instances.get(active);
         let active = active.and_then(|instance| self.installed(instance));
-        let mut all = Vec::new();
-        for installed in &self.meshes {
-            let is_active = active.is_some_and(|active| active.mesh == installed.mesh);
+        let is_active = |installed: &Installed| active.is_some_and(|of| of.mesh == installed.mesh);
+        // Istio's control plane belongs to both of its meshes: it counts for the one that is measured.
+        let mut meshes: Vec<&Installed> = self.meshes.iter().collect();
+        meshes.sort_by_key(|installed| !is_active(installed));
+        let mut all: Vec<Metered> = Vec::new();
+        for installed in meshes {
+            let is_active = is_active(installed);
             let metered = |id: &str, name: &str, role, node: usize| Metered {
                 id: id.to_owned(),
                 name: format!("{}/{name}", installed.mesh.name),
@@ -310,12 +335,15 @@ impl Running {
                 let name = &self.nodes[proxy.node];
                 metered(&proxy.container, name, proxy.role(), proxy.node)
             }));
-            all.extend(
-                installed
-                    .control_plane
-                    .iter()
-                    .map(|of| metered(&of.id, &of.name, ComponentRole::ControlPlane, of.node)),
-            );
+            let is_listed = |id: &str| all.iter().any(|metered| metered.id == id);
+            let own = installed
+                .control_plane
+                .iter()
+                .filter(|of| !is_listed(&of.id));
+            let own: Vec<Metered> = own
+                .map(|of| metered(&of.id, &of.name, ComponentRole::ControlPlane, of.node))
+                .collect();
+            all.extend(own);
         }
         all
     }
@@ -350,15 +378,15 @@ impl Running {
 }
 
 /// Nothing is redirected while this lives: a fault of the variant, for tests.
-struct Bypass<'a>(&'a Instance);
+struct Bypass<'a>(&'a Instance, Fault);
 
 impl<'a> Bypass<'a> {
     /// `None`: the variant has no such fault.
     fn begin(instance: &'a Instance) -> Result<Option<Self>, AgentError> {
-        if instance.blueprint.emulation.fault != Some(Fault::LoadBypassesProxies) {
+        let Some(fault) = instance.blueprint.emulation.fault else {
             return Ok(None);
-        }
-        let this = Self(instance);
+        };
+        let this = Self(instance, fault);
         this.in_each_pod(|_| None)?;
         Ok(Some(this))
     }
@@ -367,8 +395,10 @@ impl<'a> Bypass<'a> {
         &self,
         redirect: impl Fn(&PodBlueprint) -> Option<Redirect>,
     ) -> Result<(), AgentError> {
-        let mut pods = self.0.blueprint.emulation.pods.iter();
-        pods.try_for_each(|blueprint| match self.0.pods.get(&blueprint.pod) {
+        let Self(instance, fault) = self;
+        let pods = instance.blueprint.emulation.pods.iter();
+        let mut pods = pods.filter(|pod| fault.lifts_redirection(&instance.site, &pod.pod));
+        pods.try_for_each(|blueprint| match instance.pods.get(&blueprint.pod) {
             Some(pod) => pod.agent.redirect(redirect(blueprint)),
             None => Ok(()),
         })
@@ -399,10 +429,12 @@ fn between_proxies(instance: &Instance) -> Option<u32> {
         .sum()
 }
 
-/// The connections of the load at its first proxy.
-fn entered(instance: &Instance, client: &RunningPod) -> Option<u32> {
-    let port = instance.blueprint.contract.caller_port?;
-    client.agent.connections(port).ok()
+/// The connections of each client's part of the load at its first proxy.
+fn entered(instance: &Instance) -> Vec<Option<u32>> {
+    let port = instance.blueprint.contract.caller_port;
+    clients(instance)
+        .map(|client| client.agent.connections(port?).ok())
+        .collect()
 }
 
 /// Adds the series of one node to that of the others: the steps of one window are the same everywhere.

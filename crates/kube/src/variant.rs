@@ -13,7 +13,8 @@ use meshtax_dataplane::{
 };
 use meshtax_evidence::{Deployment, READY_WITHIN, Subject, all_respond, canary};
 use meshtax_model::catalogue::{DataPlane, Program, find};
-use meshtax_model::experiment::{Experiment, Variant};
+use meshtax_model::experiment::{Experiment, Placement, Variant};
+use meshtax_model::pods::PodRole;
 use meshtax_model::trial::ComponentRole;
 use meshtax_workload::{Application, UnresolvedDelay};
 
@@ -52,19 +53,28 @@ pub(crate) enum StartError {
 pub(crate) enum Unsupported {
     #[error(
         "{0} is not available on Kubernetes: the engine starts the baseline and meshtax's own proxy (limit-l4, \
-         limit-mtls), and uses Linkerd (linkerd) and Istio ambient (ztunnel) where they are installed"
+         limit-mtls), and uses Linkerd (linkerd), Istio ambient (ztunnel) and Istio's sidecars (envoy-sidecar) where they \
+         are installed"
     )]
     DataPlane(String),
     #[error("the service's own program is not available on Kubernetes")]
     OwnProgram,
     #[error("ingress is not available on Kubernetes")]
     Ingress,
+    #[error(
+        "on one node, {0} has a single proxy for client and server, whose CPU cannot be attributed to either: use `placement: two-nodes`"
+    )]
+    OneProxyForBothSides(&'static str),
     #[error("this sabotage is not available on Kubernetes")]
     Sabotage,
     #[error(
         "extra endpoints, tracing and other options of proxies are not available on Kubernetes"
     )]
     Options,
+    #[error(
+        "meshtax does not create the proxies of {0}, so that it cannot set `limits` on them: set them in the mesh itself"
+    )]
+    Limits(&'static str),
 }
 
 /// Checks what the engine can start.
@@ -87,11 +97,18 @@ fn supported(
     if mesh.is_some() && sabotage.is_some_and(|sabotage| !Mesh::SABOTAGE.contains(&sabotage)) {
         return Err(Unsupported::Sabotage);
     }
+    let serves_nodes = mesh.filter(|mesh| mesh.sidecar.is_none());
+    if let Some(mesh) = serves_nodes.filter(|_| experiment.placement == Placement::OneNode) {
+        return Err(Unsupported::OneProxyForBothSides(mesh.name));
+    }
     if experiment.has_ingress() {
         return Err(Unsupported::Ingress);
     }
     if experiment.topology.program().is_some() {
         return Err(Unsupported::OwnProgram);
+    }
+    if let Some(mesh) = mesh.filter(|_| !variant.limits.is_empty()) {
+        return Err(Unsupported::Limits(mesh.name));
     }
     match variant.options.is_empty() && variant.runtime.is_empty() {
         true => Ok(()),
@@ -165,7 +182,7 @@ impl VariantPlan {
                 });
             }
         }
-        let callers = std::iter::once(&site.client).chain(&site.intruder);
+        let callers = site.clients.iter().chain(&site.intruder);
         let of_services = site.services.iter().flat_map(|service| {
             let pods = service.pods.iter();
             pods.map(move |pod| (pod, Some(service.name.clone())))
@@ -177,17 +194,28 @@ impl VariantPlan {
             service_account: account(mesh, &site, pod, sabotage),
             service,
             node: ground.node(pod.node),
+            generates: site.is_client(&pod.name),
             is_redirected: blueprint
                 .emulation
                 .pod(&pod.name)
                 .is_some_and(|of_pod| of_pod.redirect != Redirect::default()),
+            annotations: mesh.map_or(&[], |mesh| mesh.pod_annotations),
             restarts: false,
             containers: containers
                 .iter()
                 .filter(|container| container.pod == pod.name)
                 .map(|container| ContainerPlan {
                     name: container.name.clone(),
+                    role: match container.role {
+                        ComponentRole::App => PodRole::Service,
+                        _ => PodRole::Proxy,
+                    },
                     marks: container.role != ComponentRole::App,
+                    limits: container
+                        .role
+                        .limited()
+                        .and_then(|role| variant.limits.get(&role).copied())
+                        .unwrap_or_default(),
                 })
                 .collect(),
         });
@@ -221,10 +249,8 @@ impl VariantPlan {
             Some(Sabotage::NoPolicy) => (self.mesh.map(Mesh::without_policies), None),
             _ => (self.mesh.copied(), self.mesh),
         };
-        let mut objects = vec![
-            common.namespace(namespace, joined.as_ref()),
-            common.secret(namespace),
-        ];
+        let mut objects = vec![common.namespace(namespace, joined.as_ref())];
+        objects.extend(common.secrets(namespace));
         objects.extend(
             accounts
                 .iter()
@@ -248,6 +274,11 @@ impl VariantPlan {
     /// The pods of a round.
     pub(crate) fn objects(&self, common: &Common) -> Vec<serde_json::Value> {
         self.pods.iter().map(|pod| common.pod(pod)).collect()
+    }
+
+    /// Whether its pods get what its mesh's injector adds.
+    pub(crate) fn joins(&self) -> bool {
+        self.mesh.is_some() && self.sabotage != Some(Sabotage::NoProxy)
     }
 
     /// Waits for the pods of this variant.
@@ -313,7 +344,7 @@ fn account(mesh: Option<&Mesh>, site: &Site, pod: &Pod, sabotage: Option<Sabotag
     const IMPOSTOR: &str = "impostor";
     let is_server = || site.service_pods().any(|of| of.name == pod.name);
     let is_wrong = match sabotage {
-        Some(Sabotage::WrongClientIdentity) => pod.name == site.client.name,
+        Some(Sabotage::WrongClientIdentity) => site.is_client(&pod.name),
         Some(Sabotage::WrongServerIdentity) => is_server(),
         _ => false,
     };
@@ -325,7 +356,10 @@ fn account(mesh: Option<&Mesh>, site: &Site, pod: &Pod, sabotage: Option<Sabotag
 
 /// The proxies that a mesh's injector adds.
 fn injected(site: &Site, container: &str) -> Vec<Placed> {
-    let client = std::iter::once((&site.client, ComponentRole::ClientProxy));
+    let clients = site
+        .clients
+        .iter()
+        .map(|pod| (pod, ComponentRole::ClientProxy));
     let servers = site
         .service_pods()
         .map(|pod| (pod, ComponentRole::ServerProxy));
@@ -333,7 +367,7 @@ fn injected(site: &Site, container: &str) -> Vec<Placed> {
         .intruder
         .iter()
         .map(|pod| (pod, ComponentRole::Harness));
-    client
+    clients
         .chain(servers)
         .chain(intruder)
         .map(|(pod, role)| Placed {
@@ -448,9 +482,9 @@ impl Instance {
         }
     }
 
-    /// The agent's container of a pod: that of the client is the generator's.
+    /// The agent's container of a pod: those of the clients are the generators'.
     pub(crate) fn agent_role(&self, pod: &str) -> ComponentRole {
-        match pod == self.site.client.name {
+        match self.site.is_client(pod) {
             true => ComponentRole::Generator,
             false => ComponentRole::Harness,
         }

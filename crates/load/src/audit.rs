@@ -1,7 +1,7 @@
 //! What the generator says of itself: was it, or the system under test, the limit?
 
 use meshtax_model::LatencyHistogram;
-use meshtax_model::trial::{GeneratorAudit, GeneratorBound, GeneratorLimit};
+use meshtax_model::trial::{GeneratorAudit, GeneratorBound, GeneratorLimit, LoadResult};
 use nix::sys::resource::{UsageWho, getrusage};
 
 use crate::clock::thread_cpu_ns;
@@ -202,6 +202,21 @@ impl Audit {
     }
 }
 
+/// The verdict on generators that shared cores, each with its part of one load: together they can use them up although each
+/// alone is idle for a part of the window. `whole`: their merged result; `busy_shares`: of each.
+pub fn judge_shared_cores(
+    whole: &mut LoadResult,
+    busy_shares: impl Iterator<Item = f64>,
+    closed_loop: bool,
+) {
+    let audit = &mut whole.audit;
+    audit.busy_share = busy_shares.sum::<f64>().min(1.0);
+    if audit.generator_bound.is_none() {
+        let lag = (!closed_loop).then_some(&whole.generator_lag);
+        audit.generator_bound = verdict(audit.busy_share, whole.window_ns, lag);
+    }
+}
+
 /// Whether the generator was the limit, and why. `lag`: what the generator itself added,
 /// without the time in which no connection was free; `None` in a closed loop.
 pub(crate) fn verdict(
@@ -323,6 +338,23 @@ mod tests {
             ..instant
         };
         assert_eq!(spun.busy_ns(), 0);
+    }
+
+    #[test]
+    fn generators_that_share_cores_are_judged_together() {
+        let whole = |busy_shares: [f64; 3]| {
+            let mut whole = LoadResult {
+                window_ns: 1_000_000_000,
+                ..LoadResult::default()
+            };
+            judge_shared_cores(&mut whole, busy_shares.into_iter(), true);
+            (whole.audit.busy_share, whole.audit.generator_bound)
+        };
+        let (share, bound) = whole([0.25, 0.25, 0.25]);
+        assert_eq!((share, bound), (0.75, None));
+        let (share, bound) = whole([0.4, 0.4, 0.4]);
+        assert_eq!(share, 1.0);
+        assert!(bound.is_some_and(|bound| bound.worker.is_none()));
     }
 
     #[test]

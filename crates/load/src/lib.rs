@@ -41,6 +41,7 @@ mod validate;
 mod wire;
 mod worker;
 
+pub use audit::judge_shared_cores;
 pub use clock::now_ns;
 pub use error::{ConnectProblem, LoadError};
 pub use fleet::{FleetError, Member, WorkerFailure, run_fleet};

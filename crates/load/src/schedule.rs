@@ -396,24 +396,63 @@ mod tests {
         assert_eq!(firsts.len(), 4);
     }
 
-    #[test]
-    fn slices_of_poisson_arrivals_make_one_poisson_stream() {
-        let constant = Rate::Constant { per_s: 400.0 };
-        let mut all: Vec<u64> = (0..2)
-            .flat_map(|index| {
-                let slice = Slice { index, of: 2 };
-                until(ramp(constant, Arrivals::Poisson, slice), 100_000_000_000)
-            })
+    /// The load of four clients, as their parts of the spec have it; two threads each, where that many connections are.
+    fn four_clients(rate: f64, arrivals: Arrivals, connections: u32, end_ns: u64) -> Vec<u64> {
+        let mut spec = LoadSpec::new("127.0.0.1:80".parse().unwrap());
+        spec.model = LoadModel::open(rate, arrivals);
+        spec.connections = connections;
+        spec.threads = 2;
+        let clients = (0..4).map(|client| spec.part(client, 4));
+        let threads = clients.flat_map(|client| {
+            let threads = client.threads;
+            (0..threads).map(move |thread| client.of_thread(thread))
+        });
+        let mut all: Vec<u64> = threads
+            .flat_map(|part| until(Schedule::of(&part).unwrap(), end_ns))
             .collect();
         all.sort_unstable();
-        let mut gaps: Vec<f64> = all.windows(2).map(|w| (w[1] - w[0]) as f64 / 1e9).collect();
+        all
+    }
+
+    #[test]
+    fn constant_arrivals_of_four_clients_are_exactly_those_of_one() {
+        let one = until(Schedule::new(1000.0, Arrivals::Constant, 0), 10_000_000_000);
+        // With five connections, the first client has two threads and the others one.
+        for connections in [4, 5, 32] {
+            let four = four_clients(1000.0, Arrivals::Constant, connections, 10_000_000_000);
+            assert_eq!(four, one, "{connections} connections");
+        }
+    }
+
+    #[test]
+    fn poisson_arrivals_of_four_clients_make_one_poisson_stream() {
+        const SECONDS: u64 = 100;
+        let all = four_clients(400.0, Arrivals::Poisson, 5, SECONDS * 1_000_000_000);
+        assert_poisson(&all, 400.0);
+        // The numbers in disjoint stretches have the variance of their mean: the clients do not send in step.
+        let mut counts = vec![0_u32; 10 * SECONDS as usize];
+        for time in &all {
+            counts[(time / 100_000_000) as usize] += 1;
+        }
+        let mean = all.len() as f64 / counts.len() as f64;
+        let squares = counts.iter().map(|n| (f64::from(*n) - mean).powi(2));
+        let dispersion = squares.sum::<f64>() / (counts.len() - 1) as f64 / mean;
+        // Of 1,000 stretches: five standard deviations of the index are 5 sqrt(2 / 999).
+        assert!((dispersion - 1.0).abs() < 0.224, "{dispersion}");
+    }
+
+    /// Kolmogorov and Smirnov's test of the gaps against the exponential distribution of this rate.
+    fn assert_poisson(times_ns: &[u64], rate_per_s: f64) {
+        let mut gaps: Vec<f64> = times_ns
+            .windows(2)
+            .map(|w| (w[1] - w[0]) as f64 / 1e9)
+            .collect();
         gaps.sort_unstable_by(f64::total_cmp);
         let count = gaps.len() as f64;
-        // Kolmogorov and Smirnov against the exponential distribution of that rate.
         let distance = (0..)
             .zip(&gaps)
             .map(|(rank, gap)| {
-                let expected = 1.0 - (-gap * 400.0).exp();
+                let expected = 1.0 - (-gap * rate_per_s).exp();
                 let (below, above) = (f64::from(rank) / count, f64::from(rank + 1) / count);
                 (expected - below).abs().max((above - expected).abs())
             })

@@ -122,11 +122,12 @@ impl Slice {
     /// The whole load.
     pub const WHOLE: Self = Self { index: 0, of: 1 };
 
-    /// One of `of` parts of this part.
+    /// One of `of` parts of this part: of its arrivals every `of`-th. Parts of different parts never overlap, into
+    /// however many each is divided.
     #[must_use]
     pub fn part(self, index: u32, of: u32) -> Self {
         Self {
-            index: self.index * of + index,
+            index: self.index + self.of * index,
             of: self.of * of,
         }
     }
@@ -308,8 +309,10 @@ impl LoadSpec {
         }
     }
 
-    /// What one of several machines, processes or threads does.
-    pub(crate) fn part(&self, index: u32, of: u32) -> Self {
+    /// What one of several machines, pods, processes or threads does: every `of`-th arrival, and its share of the
+    /// connections and of the requests. The parts add up to the whole.
+    #[must_use]
+    pub fn part(&self, index: u32, of: u32) -> Self {
         let share = |whole: u64| {
             let of = u64::from(of);
             whole / of + u64::from(u64::from(index) < whole % of)
@@ -358,7 +361,7 @@ mod tests {
         assert_eq!(of(|p| u64::from(p.first_connection)), [0, 4, 7]);
         assert_eq!(of(|p| p.max_requests.unwrap()), [34, 33, 33]);
         assert_eq!(of(|p| u64::from(p.cores[0])), [4, 5, 4]);
-        assert_eq!(of(|p| u64::from(p.slice.index)), [3, 4, 5]);
+        assert_eq!(of(|p| u64::from(p.slice.index)), [1, 3, 5]);
         assert_eq!(parts[0].slice.of, 6);
     }
 }

@@ -4,9 +4,11 @@
 //! its connections are open, waits for the order to start, and can be stopped.
 
 use std::cell::RefCell;
+use std::convert::Infallible;
 use std::io::{BufRead as _, BufReader, Read, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Sender, channel};
 
 use meshtax_model::trial::LoadResult;
 use serde::{Deserialize, Serialize};
@@ -27,7 +29,7 @@ pub struct WorkerRequest {
     /// The load.
     pub spec: LoadSpec,
     /// Keep the connections open after the result until the input ends, so that the caller can inspect
-    /// the proxies between both ends.
+    /// the proxies between both ends. There are no reports of progress.
     #[serde(default)]
     pub hold: bool,
     /// It is one of several: it waits for [`WorkerOrder::Start`], reports its progress, and stops on
@@ -87,11 +89,12 @@ impl WorkerRequest {
         }
     }
 
-    /// The same, with the connections kept open until the input ends.
+    /// The same for one of several workers, with the connections kept open until the input ends.
     #[must_use]
     pub fn holding(spec: LoadSpec) -> Self {
         Self {
             hold: true,
+            together: true,
             ..Self::new(spec)
         }
     }
@@ -327,6 +330,8 @@ fn offer_together(
     let writer = Writer::new(output);
     let abort = Arc::new(AtomicBool::new(false));
     let mut orders = Some(BufReader::new(input));
+    let (ended, end) = channel();
+    let mut ended = Some(ended);
     let mut on_window = |window| {
         writer.write(&WorkerMessage::Window(window));
     };
@@ -337,29 +342,39 @@ fn offer_together(
     };
     let mut begin_at = || {
         writer.write(&WorkerMessage::Ready(clock_name()));
-        let orders = orders.take()?;
-        let begin_ns = await_start(orders, &abort);
+        let begin_ns = await_start(orders.take()?, &abort, ended.take()?);
         if begin_ns.is_none() {
             abort.store(true, Ordering::Relaxed);
         }
         begin_ns
     };
+    let mut on_result = |result: &LoadResult| {
+        writer.write(&WorkerMessage::Result(Box::new(result.clone())));
+        if request.hold {
+            // Nothing is ever sent: this waits until the thread that reads the orders has seen their end.
+            let _ = end.recv();
+        }
+    };
     let hooks = Hooks {
-        on_progress: Some(&mut on_progress),
+        on_progress: match request.hold {
+            true => None,
+            false => Some(&mut on_progress),
+        },
         abort: Some(&abort),
         begin_at: Some(&mut begin_at),
+        on_result: Some(&mut on_result),
         ..Hooks::new(&mut on_window)
     };
-    let result = run_with(&request.spec, hooks)?;
-    writer.write(&WorkerMessage::Result(Box::new(result)));
+    run_with(&request.spec, hooks)?;
     writer.written.into_inner()
 }
 
 /// Waits for the order to start, then for the one to stop on a separate thread, which ends with the
-/// input. `None`: there will be no order to start.
+/// input and drops `ended` then. `None`: there will be no order to start.
 fn await_start(
     mut orders: BufReader<impl Read + Send + 'static>,
     abort: &Arc<AtomicBool>,
+    ended: Sender<Infallible>,
 ) -> Option<u64> {
     let begin_ns = match next_order(&mut orders)? {
         WorkerOrder::Stop => return None,
@@ -372,6 +387,7 @@ fn await_start(
     std::thread::spawn(move || {
         while let Some(WorkerOrder::Start { .. }) = next_order(&mut orders) {}
         abort.store(true, Ordering::Relaxed);
+        drop(ended);
     });
     Some(begin_ns)
 }

@@ -1,11 +1,13 @@
 //! The [`Engine`] of one machine: it starts the lab and sends it one request at a time.
 
 use std::collections::BTreeMap;
-use std::io::{self, BufReader};
+use std::io::{self, BufRead as _, BufReader};
 use std::os::fd::RawFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::time::Duration;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use meshtax_agent::{AgentReply, AgentRequest, Surroundings};
 use meshtax_artifacts::{Binary, ProgramError, sha256_of_file};
@@ -13,21 +15,29 @@ use meshtax_dataplane::Sabotage;
 use meshtax_engine::{Engine, EngineError, Measured, RoundEnd, VariantStart};
 use meshtax_model::catalogue::{GATEWAY_PROGRAM, Program, find};
 use meshtax_model::environment::{Artifact, Build, Environment, OwnBuild};
-use meshtax_model::experiment::{Experiment, LoadPoint, ProgramChoice, Variant, VariantId};
+use meshtax_model::experiment::{
+    Design, Experiment, LoadPoint, Placement, ProgramChoice, Variant, VariantId,
+};
 use meshtax_model::failure::VariantFailureReason;
 use meshtax_model::plan::PlannedTrial;
+use meshtax_model::topology::Topology;
 use meshtax_workload::Timing;
 use nix::sys::resource::{Resource, getrlimit};
 
-use crate::missing::{no_namespaces, refused_inside};
+use crate::missing::{no_limits, no_namespaces, refused_inside};
 use crate::placement::{self, Capacity};
 use crate::protocol::{
     LAB_PROTOCOL, LabProgram, LabReply, LabRequest, Reply, Request, Setup, receive, send,
 };
+use crate::run_cgroup::RunCgroup;
 use crate::sandbox::{FIRST_PROGRAM, Sandbox};
 
 /// Grace period in addition to a request's own time limit, after which the lab counts as lost.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// How long a trial may go on after the user asked the run to stop: short ones end by themselves.
+const GRACE: Duration = Duration::from_secs(1);
+/// How often that is looked for.
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// The time limit to verify one variant: its readiness, and a timeout of every probe.
 const PATIENCE_PER_VARIANT: Duration = Duration::from_secs(40);
 
@@ -38,6 +48,8 @@ pub struct LocalOptions {
     pub programs: BTreeMap<ProgramChoice, Binary>,
     /// Variants that are broken on purpose, for tests.
     pub sabotage: BTreeMap<VariantId, Sabotage>,
+    /// Set if the user asks the run to stop: a trial that takes longer than a second then is given up.
+    pub interrupted: Arc<AtomicBool>,
 }
 
 /// The local engine.
@@ -52,7 +64,11 @@ pub struct LocalEngine {
 #[derive(Debug)]
 struct RunningLab {
     sandbox: Sandbox,
+    /// After the sandbox: its processes must have ended.
+    cgroup: Option<RunCgroup>,
     replies: BufReader<UnixStream>,
+    /// It still carries out a trial for which nobody waits: it is asked for nothing more.
+    is_given_up: bool,
     surroundings: Surroundings,
 }
 
@@ -87,6 +103,27 @@ impl LocalEngine {
         lab.exchange(request).map_err(|e| lab.lost(&e))
     }
 
+    /// Gives up on a long request if the user asks the run to stop.
+    fn exchange_unless_interrupted(&mut self, request: &Request) -> Result<Reply, EngineError> {
+        let lab = self
+            .lab
+            .as_mut()
+            .ok_or_else(|| lost("the lab", "is not running"))?;
+        send(&lab.sandbox.control, request).map_err(|e| lab.lost(&e))?;
+        match lab.awaited(&self.options.interrupted) {
+            Ok(true) => match receive(&mut lab.replies) {
+                Ok(Some(reply)) => Ok(reply),
+                Ok(None) => Err(lab.lost(&closed())),
+                Err(e) => Err(lab.lost(&e)),
+            },
+            Ok(false) => {
+                lab.is_given_up = true;
+                Err(lost("the trial", "was given up: the run was interrupted"))
+            }
+            Err(e) => Err(lab.lost(&e)),
+        }
+    }
+
     fn missing_program(&self, variant: &Variant, gateway: bool) -> Option<String> {
         let plane = find(&variant.data_plane)?;
         let absent: Vec<String> = plane
@@ -101,9 +138,47 @@ impl LocalEngine {
 
 impl RunningLab {
     fn exchange(&mut self, request: &Request) -> io::Result<Reply> {
+        if self.is_given_up {
+            return Err(io::Error::new(io::ErrorKind::Interrupted, "was given up"));
+        }
         send(&self.sandbox.control, request)?;
-        receive(&mut self.replies)?
-            .ok_or_else(|| io::Error::new(io::ErrorKind::UnexpectedEof, "it closed its socket"))
+        receive(&mut self.replies)?.ok_or_else(closed)
+    }
+
+    /// Waits until a reply begins; `false`: the user asked the run to stop, and it does not come soon.
+    fn awaited(&mut self, interrupted: &AtomicBool) -> io::Result<bool> {
+        let limit = self.sandbox.control.read_timeout()?;
+        self.sandbox.control.set_read_timeout(Some(POLL_INTERVAL))?;
+        let begun = self.first_byte(interrupted, limit);
+        self.sandbox.control.set_read_timeout(limit)?;
+        begun
+    }
+
+    fn first_byte(
+        &mut self,
+        interrupted: &AtomicBool,
+        limit: Option<Duration>,
+    ) -> io::Result<bool> {
+        let start = Instant::now();
+        let mut asked: Option<Instant> = None;
+        loop {
+            match self.replies.fill_buf() {
+                Ok(_) => return Ok(true),
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
+                    if limit.is_some_and(|limit| start.elapsed() > limit) {
+                        return Err(e);
+                    }
+                }
+                Err(e) => return Err(e),
+            }
+            if interrupted.load(Ordering::Relaxed) {
+                let asked = asked.get_or_insert_with(Instant::now);
+                if asked.elapsed() > GRACE {
+                    return Ok(false);
+                }
+            }
+        }
     }
 
     fn lost(&self, error: &io::Error) -> EngineError {
@@ -118,8 +193,25 @@ impl RunningLab {
     }
 }
 
+fn closed() -> io::Error {
+    io::Error::new(io::ErrorKind::UnexpectedEof, "it closed its socket")
+}
+
+/// The evidence is captured on the link between the nodes.
+fn on_two_nodes(experiment: &Experiment) -> Result<(), EngineError> {
+    match experiment.placement {
+        Placement::TwoNodes => Ok(()),
+        Placement::OneNode => Err(EngineError::Missing {
+            what: "`placement: one-node` needs a node of a cluster: the local engine's two nodes are on this machine already"
+                .to_owned(),
+            fix: "write `placement: two-nodes`, or add --engine kubernetes".to_owned(),
+        }),
+    }
+}
+
 impl Engine for LocalEngine {
     fn prepare(&mut self, experiment: &Experiment) -> Result<Environment, EngineError> {
+        on_two_nodes(experiment)?;
         let points = experiment.load_points.iter();
         let most = points.map(|point| experiment.connections(point)).max();
         enough_open_files(most.unwrap_or(experiment.workload.connections))?;
@@ -130,6 +222,8 @@ impl Engine for LocalEngine {
             experiment.workers.most(cores),
             experiment.topology.server_nodes(),
         );
+        let limits = experiment.variants.iter().flat_map(|v| v.limits.values());
+        let cgroup = RunCgroup::make(limits).map_err(|e| no_limits(&e))?;
         let (programs, paths) = descriptors(&self.options.programs);
         let sandbox =
             Sandbox::start(&["internal", "lab"], &paths).map_err(|e| no_namespaces(&e))?;
@@ -149,9 +243,12 @@ impl Engine for LocalEngine {
             &placement::cores_in_use(&nodes),
             placement::probed_core(&nodes),
         );
+        let limits = cgroup.as_ref().map(|cgroup| cgroup.places().clone());
         self.lab = Some(RunningLab {
             sandbox,
+            cgroup,
             replies,
+            is_given_up: false,
             surroundings,
         });
         self.ask(LabRequest::Prepare(Box::new(Setup {
@@ -166,6 +263,7 @@ impl Engine for LocalEngine {
             nodes: nodes.clone(),
             programs,
             sabotage: self.options.sabotage.clone(),
+            limits,
         })))?;
         let gateway = experiment.has_ingress();
         self.without_program = experiment
@@ -182,6 +280,16 @@ impl Engine for LocalEngine {
             }),
             ..placement::environment(meshtax_observe::host(), nodes, rootless)
         })
+    }
+
+    fn set_work(&mut self, topology: &Topology, design: &Design) -> Result<(), EngineError> {
+        match self.ask(LabRequest::SetWork {
+            topology: Box::new(topology.clone()),
+            timing: Timing::of(design),
+        })? {
+            LabReply::WorkSet => Ok(()),
+            _ => Err(out_of_order()),
+        }
     }
 
     fn start_round(
@@ -228,7 +336,7 @@ impl Engine for LocalEngine {
     ) -> Result<Measured, EngineError> {
         let request = AgentRequest::new(trial.clone(), load_point.clone());
         let before = self.lab.as_mut().map(|lab| lab.surroundings.before());
-        match self.exchange(&Request::Agent(request))? {
+        match self.exchange_unless_interrupted(&Request::Agent(request))? {
             Reply::Agent(AgentReply::Measured {
                 outcome,
                 mut sample,
@@ -261,12 +369,26 @@ impl Engine for LocalEngine {
             return Vec::new();
         };
         let pid = lab.sandbox.pid();
-        drop(lab);
+        let RunningLab {
+            sandbox, cgroup, ..
+        } = lab;
+        drop(sandbox);
+        let mut left = Vec::new();
         // Reaped: the kernel has ended every process of the namespace first.
         if std::path::Path::new(&format!("/proc/{pid}")).exists() {
-            return vec![format!("the lab's init process {pid}")];
+            left.push(format!("the lab's init process {pid}"));
         }
-        Vec::new()
+        if let Some(mut cgroup) = cgroup
+            && !cgroup.remove()
+        {
+            let directories = cgroup.places().directories();
+            left.extend(
+                directories
+                    .iter()
+                    .map(|path| format!("the cgroup {}", path.display())),
+            );
+        }
+        left
     }
 }
 

@@ -3,11 +3,13 @@
 //! [`LocalEngine`] starts the lab's init ([`lab_main`]) in new namespaces and controls it over one socket. All
 //! nodes, pods, proxies and rules are in that lab, and end with it.
 
+mod cgroups;
 mod engine;
 mod lab;
 mod missing;
 pub mod placement;
 mod protocol;
+mod run_cgroup;
 mod sandbox;
 
 pub use engine::{LocalEngine, LocalOptions};

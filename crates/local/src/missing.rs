@@ -1,10 +1,12 @@
 //! What a machine may refuse, and what its owner can do.
 
 use std::fs;
+use std::io::ErrorKind;
 
 use meshtax_engine::EngineError;
 use nix::errno::Errno;
 
+use crate::cgroups::LimitError;
 use crate::protocol::LabStep;
 use crate::sandbox::SandboxError;
 
@@ -108,6 +110,36 @@ pub(crate) fn refused_inside(step: LabStep, cause: &str, not_permitted: bool) ->
     EngineError::Missing {
         what: format!("the lab cannot {step}: {cause}"),
         fix,
+    }
+}
+
+/// The limits of a variant's proxies cannot be enforced.
+pub(crate) fn no_limits(error: &LimitError) -> EngineError {
+    let fix = match error {
+        LimitError::NoController(_) => {
+            "mount it, or remove `limits` from the variants: other variants need no cgroups"
+        }
+        LimitError::Refused { source, .. } => match source.kind() {
+            ErrorKind::PermissionDenied => {
+                "run as root, or in a cgroup that is delegated to you with the controllers cpu and memory \
+                 (`systemd-run --user --scope meshtax run ...`), or remove `limits` from the variants"
+            }
+            ErrorKind::ReadOnlyFilesystem => {
+                "/sys/fs/cgroup is read-only, as in containers: run outside the container, or start it with `--privileged`"
+            }
+            ErrorKind::InvalidInput => {
+                "the cgroup that meshtax runs in may allow less: lower the variant's limits, or raise those of that cgroup"
+            }
+            _ => {
+                "see cgroups(7), or remove `limits` from the variants: other variants need no cgroups"
+            }
+        },
+    };
+    EngineError::Missing {
+        what: format!(
+            "`limits` need a cgroup for each proxy, and this machine refuses it: {error}"
+        ),
+        fix: fix.to_owned(),
     }
 }
 

@@ -36,7 +36,7 @@ impl Capacity {
     /// The CPUs to use, one for each physical core of the NUMA node that has most of them, ascending. A machine with a
     /// single core and siblings has nothing better than these.
     fn usable(&self) -> Vec<u32> {
-        let mut nodes: BTreeMap<u32, BTreeMap<(u32, u32), u32>> = BTreeMap::new();
+        let mut nodes: BTreeMap<u32, BTreeMap<u32, u32>> = BTreeMap::new();
         for cpu in &self.cpus {
             let cores = nodes.entry(cpu.numa_node).or_default();
             let first = cores.entry(cpu.core).or_insert(cpu.number);
@@ -173,6 +173,7 @@ pub fn environment(host: Host, nodes: Vec<Node>, rootless: bool) -> Environment 
         cluster_run: None,
         rootless,
         meshtax: None,
+        pods: Vec::new(),
         artifacts: Vec::new(),
     }
 }
@@ -184,38 +185,42 @@ mod tests {
     use std::fmt::Write as _;
     use std::fs;
 
-    /// A machine's CPUs, written to a directory as sysfs shows them: `(package, core_id, numa_node)` of each.
-    fn machine(cpus: &[(u32, u32, u32)]) -> Vec<LogicalCpu> {
+    /// The CPUs of a machine whose topology was recorded, read from a sysfs tree that is written as the kernel shows it.
+    /// Each line of a record: number, package, core, SMT siblings, NUMA node.
+    fn recorded(machine: &str) -> Vec<LogicalCpu> {
         let sysfs = tempfile::tempdir().unwrap();
-        for (number, (package, core, numa)) in cpus.iter().enumerate() {
+        let mut numbers = Vec::new();
+        for line in machine.lines().filter(|line| !line.starts_with('#')) {
+            let fields: Vec<&str> = line.split_whitespace().collect();
+            let [number, package, core, siblings, numa] = fields[..] else {
+                panic!("not five fields: {line}")
+            };
             let cpu = sysfs.path().join(format!("cpu{number}"));
-            fs::create_dir_all(cpu.join("topology")).unwrap();
-            fs::create_dir(cpu.join(format!("node{numa}"))).unwrap();
-            let topology = |name: &str, value: &u32| {
+            let topology = |name: &str, value: &str| {
                 fs::write(cpu.join("topology").join(name), format!("{value}\n")).unwrap();
             };
+            fs::create_dir_all(cpu.join("topology")).unwrap();
+            fs::create_dir(cpu.join(format!("node{numa}"))).unwrap();
             topology("physical_package_id", package);
             topology("core_id", core);
+            topology("thread_siblings_list", siblings);
+            numbers.push(number.parse().unwrap());
         }
-        let numbers: Vec<u32> = (0..cpus.len() as u32).collect();
         meshtax_observe::cpus(sysfs.path(), &numbers)
     }
 
+    /// Cores without siblings, of one package.
     fn cores(count: u32) -> Vec<LogicalCpu> {
-        machine(&(0..count).map(|core| (0, core, 0)).collect::<Vec<_>>())
+        let lines = (0..count).map(|core| format!("{core} 0 {core} {core} 0\n"));
+        recorded(&lines.collect::<String>())
     }
 
-    /// Linux numbers the first thread of every core before the second ones.
-    fn with_siblings(cores: u32) -> Vec<LogicalCpu> {
-        let all = (0..2).flat_map(|_| (0..cores).map(|core| (0, core, 0)));
-        machine(&all.collect::<Vec<_>>())
-    }
-
-    /// 16 cores with siblings in each of two packages, each a NUMA node.
-    fn two_numa_nodes() -> Vec<LogicalCpu> {
-        let all = (0..2).flat_map(|_| (0..32).map(|core| (core / 16, core % 16, core / 16)));
-        machine(&all.collect::<Vec<_>>())
-    }
+    const VIRTUALBOX: &str = include_str!("placement/recorded/virtualbox-2");
+    const I5_M560: &str = include_str!("placement/recorded/core-i5-m560-2-smt");
+    const I7_1165G7: &str = include_str!("placement/recorded/core-i7-1165g7-4-smt");
+    const POWER7: &str = include_str!("placement/recorded/power7-16-smt4");
+    const XEON_X7550: &str = include_str!("placement/recorded/xeon-x7550-32-smt-3-nodes");
+    const EPYC_7451: &str = include_str!("placement/recorded/epyc-7451-48-smt-8-nodes");
 
     fn row(name: &str, cpus: Vec<LogicalCpu>, quota: Option<f64>, workers: u32) -> String {
         let placed = nodes(&Capacity { cpus, quota }, workers, 1);
@@ -227,26 +232,42 @@ mod tests {
     }
 
     #[test]
-    fn layouts_of_known_machines() {
-        let allowed: Vec<LogicalCpu> = two_numa_nodes()
+    fn layouts_of_recorded_machines() {
+        let allowed: Vec<LogicalCpu> = recorded(XEON_X7550)
             .into_iter()
-            .filter(|cpu| (14..20).contains(&cpu.number))
+            .filter(|cpu| (28..36).contains(&cpu.number))
             .collect();
         let rows = [
             row("1 core", cores(1), None, 1),
-            row("2 cores", cores(2), None, 1),
-            row("1 core, SMT", with_siblings(1), None, 1),
+            row("VirtualBox, 2 cores", recorded(VIRTUALBOX), None, 1),
+            row("Core i5 M560, 2 cores, SMT", recorded(I5_M560), None, 1),
             row("3 cores", cores(3), None, 1),
             row("4 cores", cores(4), None, 1),
             row("4 cores, 2 workers", cores(4), None, 2),
-            row("4 cores, SMT", with_siblings(4), None, 1),
+            row("Core i7-1165G7, 4 cores, SMT", recorded(I7_1165G7), None, 1),
             row("8 cores", cores(8), None, 1),
-            row("8 cores, SMT", with_siblings(8), None, 1),
-            row("8 cores, SMT, 2 workers", with_siblings(8), None, 2),
-            row("2 x 16 cores, SMT", two_numa_nodes(), None, 1),
-            row("2 x 16 cores, SMT, 4 workers", two_numa_nodes(), None, 4),
-            row("2 x 16 cores, SMT, CPUs 14-19 allowed", allowed, None, 1),
-            row("2 x 16 cores, SMT, quota 2", two_numa_nodes(), Some(2.0), 1),
+            row(
+                "POWER7, 16 cores, 4 threads each",
+                recorded(POWER7),
+                None,
+                1,
+            ),
+            row("the same, 4 workers", recorded(POWER7), None, 4),
+            row(
+                "Xeon X7550, 32 cores, SMT, 3 nodes",
+                recorded(XEON_X7550),
+                None,
+                1,
+            ),
+            row("the same, 4 workers", recorded(XEON_X7550), None, 4),
+            row("the same, CPUs 28-35 allowed", allowed, None, 1),
+            row("the same, quota 2", recorded(XEON_X7550), Some(2.0), 1),
+            row(
+                "EPYC 7451, 48 cores, SMT, 8 nodes",
+                recorded(EPYC_7451),
+                None,
+                1,
+            ),
             row("8 cores, quota 0.5", cores(8), Some(0.5), 1),
         ];
         assert_snapshot!(rows.join("\n"));
@@ -254,17 +275,19 @@ mod tests {
 
     #[test]
     fn no_two_roles_share_a_physical_core_where_there_are_enough() {
-        let cpus = two_numa_nodes();
-        let capacity = Capacity {
-            cpus: cpus.clone(),
-            quota: None,
-        };
-        let environment = environment(meshtax_observe::host(), nodes(&capacity, 2, 3), true);
-        assert!(!environment.ends_share_cores() && !environment.generator_shares_core());
-        let in_use = cores_in_use(&environment.nodes);
-        let used = cpus.iter().filter(|cpu| in_use.contains(&cpu.number));
-        let physical: BTreeSet<_> = used.clone().map(|cpu| cpu.core).collect();
-        let numa: BTreeSet<_> = used.map(|cpu| cpu.numa_node).collect();
-        assert_eq!((physical.len(), numa.len()), (in_use.len(), 1));
+        for machine in [POWER7, XEON_X7550, EPYC_7451] {
+            let cpus = recorded(machine);
+            let capacity = Capacity {
+                cpus: cpus.clone(),
+                quota: None,
+            };
+            let environment = environment(meshtax_observe::host(), nodes(&capacity, 1, 3), true);
+            assert!(!environment.ends_share_cores() && !environment.generator_shares_core());
+            let in_use = cores_in_use(&environment.nodes);
+            let used = cpus.iter().filter(|cpu| in_use.contains(&cpu.number));
+            let physical: BTreeSet<_> = used.clone().map(|cpu| cpu.core).collect();
+            let numa: BTreeSet<_> = used.map(|cpu| cpu.numa_node).collect();
+            assert_eq!((physical.len(), numa.len()), (in_use.len(), 1));
+        }
     }
 }

@@ -20,6 +20,8 @@ use meshtax_model::topology::Topology;
 use meshtax_workload::{Demand, Timing};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
+use crate::cgroups::Places;
+
 /// Both ends are the same binary; the version guards against a binary that was replaced during the run.
 pub(crate) const LAB_PROTOCOL: u32 = 1;
 
@@ -42,6 +44,11 @@ pub(crate) enum Reply {
 pub(crate) enum LabRequest {
     /// Build nodes and pods.
     Prepare(Box<Setup>),
+    /// Set the services' work and the lengths of trials, from the next round on.
+    SetWork {
+        topology: Box<Topology>,
+        timing: Timing,
+    },
     /// Start processes for these variants, and verify them.
     StartRound { round: u32, variants: Vec<Variant> },
     /// End the round's processes, after verifying them once more if `prove`.
@@ -66,6 +73,8 @@ pub(crate) struct Setup {
     /// The programs that the lab has.
     pub(crate) programs: Vec<LabProgram>,
     pub(crate) sabotage: BTreeMap<VariantId, Sabotage>,
+    /// The cgroup of the run; `None`: no variant has limits.
+    pub(crate) limits: Option<Places>,
 }
 
 /// A program in the lab. The lab's own file systems may hide its path, so that it is used by its descriptors.
@@ -130,6 +139,8 @@ pub(crate) enum LabReply {
         cause: String,
         not_permitted: bool,
     },
+    /// It holds from the next round on.
+    WorkSet,
     /// The request does not fit the lab's state.
     OutOfOrder,
     /// The start-up result of each variant.

@@ -7,15 +7,16 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::analysis::{
-    Caveat, Estimate, ExclusionReason, InvalidReason, Metric, NoLevel, NotEstimable, Overload,
-    Verdict,
+    Caveat, Decision, Estimate, ExclusionReason, InvalidReason, Metric, NoLevel, NotEstimable,
+    Overload, Verdict,
 };
 use crate::comparison::ComparedRun;
 use crate::environment::Environment;
 use crate::experiment::{LoadPointId, PolicyLevel, VariantId};
 use crate::trial::ComponentRole;
 
-pub use asked::{Asked, Need, Objective, PresetRates, Priority};
+pub use crate::requirement::{Need, Priority};
+pub use asked::{Asked, Objective, PresetRates};
 
 /// The role of a variant in advice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -417,6 +418,9 @@ pub struct Advice {
     pub costs: Vec<Cost>,
     /// The requested priorities, or all.
     pub priorities: Vec<PriorityAnswer>,
+    /// The decision table; `None`: no two variants do the same work.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub decision: Option<Decision>,
     /// Properties of the cluster that affect the choice.
     pub questions: Vec<Question>,
     /// The run's caveats.

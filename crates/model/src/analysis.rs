@@ -3,8 +3,10 @@
 mod added_cpu;
 mod caveat;
 mod cpu;
+mod decision;
 mod effect;
 mod estimate;
+mod log;
 mod machine;
 mod memory;
 mod outcome;
@@ -14,17 +16,24 @@ mod variant;
 
 use serde::{Deserialize, Serialize};
 
+use crate::cluster::ClusterEvent;
 use crate::environment::Environment;
 use crate::event::{Ending, Resumption};
 use crate::experiment::{Experiment, LoadPointId, VariantId};
+use crate::monitoring::Monitoring;
 
 pub use added_cpu::{AddedCpu, Elsewhere, ThroughputLoss, WithElsewhere};
 pub use caveat::{Caveat, ProgramShare, VariantTrials};
 pub use cpu::{ComponentCpu, CpuAccount, LinkPerRequest};
+pub use decision::{
+    Decision, DecisionCell, DecisionGroup, DecisionReason, DecisionRow, Ground, Opponent,
+    Suggestion, Weight,
+};
 pub use effect::{
     Attribution, Comparison, Effect, GroundTruth, IngressCost, NoiseFloor, Part, Step, Verdict,
 };
 pub use estimate::{Estimate, Interval, Metric};
+pub use log::RoundLog;
 pub use machine::{InstanceSpread, NoiseFacts, Speed};
 pub use memory::{ComponentMemory, NodeMemory};
 pub use outcome::{LoadOutcome, Overload, Shortfall};
@@ -87,9 +96,22 @@ pub struct Analysis {
     /// The cost of ingress through a gateway, where the run has the same load from a pod.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ingress: Vec<IngressCost>,
+    /// What it suggests for each requirement; `None`: no two variants do the same work.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub decision: Option<Decision>,
     /// Known costs that were injected, with the measured values.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ground_truth: Vec<GroundTruth>,
+    /// What was measured in each round, in the order of time.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub round_log: Vec<RoundLog>,
+    /// What the cluster reported while the run went on, in the order of time.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub events: Vec<ClusterEvent>,
+    /// What a monitoring system recorded meanwhile: context, which no figure depends on. The analysis leaves it out; who
+    /// has it adds it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub monitoring: Option<Monitoring>,
     /// Disturbances on the machine.
     #[serde(default)]
     pub noise: NoiseFacts,

@@ -65,8 +65,10 @@ pub enum Setting {
     Service,
     /// Size of the responses.
     ResponseBytes,
-    /// Connections of the generator.
+    /// Connections of the generators.
     Connections,
+    /// Client pods.
+    Clients,
     /// Worker threads of each proxy.
     ProxyWorkers,
     /// Measured window of a trial.

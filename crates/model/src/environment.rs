@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
+use crate::cluster::PodGrant;
 use crate::experiment::VariantId;
 use crate::trial::ComponentRole;
 
@@ -157,6 +158,9 @@ pub struct Environment {
     pub meshtax: Option<OwnBuild>,
     /// The programs of the data planes.
     pub artifacts: Vec<Artifact>,
+    /// What the cluster granted the variants' pods, as the run's records have it; empty without a cluster.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub pods: Vec<PodGrant>,
 }
 
 impl Environment {

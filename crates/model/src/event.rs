@@ -50,6 +50,8 @@ pub enum Preparation {
     Environment,
     /// The pilot, which sizes an injected delay.
     InjectedDelay,
+    /// The pilot, which scales the application's work.
+    Saturation,
 }
 
 /// That an interrupted run was continued.

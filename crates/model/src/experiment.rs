@@ -6,8 +6,10 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::margins::Margins;
+use crate::pods::{PodSettings, ProxyRole, Quantities};
 use crate::program::Program;
 pub use crate::program::{ProgramBuild, ProgramChoice, Workers, is_runtime_key};
+use crate::saturation::Saturation;
 use crate::topology::Topology;
 
 /// The name of a variant, unique in its experiment (`envoy-sidecar-l7`).
@@ -227,10 +229,13 @@ pub struct Variant {
     /// Runtime switches of its proxies: Envoy's runtime keys, environment variables of the others.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub runtime: BTreeMap<String, String>,
+    /// The most that each proxy of a role may use; roles that are absent have no limit.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub limits: BTreeMap<ProxyRole, Quantities>,
 }
 
 impl Variant {
-    /// A variant without known cost, options, named builds and runtime switches.
+    /// A variant without known cost, options, named builds, runtime switches and limits.
     #[must_use]
     pub fn new(id: VariantId, data_plane: &str, level: Option<PolicyLevel>, role: Role) -> Self {
         Self {
@@ -242,13 +247,17 @@ impl Variant {
             options: Options::default(),
             builds: BTreeMap::new(),
             runtime: BTreeMap::new(),
+            limits: BTreeMap::new(),
         }
     }
 
-    /// Whether it has neither options, nor runtime switches, nor an injected cost.
+    /// Whether it has neither options, nor runtime switches, nor limits, nor an injected cost.
     #[must_use]
     pub fn is_plain(&self) -> bool {
-        self.inject.is_none() && self.options.is_empty() && self.runtime.is_empty()
+        self.inject.is_none()
+            && self.options.is_empty()
+            && self.runtime.is_empty()
+            && self.limits.is_empty()
     }
 
     /// The build of this program that it runs.
@@ -383,8 +392,23 @@ impl LoadPoint {
 pub struct Workload {
     /// Size of the response body in bytes.
     pub response_bytes: u32,
-    /// Keep-alive connections of the generator.
+    /// Keep-alive connections of the generators together.
     pub connections: u32,
+    /// Client pods, each with its own proxy and an equal share of the rate; the connections are divided among them.
+    #[serde(default = "one", skip_serializing_if = "is_one")]
+    pub clients: u32,
+}
+
+fn one() -> u32 {
+    1
+}
+
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde passes a reference"
+)]
+fn is_one(count: &u32) -> bool {
+    *count == 1
 }
 
 /// Ports that proxies or their control planes use in a pod, in any data plane: neither
@@ -400,6 +424,19 @@ pub const PROXY_PORTS: &[u16] = &[
 pub enum Placement {
     /// On different nodes: the traffic crosses the link between them. A service can run on several server nodes.
     TwoNodes,
+    /// All on one node of a cluster.
+    OneNode,
+}
+
+impl Placement {
+    /// The word in a spec.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::TwoNodes => "two-nodes",
+            Self::OneNode => "one-node",
+        }
+    }
 }
 
 /// The number and length of measurements.
@@ -451,9 +488,15 @@ pub struct Experiment {
     pub series: Option<String>,
     /// Placement of client and server.
     pub placement: Placement,
+    /// Settings of pods on a cluster; other engines have no use for them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kubernetes: Option<PodSettings>,
     /// The services and their calls.
     #[serde(default)]
     pub topology: Topology,
+    /// The rate at which the application is to saturate without a mesh; `None`: the services do what the topology says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub saturation: Option<Saturation>,
     /// The requests.
     pub workload: Workload,
     /// Worker threads of each proxy.
@@ -496,6 +539,15 @@ impl Experiment {
         let points = || self.load_points.iter();
         let of_variant = |variant| points().filter(|p| self.gap(variant, p).is_none()).count();
         self.variants.iter().map(of_variant).sum::<usize>() as u64
+    }
+
+    /// The nodes on which pods run.
+    #[must_use]
+    pub fn nodes(&self) -> u32 {
+        match self.placement {
+            Placement::TwoNodes => 1 + self.topology.server_nodes(),
+            Placement::OneNode => 1,
+        }
     }
 
     /// Connections of the generator at a load point.

@@ -24,6 +24,8 @@ pub enum ComponentEnding {
         /// The signal's number.
         signal: i32,
     },
+    /// It exceeded its memory limit, and the kernel killed it.
+    OutOfMemory,
     /// It ended, and the system does not report how.
     Ended,
     /// Its listening sockets are new: it was restarted.
@@ -53,6 +55,9 @@ impl fmt::Display for ComponentFailure {
         match &self.ending {
             ComponentEnding::Exited { code } => write!(f, " exited with {code}")?,
             ComponentEnding::Killed { signal } => write!(f, " was killed by signal {signal}")?,
+            ComponentEnding::OutOfMemory => {
+                f.write_str(" exceeded its memory limit, and was killed")?;
+            }
             ComponentEnding::Ended => f.write_str(" ended")?,
             ComponentEnding::Restarted => f.write_str(" was restarted")?,
             ComponentEnding::Unknown { detail } => write!(f, ": its state is unknown: {detail}")?,
@@ -91,6 +96,9 @@ pub enum LostEvidence {
         held: u32,
         /// Connections that the load had open.
         open: u32,
+        /// The pod of the client whose connections they are; `None`: there is one client.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        client: Option<String>,
     },
     /// The connections that the first proxy holds could not be counted.
     UncountedConnections,
@@ -270,7 +278,7 @@ pub enum RunFailure {
     EngineLost,
     /// A result could not be stored.
     NotStored,
-    /// The size of an injected delay could not be determined.
+    /// The size of an injected delay, or the application's work, could not be determined.
     Pilot,
     /// A baseline or every candidate is missing.
     NothingToCompare,

@@ -17,6 +17,8 @@ pub enum Over {
     Hops,
     /// Requests of clients per second, to one service.
     Rates,
+    /// Client pods that share a constant load to one service.
+    Clients,
     /// Endpoints of further services in every proxy's configuration, which receive no requests.
     Endpoints,
     /// Replaced endpoints of such services, per second.
@@ -37,6 +39,10 @@ pub enum Grows {
     IdleCpu,
     /// CPU of all proxies at the steady load, as a share of one core.
     ProxyCpu,
+    /// Anonymous memory of the server's proxies, bytes.
+    ServerProxyMemory,
+    /// CPU of the server's proxies at the steady load, as a share of one core.
+    ServerProxyCpu,
     /// From the first configuration that was sent until every proxy had acknowledged everything, ns.
     PushTime,
     /// From the start of the first process to the first successful response, minus that of no mesh, ns.

@@ -87,6 +87,12 @@ pub struct Page {
     pub name: String,
     /// Size of the response body in bytes.
     pub response_bytes: u32,
+    /// The body of a form that is posted; `None`: the page is requested with GET.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub post: Option<String>,
+    /// The `cookie` header; `None`: none is sent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cookie: Option<String>,
     /// Steps of work, in addition to those of every request.
     #[serde(default)]
     pub burn_steps: u64,
@@ -493,6 +499,8 @@ mod tests {
         let page = |calls: Vec<Vec<Call>>| Page {
             name: "any".into(),
             response_bytes: 1,
+            post: None,
+            cookie: None,
             burn_steps: 0,
             steps: work(calls).steps,
         };

@@ -4,7 +4,11 @@ use std::fs::{self, File};
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 
+use meshtax_model::trial::Throttled;
+
 use crate::ObserveError;
+use crate::host::cpu_list;
+use crate::limited::throttled_in;
 use crate::text::{number_after, tick_ns};
 
 /// The cgroup of a container: everything that runs in it, what has exited included.
@@ -12,6 +16,8 @@ use crate::text::{number_after, tick_ns};
 pub struct Cgroup {
     directory: PathBuf,
     cpu: CpuAccount,
+    /// Where the CPU limit is; `None`: the controller is not there.
+    limited: Option<PathBuf>,
 }
 
 /// The file with the CPU time, kept open: a reading is one system call.
@@ -59,7 +65,15 @@ impl Cgroup {
             "cpu.stat" => CpuAccount::V2(open?),
             _ => CpuAccount::V1(open?),
         };
-        Ok(Self { directory, cpu })
+        let limited = match &cpu {
+            CpuAccount::V2(_) => Some(directory.clone()),
+            CpuAccount::V1(_) => find(&root.join("cpu"), id, DEEPEST),
+        };
+        Ok(Self {
+            directory,
+            cpu,
+            limited,
+        })
     }
 
     /// CPU that the container has used since it started, user and system, in nanoseconds. Version 2 counts in
@@ -94,6 +108,12 @@ impl Cgroup {
         }
     }
 
+    /// How its CPU limit has throttled it so far; `None`: it has none, or it cannot be read.
+    #[must_use]
+    pub fn throttled(&self) -> Option<Throttled> {
+        throttled_in(self.limited.as_deref()?)
+    }
+
     /// Its processes, as the calling process's PID namespace numbers them; those of other namespaces are left out.
     #[must_use]
     pub fn processes(&self) -> Vec<u32> {
@@ -101,6 +121,27 @@ impl Cgroup {
         let numbers = text.lines().filter_map(|line| line.parse().ok());
         numbers.filter(|pid| *pid != 0).collect()
     }
+}
+
+/// The CPUs that the container with this id may use, as its cgroup has them, below the file system of cgroups at `root`;
+/// `None`: they cannot be read.
+#[must_use]
+pub fn container_cpus(root: &Path, id: &str) -> Option<Vec<u32>> {
+    let (hierarchy, files) = match root.join("cgroup.controllers").exists() {
+        true => (root.to_path_buf(), ["cpuset.cpus.effective", "cpuset.cpus"]),
+        false => (
+            root.join("cpuset"),
+            ["cpuset.effective_cpus", "cpuset.cpus"],
+        ),
+    };
+    let directory = find(&hierarchy, id, DEEPEST)?;
+    let read = |file: &str| {
+        // Where the controller ends further up, what it says there holds.
+        let mut up = directory.ancestors().take_while(|path| **path != *root);
+        let text = up.find_map(|path| fs::read_to_string(path.join(file)).ok())?;
+        Some(cpu_list(&text)).filter(|cpus| !cpus.is_empty())
+    };
+    files.into_iter().find_map(read)
 }
 
 /// The directory whose name contains `id`, breadth first.
@@ -168,6 +209,21 @@ mod tests {
         assert_eq!(cgroup.cpu_ns().unwrap(), 1_234_567_890);
         assert_eq!(cgroup.system_ns(), Some(3 * tick_ns()));
         assert_eq!(cgroup.processes(), [41, 42], "0 is of another namespace");
+        assert_eq!(cgroup.throttled(), None);
+        // The limit is in another hierarchy.
+        let of = |file: &str| format!("cpu/kubepods/besteffort/pod1/{ID}/{file}");
+        root.write(&of("cpu.cfs_quota_us"), "50000\n");
+        root.write(&of("cpu.cfs_period_us"), "100000\n");
+        root.write(
+            &of("cpu.stat"),
+            "nr_periods 9\nnr_throttled 4\nthrottled_time 70\n",
+        );
+        let limited = Cgroup::of_container(&root.0, ID).unwrap();
+        let throttled = limited.throttled().unwrap();
+        assert_eq!(
+            (throttled.throttled_periods, throttled.throttled_ns),
+            (4, 70)
+        );
     }
 
     #[test]
@@ -182,6 +238,25 @@ mod tests {
         let cgroup = Cgroup::of_container(&root.0, ID).unwrap();
         assert_eq!(cgroup.cpu_ns().unwrap(), 2_500_000);
         assert_eq!(cgroup.system_ns(), Some(1_000_000));
+    }
+
+    #[test]
+    fn cpus_of_a_container_are_those_of_its_cgroup_in_both_versions() {
+        let v2 = Root::new("cpus-v2");
+        v2.write("cgroup.controllers", "cpu cpuset\n");
+        let scope = format!("kubepods.slice/cri-containerd-{ID}.scope/cpuset.cpus.effective");
+        v2.write(&scope, "2-3,6\n");
+        assert_eq!(container_cpus(&v2.0, ID), Some(vec![2, 3, 6]));
+        let v1 = Root::new("cpus-v1");
+        let of = |file: &str| format!("cpuset/kubepods/pod1/{ID}/{file}");
+        v1.write(&of("cpuset.cpus"), "0-7\n");
+        v1.write(&of("cpuset.effective_cpus"), "4\n");
+        assert_eq!(container_cpus(&v1.0, ID), Some(vec![4]));
+        assert_eq!(container_cpus(&v1.0, "another"), None);
+        // Without the controller in this cgroup there is no file.
+        let without = Root::new("cpus-without");
+        without.write(&format!("cpuset/kubepods/{ID}/tasks"), "");
+        assert_eq!(container_cpus(&without.0, ID), None);
     }
 
     #[test]

@@ -3,6 +3,8 @@
 use std::fs;
 use std::path::Path;
 
+use crate::host::cpu_list;
+
 /// Where the kernel lists its CPUs.
 pub const SYSFS_CPUS: &str = "/sys/devices/system/cpu";
 
@@ -11,26 +13,30 @@ pub const SYSFS_CPUS: &str = "/sys/devices/system/cpu";
 pub struct LogicalCpu {
     /// Its number.
     pub number: u32,
-    /// Package and number of its physical core: SMT siblings have the same.
-    pub core: (u32, u32),
+    /// The lowest number of the hardware threads of its physical core: SMT siblings have the same.
+    pub core: u32,
     /// Its NUMA node.
     pub numa_node: u32,
 }
 
-/// These CPUs with their places, from `topology/physical_package_id`, `topology/core_id` and the link `nodeN` of each
+/// These CPUs with their places: the list of SMT siblings and the link `nodeN` of each
 /// (Documentation/admin-guide/cputopology.rst). Where the kernel shows none, each is a core of its own on node 0.
+///
+/// Siblings are listed under two names: `core_cpus_list`, and before Linux 5.3 `thread_siblings_list`. Core and package ids would
+/// not do: a package is -1 where the firmware has none (POWER), and core ids repeat between the dies of one package.
 #[must_use]
 pub fn cpus(sysfs_cpus: &Path, numbers: &[u32]) -> Vec<LogicalCpu> {
     let of = |number: &u32| {
         let directory = sysfs_cpus.join(format!("cpu{number}"));
-        let read = |name: &str| -> Option<u32> {
+        let siblings = |name: &str| -> Option<u32> {
             let text = fs::read_to_string(directory.join("topology").join(name)).ok()?;
-            text.trim().parse().ok()
+            cpu_list(&text).into_iter().min()
         };
-        let core = read("physical_package_id").zip(read("core_id"));
         LogicalCpu {
             number: *number,
-            core: core.unwrap_or((u32::MAX, *number)),
+            core: siblings("core_cpus_list")
+                .or_else(|| siblings("thread_siblings_list"))
+                .unwrap_or(*number),
             numa_node: numa_node(&directory).unwrap_or(0),
         }
     };

@@ -14,7 +14,9 @@
 mod bpf;
 mod cgroup;
 mod cpus;
+mod hierarchy;
 mod host;
+mod limited;
 mod machine;
 mod network;
 mod others;
@@ -24,9 +26,11 @@ mod throttling;
 mod time;
 
 pub use bpf::BpfClock;
-pub use cgroup::Cgroup;
+pub use cgroup::{Cgroup, container_cpus};
 pub use cpus::{LogicalCpu, SYSFS_CPUS, cpus};
+pub use hierarchy::{Controller, OwnCgroup};
 pub use host::{allowed_cores, cpu_split, host, softirq_is_charged_to_the_interrupted};
+pub use limited::Limited;
 pub use machine::{MachineReading, frequency_khz, speed_probe};
 pub use network::{
     LinkReading, established_connections, established_connections_here, listening_sockets,

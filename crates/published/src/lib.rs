@@ -8,10 +8,12 @@
 
 mod error;
 mod meshes;
+mod page;
 mod quantity;
 mod results;
 
 pub use meshes::{Answer, Fact, Feature, Mesh, Meshes, fact, meshes};
+pub use page::{PageContent, PageItem};
 pub use quantity::{BaseUnit, Metric, Unit};
 pub use results::{
     Caveat, CaveatKind, Column, Factor, Figure, ResultSet, Row, Value, Variant, find, results,

@@ -7,6 +7,7 @@ use meshtax_model::experiment::PolicyLevel;
 use serde::{Deserialize, Serialize};
 
 use crate::error::DataError;
+use crate::page::PageItem;
 use crate::quantity::{BaseUnit, Metric, Unit};
 
 /// One published table with its caveats.
@@ -42,6 +43,9 @@ pub struct ResultSet {
     pub columns: Vec<Column>,
     /// The figures, in the order of the source.
     pub rows: Vec<Row>,
+    /// The headings, tables and figures of its page, in order; empty: they are not listed here.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub page: Vec<PageItem>,
 }
 
 /// A caveat for the reader.
@@ -123,6 +127,9 @@ pub struct Variant {
     /// The policy level, where the source says what the mesh did.
     #[serde(default)]
     pub level: Option<PolicyLevel>,
+    /// Its ingress, where clients were outside the mesh: `ingress-nginx`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ingress: Option<String>,
 }
 
 /// One column of figures.
@@ -268,6 +275,8 @@ struct File {
     variants: Vec<Variant>,
     columns: Vec<Column>,
     rows: Vec<FileRow>,
+    #[serde(default)]
+    page: Vec<PageItem>,
 }
 
 #[derive(Deserialize)]
@@ -306,6 +315,7 @@ fn parse(text: &str) -> Result<ResultSet, DataError> {
         factors: file.factors,
         variants: file.variants,
         columns: file.columns,
+        page: file.page,
     })
 }
 

@@ -8,15 +8,40 @@ const GAP: usize = 2;
 
 /// Words in lines of at most `limit` columns; a longer word has a line to itself.
 pub(crate) fn wrap(text: &str, limit: usize) -> Vec<String> {
-    let text = clean(text);
+    filled(&words(&clean(text)), limit)
+}
+
+fn words(text: &str) -> Vec<String> {
+    text.split_whitespace().map(str::to_owned).collect()
+}
+
+/// The longest name of a unit in a heading ("MiB").
+const UNIT: usize = 3;
+
+/// The words of a column's heading, the last with its unit as long as that is possible.
+fn heading_words(head: &str, squeeze: Squeeze) -> Vec<String> {
+    let mut words = words(head);
+    if squeeze < Squeeze::Units
+        && let [.., _, last] = words.as_slice()
+        && width(last) <= UNIT
+        && let Some(unit) = words.pop()
+        && let Some(name) = words.last_mut()
+    {
+        name.push(' ');
+        name.push_str(&unit);
+    }
+    words
+}
+
+fn filled(words: &[String], limit: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
-    for word in text.split_whitespace() {
+    for word in words {
         match lines.last_mut() {
             Some(line) if width(line) + 1 + width(word) <= limit => {
                 line.push(' ');
                 line.push_str(word);
             }
-            _ => lines.push(word.to_owned()),
+            _ => lines.push(word.clone()),
         }
     }
     if lines.is_empty() {
@@ -33,8 +58,10 @@ pub(crate) type Piece = (String, Tone);
 enum Squeeze {
     /// Not at all.
     None,
-    /// Words may wrap.
+    /// Words may wrap, but no heading's unit.
     Words,
+    /// Units may stand below what they are the units of.
+    Units,
     /// Intervals may be placed below their figure.
     Figures,
 }
@@ -50,7 +77,7 @@ pub(crate) fn table(table: &Table, limit: usize) -> Laid {
     let mut visible: Vec<usize> = (0..table.columns.len()).collect();
     let mut left_out = Vec::new();
     loop {
-        for squeeze in [Squeeze::None, Squeeze::Words] {
+        for squeeze in [Squeeze::None, Squeeze::Words, Squeeze::Units] {
             let is_roomy = !visible
                 .iter()
                 .any(|i| matches!(keep(table, *i), Keep::IfItFits(_)));
@@ -100,6 +127,7 @@ fn next_to_go(table: &Table, visible: &[usize]) -> Option<usize> {
 /// A column with its cells and how wide it may be.
 struct Measured<'a> {
     column: &'a Column,
+    heading: Vec<String>,
     cells: Vec<&'a Cell>,
     /// Of the numbers in the column's figures, so that they can be aligned.
     value_width: usize,
@@ -119,7 +147,8 @@ fn measure(table: &Table, index: usize, squeeze: Squeeze) -> Option<Measured<'_>
         .max()
         .unwrap_or(0);
     let mut natural = width(&column.head);
-    let mut least = longest_word(&column.head);
+    let heading = heading_words(&column.head, squeeze);
+    let mut least = longest(&heading);
     for cell in &cells {
         let (cell_least, cell_natural) = cell_widths(cell, value_width, squeeze);
         natural = natural.max(cell_natural);
@@ -127,6 +156,7 @@ fn measure(table: &Table, index: usize, squeeze: Squeeze) -> Option<Measured<'_>
     }
     Some(Measured {
         column,
+        heading,
         cells,
         value_width,
         least: if squeeze == Squeeze::None {
@@ -142,7 +172,7 @@ fn cell_widths(cell: &Cell, value_width: usize, squeeze: Squeeze) -> (usize, usi
     match &cell.content {
         Content::Text(text) => {
             let text = format!("{}{}", clean(text), cell.mark);
-            (longest_word(&text), width(&text))
+            (longest(&words(&text)), width(&text))
         }
         Content::Figure { beside, .. } => {
             let beside = width(beside) + width(&cell.mark);
@@ -157,8 +187,8 @@ fn cell_widths(cell: &Cell, value_width: usize, squeeze: Squeeze) -> (usize, usi
     }
 }
 
-fn longest_word(text: &str) -> usize {
-    text.split_whitespace().map(width).max().unwrap_or(0)
+fn longest(words: &[String]) -> usize {
+    words.iter().map(|word| width(word)).max().unwrap_or(0)
 }
 
 fn in_columns(
@@ -185,11 +215,7 @@ fn in_columns(
             c.least + given
         })
         .collect();
-    let heads: Vec<Cell> = columns
-        .iter()
-        .map(|c| Cell::text(c.column.head.clone()).toned(Tone::Muted))
-        .collect();
-    let mut lines = row_lines(&columns, &widths, &heads.iter().collect::<Vec<_>>());
+    let mut lines = heading_lines(&columns, &widths);
     for row in 0..table.rows.len() {
         let cells: Vec<&Cell> = columns
             .iter()
@@ -200,6 +226,13 @@ fn in_columns(
     Some(lines)
 }
 
+fn heading_lines(columns: &[Measured<'_>], widths: &[usize]) -> Vec<Vec<Piece>> {
+    let heads = columns.iter().zip(widths);
+    let broken = heads.map(|(column, width)| filled(&column.heading, *width));
+    let tones = vec![Tone::Muted; columns.len()];
+    side_by_side(columns, widths, &broken.collect::<Vec<_>>(), &tones)
+}
+
 fn row_lines(columns: &[Measured<'_>], widths: &[usize], cells: &[&Cell]) -> Vec<Vec<Piece>> {
     let broken: Vec<Vec<String>> = columns
         .iter()
@@ -207,11 +240,22 @@ fn row_lines(columns: &[Measured<'_>], widths: &[usize], cells: &[&Cell]) -> Vec
         .zip(cells)
         .map(|((column, width), cell)| cell_lines(cell, column.value_width, *width))
         .collect();
+    let tones: Vec<Tone> = cells.iter().map(|cell| cell.tone).collect();
+    side_by_side(columns, widths, &broken, &tones)
+}
+
+/// Cells that are already broken into lines, padded to their columns' widths.
+fn side_by_side(
+    columns: &[Measured<'_>],
+    widths: &[usize],
+    broken: &[Vec<String>],
+    tones: &[Tone],
+) -> Vec<Vec<Piece>> {
     let height = broken.iter().map(Vec::len).max().unwrap_or(0);
     (0..height)
         .map(|at| {
             let mut line = Vec::new();
-            for (i, ((column, size), cell)) in columns.iter().zip(widths).zip(cells).enumerate() {
+            for (i, ((column, size), tone)) in columns.iter().zip(widths).zip(tones).enumerate() {
                 let text = broken.get(i).and_then(|l| l.get(at));
                 let text = text.map_or("", String::as_str);
                 let padding = " ".repeat(size.saturating_sub(width(text)));
@@ -221,7 +265,7 @@ fn row_lines(columns: &[Measured<'_>], widths: &[usize], cells: &[&Cell]) -> Vec
                 };
                 let gap = if i == 0 { 0 } else { GAP };
                 line.push((" ".repeat(gap) + &before, Tone::Plain));
-                line.push((text.to_owned(), cell.tone));
+                line.push((text.to_owned(), *tone));
                 line.push((after, Tone::Plain));
             }
             line

@@ -13,6 +13,7 @@ mod layout;
 pub mod load;
 mod markdown;
 mod markup;
+mod openmetrics;
 mod pipeline;
 mod sheet;
 mod terminal;
@@ -254,10 +255,25 @@ pub struct File {
 #[must_use]
 pub fn illustrated_markdown(analysis: &Analysis, pictures_in: &str) -> (String, Vec<File>) {
     let view = view::report(analysis);
-    let pictures = markdown::pictures(&view).into_iter();
     (
         markdown::render(&view, Some(pictures_in)),
-        pictures.map(|(name, text)| File { name, text }).collect(),
+        svg_files(view.figures.iter()),
+    )
+}
+
+fn svg_files<'a>(figures: impl Iterator<Item = &'a view::chart::Figure>) -> Vec<File> {
+    let pictures = markdown::pictures(figures).into_iter();
+    pictures.map(|(name, text)| File { name, text }).collect()
+}
+
+/// A page to publish, structured as studies are, and its pictures (SVG), which it expects in `pictures_in`; it refers to
+/// [`sheets`] in `data_in`.
+#[must_use]
+pub fn publication(analysis: &Analysis, pictures_in: &str, data_in: &str) -> (String, Vec<File>) {
+    let page = view::publication(analysis);
+    (
+        markdown::page::render(&page, pictures_in, data_in),
+        svg_files(page.figures()),
     )
 }
 
@@ -275,7 +291,7 @@ pub fn sheets(analysis: &Analysis) -> Vec<File> {
             .iter()
             .map(|figure| file(figure.id, figure.data.csv())),
     );
-    let tables = [&view.tables, &view.details, &view.checks];
+    let tables = [&view.tables, &view.decision, &view.details, &view.checks];
     for (at, table) in tables.into_iter().flatten().enumerate() {
         let name = format!("table-{:02}-{}", at + 1, slug(&table.title));
         files.push(file(&name, view::chart::Sheet::of(table).csv()));
@@ -307,6 +323,12 @@ pub fn so_far(analysis: &Analysis) -> Vec<String> {
 #[must_use]
 pub fn json(analysis: &Analysis) -> String {
     pretty(analysis)
+}
+
+/// The run's results as OpenMetrics text, for a monitoring system.
+#[must_use]
+pub fn openmetrics(analysis: &Analysis) -> String {
+    openmetrics::render(analysis)
 }
 
 /// One row per variant, load point and metric, in the metric's own unit (`ns`, `1/s`).

@@ -1,19 +1,22 @@
-//! Markdown for comments on code hosts.
+//! Markdown for code hosts: comments, documents and pages.
+
+pub(crate) mod page;
 
 use crate::draw;
 use crate::text::clean;
 use crate::view::chart::{Chapter, Choice, Figure};
+use crate::view::charts::WITHIN_A_TRIAL;
 use crate::view::document::{EvidenceLine, Proof, View};
 use crate::view::headings;
 use crate::view::table::{Align, Cell, Table, Tone, plain_cell};
 
-/// Of a figure with more drawings, the rest is on the page only.
+/// Of a figure with more drawings, the rest is on the HTML page only, unless all are shown.
 const PICTURES_MAX: usize = 6;
 
-/// The pictures of a view, as name and SVG.
-pub(crate) fn pictures(view: &View) -> Vec<(String, String)> {
-    let drawn = view.figures.iter().flat_map(|figure| {
-        let choices = figure.choices.iter().take(PICTURES_MAX).enumerate();
+/// The pictures of figures, as name and SVG.
+pub(crate) fn pictures<'a>(figures: impl Iterator<Item = &'a Figure>) -> Vec<(String, String)> {
+    let all = figures.flat_map(|figure| {
+        let choices = drawn(figure).iter().enumerate();
         choices.map(|(at, choice)| {
             let title = match figure.choices.len() {
                 1 => figure.title.clone(),
@@ -25,7 +28,21 @@ pub(crate) fn pictures(view: &View) -> Vec<(String, String)> {
             )
         })
     });
-    drawn.collect()
+    all.collect()
+}
+
+/// The drawings that are files.
+fn drawn(figure: &Figure) -> &[Choice] {
+    let most = match is_all_shown(figure) {
+        true => usize::MAX,
+        false => PICTURES_MAX,
+    };
+    &figure.choices[..figure.choices.len().min(most)]
+}
+
+/// Studies show the course of the run of each component at each load.
+fn is_all_shown(figure: &Figure) -> bool {
+    figure.chapter == Chapter::Time && figure.id != WITHIN_A_TRIAL
 }
 
 fn file_name(figure: &Figure, at: usize) -> String {
@@ -59,7 +76,7 @@ pub(crate) fn render(view: &View, pictures_in: Option<&str>) -> String {
         None => String::new(),
     };
     out.push_str(&chapter(&[Chapter::Overheads]));
-    for table in &view.tables {
+    for table in view.tables.iter().chain(&view.decision) {
         out.push_str(&table_text(table));
     }
     out.push_str(&chapter(&Chapter::ALL[1..]));
@@ -87,20 +104,18 @@ fn summary(title: &str) -> String {
 }
 
 fn picture_texts(view: &View, chapters: &[Chapter], folder: &str) -> String {
+    let here = view.figures.iter();
+    let here = here.filter(|f| chapters.contains(&f.chapter));
+    here.map(|figure| picture_text(figure, folder)).collect()
+}
+
+/// The first drawing, and links to the others.
+fn picture_text(figure: &Figure, folder: &str) -> String {
     let mut out = String::new();
-    let here = view
-        .figures
-        .iter()
-        .filter(|f| chapters.contains(&f.chapter));
-    for figure in here {
-        let Some(first) = figure.choices.first() else {
-            continue;
-        };
-        out.push_str(&picture(figure, first, folder));
-        let others: Vec<String> = figure
-            .choices
+    if let Some(first) = figure.choices.first() {
+        out.push_str(&picture(figure, (0, first), folder));
+        let others: Vec<String> = drawn(figure)
             .iter()
-            .take(PICTURES_MAX)
             .enumerate()
             .skip(1)
             .map(|(at, other)| {
@@ -117,10 +132,10 @@ fn picture_texts(view: &View, chapters: &[Chapter], folder: &str) -> String {
     out
 }
 
-fn picture(figure: &Figure, choice: &Choice, folder: &str) -> String {
+fn picture(figure: &Figure, (at, choice): (usize, &Choice), folder: &str) -> String {
     // A bracket would end the picture's alternative text.
     let alt = escaped(&choice.alt).replace('[', "(").replace(']', ")");
-    format!("![{alt}](<{folder}/{}>)\n\n", file_name(figure, 0))
+    format!("![{alt}](<{folder}/{}>)\n\n", file_name(figure, at))
 }
 
 fn table_text(table: &Table) -> String {
@@ -170,13 +185,18 @@ fn evidence(view: &View) -> String {
     if view.evidence.is_empty() {
         return String::new();
     }
-    let mut out = format!("**{}**\n\n", escaped(&view.evidence_title));
+    let title = escaped(&view.evidence_title);
+    format!("**{title}**\n\n{}", evidence_lines(&view.evidence))
+}
+
+fn evidence_lines(lines: &[EvidenceLine]) -> String {
+    let mut out = String::new();
     for EvidenceLine {
         variants,
         proof,
         text,
         ..
-    } in &view.evidence
+    } in lines
     {
         let sign = match proof {
             Proof::Proven => "✅",
@@ -194,7 +214,10 @@ fn evidence(view: &View) -> String {
 fn escaped(text: &str) -> String {
     let mut out = String::new();
     for c in clean(text).chars() {
+        // Code hosts link addresses, and would show an escape as part of them.
+        let word = || out.rsplit(' ').next().unwrap_or_default();
         match c {
+            '_' | '*' | '~' | '#' if word().starts_with("https://") => out.push(c),
             '\\' | '`' | '*' | '_' | '|' | '~' | '#' => {
                 out.push('\\');
                 out.push(c);
@@ -220,6 +243,10 @@ mod tests {
     fn special_characters_are_escaped() {
         assert_eq!(escaped("a|b\nc"), "a\\|b c");
         assert_eq!(escaped("[x](http://y)"), "[x]\\(http://y)");
+        assert_eq!(
+            escaped("a_b https://c/d_e#f g_h"),
+            "a\\_b https://c/d_e#f g\\_h"
+        );
         assert_eq!(escaped("<img> @all"), "&lt;img&gt; &#64;all");
         assert_eq!(escaped("+495 [480, 510]"), "+495 [480, 510]");
     }

@@ -97,7 +97,7 @@ fn row(
 }
 
 /// The metric's name is that of the JSON document.
-fn name_and_unit(metric: Metric) -> (&'static str, &'static str) {
+pub(crate) fn name_and_unit(metric: Metric) -> (&'static str, &'static str) {
     match metric {
         Metric::ResponseP50 => ("response_p50", "ns"),
         Metric::ResponseP90 => ("response_p90", "ns"),

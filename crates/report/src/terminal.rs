@@ -40,7 +40,8 @@ pub(crate) fn render(view: &View, options: TerminalOptions) -> String {
     for text in &view.meaning {
         screen.paragraph("", text, Tone::Plain);
     }
-    for table in &view.tables {
+    let decision = view.decision.iter().filter(|_| view.weighs);
+    for table in view.tables.iter().chain(decision) {
         screen.blank();
         screen.table(table);
     }

@@ -8,8 +8,10 @@ mod attribution;
 mod caveats;
 mod changes;
 pub(crate) mod chart;
-mod charts;
+pub(crate) mod charts;
 mod checks;
+mod cluster;
+mod decision;
 mod details;
 pub(crate) mod document;
 mod elsewhere;
@@ -21,15 +23,18 @@ mod headline;
 mod ingress;
 mod known_costs;
 mod labels;
+mod limits;
 pub(crate) mod load;
 mod meaning;
 mod notes;
 mod outcome;
 mod programs;
 mod proxies;
+pub(crate) mod publication;
 mod published;
 mod reasons;
 mod replicas;
+mod saturation;
 mod scaling;
 mod series;
 mod settings;
@@ -46,6 +51,7 @@ pub(crate) use advice::advice;
 pub(crate) use changes::comparison;
 pub(crate) use gate::{gate, limit as gate_limit, line as gate_line, sentence as gate_sentence};
 pub(crate) use outcome::overload;
+pub(crate) use publication::publication;
 pub(crate) use published::{list as published_list, mesh, meshes, result_set};
 pub(crate) use reasons::{no_level, not_estimable};
 pub(crate) use scaling::scaling;
@@ -69,6 +75,7 @@ pub(crate) fn report(analysis: &Analysis) -> View {
     tables.extend(ingress::table(source));
     tables.extend(replicas::table(source));
     tables.extend(known_costs::table(source));
+    tables.extend(saturation::tables(source));
     tables.extend(study::tables(&[source]));
     let mut details = attribution::tables(source);
     // A run that takes a hop apart was made for it.
@@ -81,6 +88,7 @@ pub(crate) fn report(analysis: &Analysis) -> View {
     details.push(programs::table(source));
     details.extend(elsewhere::others(source));
     details.extend(details::tables(source));
+    details.extend(cluster::tables(source));
     tables.retain(|t| !t.rows.is_empty());
     details.retain(|t| !t.rows.is_empty());
     View {
@@ -92,6 +100,11 @@ pub(crate) fn report(analysis: &Analysis) -> View {
         figures: charts::figures(source),
         drawn: charts::drawn(source),
         tables,
+        decision: decision::tables(analysis.decision.as_ref()),
+        weighs: analysis
+            .decision
+            .as_ref()
+            .is_some_and(|decision| !decision.weights.is_empty()),
         details,
         checks: checks::tables(source),
         evidence_title: evidence::title(analysis),
@@ -125,6 +138,8 @@ pub(crate) fn calibration(calibration: &Calibration) -> View {
         figures: Vec::new(),
         drawn: Vec::new(),
         tables,
+        decision: Vec::new(),
+        weighs: false,
         details: Vec::new(),
         checks: Vec::new(),
         evidence_title: String::new(),

@@ -4,6 +4,7 @@ use meshtax_model::experiment::{Design, Experiment, Regime};
 
 use crate::grammar::{in_range, precision, time_limit_ns, trial_ns, warmup_ns};
 use crate::load_points::shortest_trial_ns;
+use crate::saturation;
 use crate::yaml::{Fields, Node, Problem, Span};
 
 /// The key for the length of a trial.
@@ -60,21 +61,25 @@ pub(crate) fn default_trials(experiment: &mut Experiment) {
     }
 }
 
-/// The shortest trial with enough requests at every steady rate.
+/// The shortest trial with enough requests at every steady rate, and in every closed loop of an application that
+/// saturates at a given rate.
 fn slowest_needs_ns(experiment: &Experiment) -> u64 {
+    /// Responses to each connection of a closed loop, once its queue is full.
+    const TURNS: u64 = 2;
+    let turns_ns = saturation::longest_wait_ns(experiment).saturating_mul(TURNS);
     let steady = experiment.load_points.iter().filter_map(|point| {
         let Regime::Steady { rate_per_s, .. } = point.load else {
             return None;
         };
         Some(shortest_trial_ns(rate_per_s))
     });
-    steady.max().unwrap_or(0)
+    steady.max().unwrap_or(0).max(turns_ns)
 }
 
 fn default_design() -> Design {
     Design {
         min_rounds: 6,
-        blocks_per_round: 2,
+        blocks_per_round: 8,
         trial_ns: 350_000_000,
         requests_per_trial: None,
         warmup_ns: 100_000_000,
@@ -163,6 +168,7 @@ pub fn fit_trials_to_time(experiment: &mut Experiment) {
     let round_ns = design.time_limit_ns.saturating_sub(START_NS) / rounds;
     let each_ns = round_ns.saturating_sub(ROUND_NS) / experiment.block_trials().max(1);
     let fitting_ns = each_ns.saturating_sub(AROUND_TRIAL_NS);
+    let wait_ns = saturation::longest_wait_ns(experiment);
     let shortest_ns = SHORTEST_NS.max(slowest_needs_ns(experiment));
     let design = &mut experiment.design;
     let beside_warmup_ns = fitting_ns.saturating_sub(design.warmup_ns);
@@ -170,7 +176,7 @@ pub fn fit_trials_to_time(experiment: &mut Experiment) {
     let beside_trial_ns = fitting_ns.saturating_sub(design.trial_ns);
     design.warmup_ns = design
         .warmup_ns
-        .min(beside_trial_ns.max(SHORTEST_WARMUP_NS));
+        .min(beside_trial_ns.max(SHORTEST_WARMUP_NS.max(wait_ns)));
 }
 
 /// Sets the time limit to the planned number of rounds, without room for another.

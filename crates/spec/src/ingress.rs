@@ -50,6 +50,15 @@ pub(crate) fn validate(experiment: &Experiment) -> Result<(), ValueError> {
     if !experiment.has_ingress() {
         return Ok(());
     }
+    if experiment.workload.clients > 1 {
+        return Err(ValueError::new(
+            format!(
+                "there are {} clients, and clients outside the mesh have no proxies of their own",
+                experiment.workload.clients
+            ),
+            "omit `clients`, or `ingress`",
+        ));
+    }
     let lacks_gateway = |variant: &&Variant| {
         catalogue::find(&variant.data_plane).is_some_and(|plane| !plane.gateway)
     };

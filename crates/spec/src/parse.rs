@@ -7,10 +7,11 @@ use crate::design::{
     self, FAITHFUL, LONGEST_DEFAULT_TRIAL_NS, Lengths, TRIAL, default_trials, fit_trials_to_time,
 };
 use crate::error::SpecError;
-use crate::grammar::{safe_name, workers};
+use crate::grammar::{ValueError, safe_name, workers};
+use crate::kubernetes;
 use crate::topology;
 use crate::yaml::{self, Fields, Node, Problem, items};
-use crate::{ingress, load_points, margins, service, variants, workload};
+use crate::{clients, ingress, load_points, margins, saturation, service, variants, workload};
 
 const EXAMPLE: &str = "`name: my-question` and further lines of `key: value`";
 
@@ -21,13 +22,17 @@ const MAX_TOPOLOGIES: usize = 12;
 const TOPOLOGY: &str = "topology";
 const TOPOLOGIES: &str = "topologies";
 
-const KEYS: [&str; 13] = [
+const PLACEMENTS: [Placement; 2] = [Placement::TwoNodes, Placement::OneNode];
+
+const KEYS: [&str; 15] = [
     "name",
     "study",
     "placement",
+    kubernetes::KEY,
     TOPOLOGY,
     TOPOLOGIES,
     "service",
+    saturation::KEY,
     "workload",
     "workers",
     "variants",
@@ -57,6 +62,19 @@ pub fn parse(file: &str, text: &str) -> Result<Experiment, SpecError> {
     yaml::read(text)
         .and_then(|root| single_experiment(&root))
         .map_err(|problem| SpecError::new(file, text, problem))
+}
+
+/// The error of a value that only its user can judge, at its place in a spec: `path` has the keys and the indices that lead
+/// to it, as far as they exist.
+#[must_use]
+pub fn error_at(file: &str, text: &str, path: &[&str], error: ValueError) -> SpecError {
+    let at = yaml::read(text).ok().map(|root| root.place(path));
+    let problem = Problem {
+        at,
+        message: error.problem,
+        fix: error.fix,
+    };
+    SpecError::new(file, text, problem)
 }
 
 /// The experiments of a spec, each with an equal part of the time.
@@ -141,8 +159,10 @@ fn experiment(
         study: spec.optional("study", safe_name)?,
         series: alternative.is_some().then_some(name),
         placement: spec
-            .keyword("placement", &[("two-nodes", Placement::TwoNodes)])?
+            .keyword("placement", &PLACEMENTS.map(|one| (one.word(), one)))?
             .unwrap_or(Placement::TwoNodes),
+        kubernetes: kubernetes::read(spec.get(kubernetes::KEY))?,
+        saturation: spec.optional(saturation::KEY, saturation::rate)?,
         topology: match spec.get("service") {
             Some(node) => service::read(node)?,
             None => topology
@@ -160,6 +180,9 @@ fn experiment(
         default_trials(&mut experiment);
         fit_trials_to_time(&mut experiment);
     }
+    if let Some(node) = spec.get(saturation::KEY) {
+        saturation::validate(&experiment).map_err(|e| Problem::at(node.at, e))?;
+    }
     let ingress_node = match default_ingress {
         Some(_) => spec.get("workload"),
         None => spec.get("load"),
@@ -167,8 +190,16 @@ fn experiment(
     if let Some(node) = ingress_node {
         ingress::validate(&experiment).map_err(|e| Problem::at(node.at, e))?;
     }
+    let workload_node = spec.get("workload");
+    if let Some(node) = workload_node.and_then(|node| node.entry(clients::KEY)) {
+        clients::validate(&experiment).map_err(|e| Problem::at(node.at, e))?;
+        service::room_for_all(&experiment).map_err(|e| Problem::at(node.at, e))?;
+    }
     if let Some(node) = topology_node {
         topology::validate(&experiment).map_err(|e| Problem::at(node.at, e))?;
+    }
+    if let Some(node) = spec.get("placement") {
+        one_node(&experiment).map_err(|e| Problem::at(node.at, e))?;
     }
     if let Some(node) = spec.get("service") {
         service::validate(&experiment).map_err(|e| Problem::at(node.at, e))?;
@@ -177,4 +208,16 @@ fn experiment(
         Lengths::Short => experiment,
         Lengths::Faithful => design::limit_to_planned_rounds(experiment),
     })
+}
+
+/// Services on several nodes contradict a placement on one.
+fn one_node(experiment: &Experiment) -> Result<(), ValueError> {
+    let nodes = experiment.topology.server_nodes();
+    match experiment.placement == Placement::OneNode && nodes > 1 {
+        true => Err(ValueError::new(
+            format!("the services have {nodes} nodes, and `one-node` has one for everything"),
+            "omit `nodes` of the service or the topology, or write `placement: two-nodes`",
+        )),
+        false => Ok(()),
+    }
 }

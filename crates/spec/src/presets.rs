@@ -89,12 +89,12 @@ static PRESETS: [Preset; 19] = [
     },
     Preset {
         name: "livewyer-pod",
-        summary: "a published study's setup: bookinfo, closed loops, a new connection for each request; 4 minutes",
+        summary: "a published study's setup: bookinfo as slow as there, closed loops, a new connection for each request; 8 minutes",
         yaml: include_str!("../presets/livewyer-pod.yaml"),
     },
     Preset {
         name: "livewyer-ingress",
-        summary: "the same study with clients outside the mesh, through a gateway; 4 minutes",
+        summary: "the same study with clients outside the mesh: HTTPS to a gateway, a new TLS connection for each request; 8 minutes",
         yaml: include_str!("../presets/livewyer-ingress.yaml"),
     },
     Preset {
@@ -126,7 +126,8 @@ static PRESETS: [Preset; 19] = [
 
 #[cfg(test)]
 mod tests {
-    use meshtax_model::experiment::Experiment;
+    use meshtax_model::experiment::{Experiment, Ingress};
+    use meshtax_model::saturation::Saturation;
 
     use super::*;
     use crate::design::Lengths;
@@ -165,6 +166,7 @@ mod tests {
         assert!((5 * block..6 * block).contains(&limit), "{block} {limit}");
         let livewyer = &faithful("livewyer-pod")[0];
         assert_eq!(livewyer.design.requests_per_trial, Some(300_000));
+        assert_eq!(livewyer.design.warmup_ns, SECOND);
         assert_eq!(faithful("pods-vegeta").len(), 4);
         assert_eq!(faithful("pods-vegeta")[3].design.trial_ns, 300 * SECOND);
         let teastore = &faithful("teastore-users")[0].design;
@@ -218,6 +220,21 @@ mod tests {
     #[test]
     fn the_quick_preset_is_unchanged() {
         insta::assert_debug_snapshot!(parsed("quick"));
+    }
+
+    #[test]
+    fn the_livewyer_presets_saturate_where_the_study_did_and_use_its_connections() {
+        for (name, ingress, rate_per_s) in [
+            ("livewyer-pod", None, 157.4456),
+            ("livewyer-ingress", Some(Ingress::Tls), 153.4179),
+        ] {
+            let preset = parsed(name);
+            assert_eq!(preset.saturation, Some(Saturation::at(rate_per_s)));
+            for point in &preset.load_points {
+                assert_eq!(point.requests_per_connection, Some(1));
+                assert_eq!(point.ingress, ingress);
+            }
+        }
     }
 
     #[test]

@@ -175,12 +175,12 @@ fn reached_by_sidecars(experiment: &Experiment) -> Result<(), ValueError> {
     }
 }
 
-/// All variants run at the same time, each with its replicas, the services that they call, a pod for a waypoint, and
-/// possibly one for a gateway.
+/// All variants run at the same time, each with its replicas, the services that they call, its clients, and possibly a
+/// pod for a gateway.
 pub(crate) fn room_for_all(experiment: &Experiment) -> Result<(), ValueError> {
     let variants = experiment.variants.len() as u32;
-    let own = 1 + u32::from(experiment.has_ingress());
-    let max = MAX_PODS / variants.max(1) - own;
+    let own = experiment.workload.clients + u32::from(experiment.has_ingress());
+    let max = (MAX_PODS / variants.max(1)).saturating_sub(own);
     let pods = experiment.topology.pods();
     if pods <= max {
         return Ok(());

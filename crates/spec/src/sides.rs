@@ -122,6 +122,8 @@ fn unequal(a: &Experiment, b: &Experiment) -> Vec<String> {
     found.note("workload.response (bytes)", bytes(a), bytes(b));
     let connections = |side: &Experiment| side.workload.connections;
     found.note("workload.connections", connections(a), connections(b));
+    let clients = |side: &Experiment| side.workload.clients;
+    found.note("workload.clients", clients(a), clients(b));
     let workers = |side: &Experiment| side.workers.to_string();
     found.words("workers", &workers(a), &workers(b));
     found.note("margins", a.margins, b.margins);

@@ -7,6 +7,7 @@ use meshtax_model::experiment::{
 
 use crate::builds;
 use crate::grammar::{COSTS, ValueError, known_cost, one_of, safe_name, with_suggestion};
+use crate::limits;
 use crate::options;
 use crate::yaml::{Fields, Node, Problem, Span, Value, items, keyword, scalar, text_of};
 
@@ -132,7 +133,7 @@ fn variant(node: &Node) -> Result<Variant, Problem> {
             format!("write `- {{data-plane: {text}}}`, with a level as in {EXAMPLE}"),
         ));
     }
-    let mut keys = vec!["data-plane", "level", "inject", "id"];
+    let mut keys = vec!["data-plane", "level", "inject", "id", limits::KEY];
     keys.extend(builds::KEYS);
     keys.extend(options::KEYS.map(OptionKind::key));
     let fields = Fields::of(node, "a variant", &keys, EXAMPLE)?;
@@ -146,18 +147,21 @@ fn variant(node: &Node) -> Result<Variant, Problem> {
     let options = options::read(&fields, data_plane.name, data_plane.options)?;
     let named = builds::read(&fields, data_plane)?;
     let runtime = builds::runtime(&fields, data_plane)?;
+    let limits = limits::read(&fields, data_plane)?;
     let id = fields.optional("id", safe_name)?.unwrap_or_else(|| {
         // A single level distinguishes nothing.
         let level = level.filter(|_| data_plane.levels.len() > 1);
         generated_id(data_plane.name, level, inject)
             + &options::in_an_id(&options)
             + &builds::in_an_id(&named, &runtime)
+            + &limits::in_an_id(&limits, data_plane)
     });
     Ok(Variant {
         inject,
         options,
         builds: named,
         runtime,
+        limits,
         ..Variant::new(VariantId(id), data_plane.name, level, Role::Candidate)
     })
 }

@@ -17,7 +17,7 @@ fn ids(experiment: &Experiment) -> Vec<&str> {
         .collect()
 }
 
-const INVALID: [(&str, &str); 72] = [
+const INVALID: [(&str, &str); 78] = [
     (
         "a share of nothing",
         "variants: [{data-plane: envoy-sidecar, level: mtls, tracing: 0%}]\n",
@@ -69,6 +69,30 @@ const INVALID: [(&str, &str); 72] = [
     (
         "a runtime switch that no program reads",
         "variants: [{data-plane: envoy-sidecar, level: mtls, runtime: {RUST_LOG: info}}]\n",
+    ),
+    (
+        "limits without a proxy",
+        "variants: [{data-plane: none, id: x, limits: {cpu: 1}}]\n",
+    ),
+    (
+        "limits of nothing",
+        "variants: [{data-plane: limit-mtls, limits: {}}]\n",
+    ),
+    (
+        "limits of a role to nothing",
+        "variants: [{data-plane: limit-mtls, limits: {client-proxy: {}}}]\n",
+    ),
+    (
+        "limits of a waypoint that is not there",
+        "variants: [{data-plane: limit-mtls, limits: {waypoint: {cpu: 1}}}]\n",
+    ),
+    (
+        "limits of all proxies and of a role",
+        "variants: [{data-plane: limit-mtls, limits: {cpu: 1, client-proxy: {cpu: 2}}}]\n",
+    ),
+    (
+        "less CPU than the kernel grants",
+        "variants: [{data-plane: limit-mtls, limits: {cpu: 5m}}]\n",
     ),
     ("neither a number of workers nor native", "workers: many\n"),
     (

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use meshtax_model::analysis::{ComponentCpu, CpuAccount, LinkPerRequest};
-use meshtax_model::trial::{ComponentRole, MachineUsage, ResourceSample};
+use meshtax_model::trial::{ComponentRole, MachineUsage, ResourceSample, Throttled};
 
 /// The roles whose CPU is the cost of a request: the processes in its path, without the
 /// generator, and without processes that only the measurement needs.
@@ -134,6 +134,8 @@ struct RoleSum {
     cpu_ns: u64,
     system_ns: Option<u64>,
     switches: Option<u64>,
+    /// Of those that have a limit.
+    throttled: Option<Throttled>,
 }
 
 fn components(trials: &[(&ResourceSample, u64)], busy_ns: i64, requests: u64) -> Vec<ComponentCpu> {
@@ -146,11 +148,16 @@ fn components(trials: &[(&ResourceSample, u64)], busy_ns: i64, requests: u64) ->
             cpu_ns: 0,
             system_ns: Some(0),
             switches: Some(0),
+            throttled: None,
         });
         let plus = |sum: Option<u64>, more: Option<u64>| Some(sum?.saturating_add(more?));
         sum.cpu_ns = sum.cpu_ns.saturating_add(component.cpu_ns);
         sum.system_ns = plus(sum.system_ns, component.system_ns);
         sum.switches = plus(sum.switches, component.context_switches);
+        sum.throttled = match (sum.throttled, component.throttled) {
+            (Some(so_far), Some(more)) => Some(so_far.plus(more)),
+            (so_far, more) => so_far.or(more),
+        };
     }
     let each = |count: u64| count as f64 / requests as f64;
     let of_role = |(role, sum): (ComponentRole, RoleSum)| ComponentCpu {
@@ -160,6 +167,7 @@ fn components(trials: &[(&ResourceSample, u64)], busy_ns: i64, requests: u64) ->
         system_per_request_ns: sum.system_ns.map(|ns| each(ns.min(sum.cpu_ns))),
         switches_per_request: sum.switches.map(each),
         share_of_busy: (busy_ns > 0).then(|| sum.cpu_ns as f64 / busy_ns as f64),
+        throttled: sum.throttled,
     };
     by_role.into_iter().map(of_role).collect()
 }
@@ -269,6 +277,34 @@ mod tests {
             (shown.bpf_ns, shown.components[0].switches_per_request),
             (None, None)
         );
+    }
+
+    #[test]
+    fn throttling_is_summed_over_the_components_with_a_limit() {
+        let limited = |waited: u64| ComponentUsage {
+            throttled: Some(Throttled {
+                periods: 5,
+                throttled_periods: 2,
+                throttled_ns: waited,
+            }),
+            ..component(ComponentRole::ServerProxy, 10)
+        };
+        let without = component(ComponentRole::ServerProxy, 10);
+        let app = component(ComponentRole::App, 10);
+        let first = sample(300, vec![limited(30), limited(10), app.clone()]);
+        let second = sample(300, vec![limited(2), without, app]);
+        let account = account(&[(&first, 10), (&second, 10)]).unwrap();
+        let of = |role| {
+            let mut all = account.shown.components.iter();
+            all.find(|c| c.role == role).unwrap().throttled
+        };
+        let expected = Throttled {
+            periods: 15,
+            throttled_periods: 6,
+            throttled_ns: 42,
+        };
+        assert_eq!(of(ComponentRole::ServerProxy), Some(expected));
+        assert_eq!(of(ComponentRole::App), None);
     }
 
     #[test]

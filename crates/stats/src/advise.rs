@@ -9,6 +9,7 @@
 //! 160 requests/s that is more than twice the one at 16,000.
 
 mod costs;
+mod decision;
 mod estimates;
 mod measured;
 mod needs;
@@ -16,10 +17,11 @@ mod objectives;
 mod planes;
 mod questions;
 mod ranking;
+mod relation;
 
 use meshtax_model::FORMAT_VERSION;
 use meshtax_model::advice::{Advice, AdvisedVariant, Asked, PresetRates};
-use meshtax_model::analysis::{Analysis, ExclusionReason};
+use meshtax_model::analysis::{Analysis, Decision, ExclusionReason, Weight};
 use meshtax_model::comparison::ComparedRun;
 use meshtax_model::experiment::{Role, Variant};
 
@@ -31,13 +33,7 @@ use planes::{mesh, standing};
 /// Never panics, for any analysis: missing figures are reported as such.
 #[must_use]
 pub fn advise(analysis: &Analysis, asked: &Asked, presets: &[PresetRates]) -> Advice {
-    let variants: Vec<AdvisedVariant> = analysis
-        .experiment
-        .variants
-        .iter()
-        .filter(|variant| variant.role != Role::Control)
-        .map(|variant| advised(analysis, variant))
-        .collect();
+    let variants = all_advised(analysis);
     let sufficient = needs::sufficient(&variants, &asked.needs);
     let objectives = asked
         .objectives
@@ -64,11 +60,32 @@ pub fn advise(analysis: &Analysis, asked: &Asked, presets: &[PresetRates]) -> Ad
             .map(|variant| costs::cost(analysis, asked, variant))
             .collect(),
         priorities: ranking::priorities(analysis, asked, &variants, &sufficient),
+        decision: decision::decision(analysis, asked, &variants, &sufficient),
         questions: questions::questions(asked),
         caveats: analysis.caveats.clone(),
         variants,
         sufficient,
     }
+}
+
+/// The decision table of a run: what it suggests for each requirement, and for all that have a weight together. `None`: no
+/// two variants do the same work.
+#[must_use]
+pub fn decide(analysis: &Analysis, weights: &[Weight]) -> Option<Decision> {
+    let asked = Asked {
+        weights: weights.to_vec(),
+        ..Asked::default()
+    };
+    decision::decision(analysis, &asked, &all_advised(analysis), &[])
+}
+
+/// In the experiment's order, without the control.
+fn all_advised(analysis: &Analysis) -> Vec<AdvisedVariant> {
+    let variants = analysis.experiment.variants.iter();
+    variants
+        .filter(|variant| variant.role != Role::Control)
+        .map(|variant| advised(analysis, variant))
+        .collect()
 }
 
 fn advised(analysis: &Analysis, variant: &Variant) -> AdvisedVariant {

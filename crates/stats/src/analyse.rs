@@ -4,6 +4,7 @@ use meshtax_model::FORMAT_VERSION;
 use meshtax_model::analysis::Analysis;
 
 use crate::added_cpu::added_cpu;
+use crate::advise::decide;
 use crate::attribution::attributions;
 use crate::caveats::caveats;
 use crate::effects::effects;
@@ -14,7 +15,7 @@ use crate::pairing::count_rounds;
 use crate::ranking::comparisons;
 use crate::run_data::RunData;
 use crate::trials::Trials;
-use crate::{noise, points};
+use crate::{cluster, noise, points};
 
 pub(crate) fn analyse(data: &RunData<'_>) -> Analysis {
     let trials = Trials::new(data);
@@ -24,7 +25,7 @@ pub(crate) fn analyse(data: &RunData<'_>) -> Analysis {
         format_version: FORMAT_VERSION,
         run: data.run.clone(),
         experiment: data.experiment.clone(),
-        environment: data.environment.clone(),
+        environment: cluster::environment(data),
         confidence: CONFIDENCE,
         rounds: count_rounds(&blocks),
         blocks: u32::try_from(blocks.len()).unwrap_or(u32::MAX),
@@ -39,11 +40,16 @@ pub(crate) fn analyse(data: &RunData<'_>) -> Analysis {
         attribution: attributions(&trials),
         ingress: ingress_costs(&trials),
         noise: noise::facts(&trials),
+        round_log: trials.round_log(),
+        events: cluster::events(data.cluster),
+        monitoring: None,
         noise_floor,
+        decision: None,
         ground_truth: Vec::new(),
         caveats: Vec::new(),
     };
     analysis.ground_truth = ground_truth(&trials, &analysis);
+    analysis.decision = decide(&analysis, &[]);
     analysis.caveats = caveats(&trials, &analysis);
     analysis
 }

@@ -7,6 +7,7 @@ use meshtax_model::analysis::{
     VariantTrials, Verdict,
 };
 use meshtax_model::catalogue;
+use meshtax_model::cluster::Severity;
 use meshtax_model::environment::NodeRole;
 use meshtax_model::event::Ending;
 use meshtax_model::experiment::{LoadPoint, LoadPointId, Role, Variant};
@@ -54,11 +55,26 @@ pub(crate) fn caveats(trials: &Trials<'_>, analysis: &Analysis) -> Vec<Caveat> {
         steal,
         noise,
         unattributed,
+        cluster_warnings,
     ];
     rules
         .iter()
         .flat_map(|rule| rule(trials, analysis))
         .collect()
+}
+
+fn cluster_warnings(_: &Trials<'_>, analysis: &Analysis) -> Vec<Caveat> {
+    let warnings = analysis.events.iter();
+    let warnings = warnings.filter(|event| event.severity == Severity::Warning);
+    let reasons: Vec<&str> = warnings.map(|event| event.reason.as_str()).collect();
+    let distinct: BTreeSet<&str> = reasons.iter().copied().collect();
+    match reasons.len() {
+        0 => Vec::new(),
+        events => vec![Caveat::ClusterWarnings {
+            reasons: distinct.into_iter().map(str::to_owned).collect(),
+            events: u32::try_from(events).unwrap_or(u32::MAX),
+        }],
+    }
 }
 
 fn ending(_: &Trials<'_>, analysis: &Analysis) -> Vec<Caveat> {

@@ -145,6 +145,7 @@ const SETTINGS: &[(Setting, Read)] = &[
     (Setting::Connections, |d| {
         count(d.experiment.workload.connections)
     }),
+    (Setting::Clients, |d| count(d.experiment.workload.clients)),
     (Setting::ProxyWorkers, |d| {
         text(&d.experiment.workers.to_string())
     }),

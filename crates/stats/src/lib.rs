@@ -37,6 +37,7 @@ mod analyse;
 mod attribution;
 pub mod between;
 mod caveats;
+mod cluster;
 mod differing;
 mod effects;
 mod exclusions;

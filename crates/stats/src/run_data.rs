@@ -1,6 +1,7 @@
 //! The input: the records of a run.
 
 use meshtax_model::analysis::RunFacts;
+use meshtax_model::cluster::ClusterRecord;
 use meshtax_model::environment::Environment;
 use meshtax_model::evidence::Evidence;
 use meshtax_model::experiment::Experiment;
@@ -24,4 +25,6 @@ pub struct RunData<'a> {
     pub evidence: &'a [Evidence],
     /// Variants that could not be measured, by round.
     pub failures: &'a [VariantFailure],
+    /// What the cluster granted and reported.
+    pub cluster: &'a [ClusterRecord],
 }

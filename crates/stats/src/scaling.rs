@@ -26,7 +26,7 @@ pub const RUNS_MIN: usize = 3;
 /// A run, with the number in which it differs from the others.
 #[derive(Clone, Copy, Debug)]
 pub struct Scaled<'a> {
-    /// Pods, nodes, hops, requests per second, endpoints, or endpoint changes per second.
+    /// Pods, nodes, hops, requests per second, clients, endpoints, or endpoint changes per second.
     pub at: u32,
     /// The run's analysis.
     pub analysis: &'a Analysis,
@@ -78,6 +78,7 @@ pub fn scaling(growth: &Growth<'_>) -> Scaling {
         Over::Nodes => &[Grows::ProxyMemory, Grows::NodesMemory, Grows::IdleCpu],
         Over::Hops => &[Grows::AddedMeanLatency, Grows::AddedCpu, Grows::ProxyMemory],
         Over::Rates => &[Grows::ProxyCpu],
+        Over::Clients => &[Grows::ServerProxyMemory, Grows::ServerProxyCpu],
         Over::Endpoints => &[
             Grows::ProxyMemory,
             Grows::AddedCpu,
@@ -168,7 +169,8 @@ fn measured(analysis: &Analysis, variant: &VariantId, grows: Grows) -> Option<f6
     let found = || analysis.variants.iter().find(|v| v.variant == *variant);
     let upkeep = |of: fn(&Upkeep) -> Option<Estimate>| Some(of(&found()?.upkeep)?.value);
     match grows {
-        Grows::ProxyMemory => held_by_proxies(found()?),
+        Grows::ProxyMemory => held_by(found()?, is_proxy),
+        Grows::ServerProxyMemory => held_by(found()?, is_server_proxy),
         Grows::NodePrograms => {
             // On the servers' node the application's file pages are included.
             let mut nodes = found()?.nodes.iter();
@@ -177,10 +179,11 @@ fn measured(analysis: &Analysis, variant: &VariantId, grows: Grows) -> Option<f6
         }
         Grows::NodesMemory => {
             let programs = programs_of_proxies(found()?)?;
-            Some(held_by_proxies(found()?)? + programs)
+            Some(held_by(found()?, is_proxy)? + programs)
         }
         Grows::IdleCpu => upkeep(|s| s.idle_cores),
-        Grows::ProxyCpu => used_by_proxies(analysis, found()?),
+        Grows::ProxyCpu => used_by(analysis, found()?, is_proxy),
+        Grows::ServerProxyCpu => used_by(analysis, found()?, is_server_proxy),
         Grows::PushTime => upkeep(|s| s.push_ns),
         Grows::AddedStart => upkeep(|s| s.added_start_ns),
         Grows::AddedMeanLatency | Grows::AddedCpu => {
@@ -196,9 +199,13 @@ fn is_proxy(role: ComponentRole) -> bool {
     )
 }
 
+fn is_server_proxy(role: ComponentRole) -> bool {
+    role == ComponentRole::ServerProxy
+}
+
 /// In steady state; `None` if the memory of a role is unknown.
-fn held_by_proxies(found: &VariantAnalysis) -> Option<f64> {
-    let held = found.memory.iter().filter(|memory| is_proxy(memory.role));
+fn held_by(found: &VariantAnalysis, counts: fn(ComponentRole) -> bool) -> Option<f64> {
+    let held = found.memory.iter().filter(|memory| counts(memory.role));
     let bytes: Vec<f64> = held.map(|memory| memory.settled_bytes as f64).collect();
     (!bytes.is_empty()).then(|| bytes.iter().sum())
 }
@@ -211,7 +218,11 @@ fn programs_of_proxies(found: &VariantAnalysis) -> Option<f64> {
 }
 
 /// At the first open loop, as a share of one core.
-fn used_by_proxies(analysis: &Analysis, found: &VariantAnalysis) -> Option<f64> {
+fn used_by(
+    analysis: &Analysis,
+    found: &VariantAnalysis,
+    counts: fn(ComponentRole) -> bool,
+) -> Option<f64> {
     let steady = first_steady(analysis)?;
     let point = found.points.iter().find(|p| p.load_point == steady.id)?;
     if point.outcome != LoadOutcome::Carried {
@@ -219,7 +230,7 @@ fn used_by_proxies(analysis: &Analysis, found: &VariantAnalysis) -> Option<f64> 
     }
     let used = point.cpu.as_ref()?.components.iter();
     let ns_per_request: Vec<f64> = used
-        .filter(|component| is_proxy(component.role))
+        .filter(|component| counts(component.role))
         .map(|component| component.cpu_per_request_ns)
         .collect();
     let sum: f64 = ns_per_request.iter().sum();

@@ -2,7 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use meshtax_model::analysis::{Arm, ExclusionReason, InvalidReason, NotEstimable, Shortfall};
+use meshtax_model::analysis::{
+    Arm, ExclusionReason, InvalidReason, NotEstimable, RoundLog, Shortfall,
+};
+use meshtax_model::event::active_ns;
 use meshtax_model::evidence::Evidence;
 use meshtax_model::experiment::{LoadPoint, LoadPointId, Role, Variant, VariantId};
 use meshtax_model::failure::VariantFailure;
@@ -90,6 +93,8 @@ pub(crate) struct Trials<'a> {
     samples: BTreeMap<&'a TrialId, &'a ResourceSample>,
     /// Blocks from which the hypervisor took too much, by load point.
     stolen: BTreeSet<(BlockKey, &'a LoadPointId)>,
+    /// What became of each trial, by round.
+    rounds: BTreeMap<u32, RoundLog>,
     /// Records of variants or load points that the experiment does not have.
     pub(crate) unknown: u32,
 }
@@ -108,6 +113,7 @@ impl<'a> Trials<'a> {
                 .collect(),
             samples: data.samples.iter().map(|s| (&s.trial, s)).collect(),
             stolen: BTreeSet::new(),
+            rounds: BTreeMap::new(),
             unknown: 0,
         };
         trials.stolen = trials.stolen_blocks();
@@ -166,6 +172,7 @@ impl<'a> Trials<'a> {
                 }
             })
         };
+        self.log(record, judged.as_ref().err().copied());
         let cell = self
             .cells
             .entry(&planned.variant)
@@ -198,6 +205,41 @@ impl<'a> Trials<'a> {
                 *cell.invalid.entry(why).or_default() += 1;
             }
         }
+    }
+
+    /// Enters a trial into the log of its round. `invalid`: why it is not valid.
+    fn log(&mut self, record: &TrialRecord, invalid: Option<InvalidReason>) {
+        let run = &self.data.run;
+        let at_ns = active_ns(
+            run.started_unix_ms,
+            &run.resumptions,
+            record.started_unix_ms,
+        );
+        let round = record.trial.round;
+        let log = self.rounds.entry(round).or_insert_with(|| RoundLog {
+            round,
+            at_ns,
+            trials: 0,
+            invalid: BTreeMap::new(),
+            failed: Vec::new(),
+        });
+        log.at_ns = log.at_ns.min(at_ns);
+        log.trials = log.trials.saturating_add(1);
+        if let Some(why) = invalid {
+            *log.invalid.entry(why).or_default() += 1;
+        }
+    }
+
+    /// The course of the run. A round in which nothing was measured has no entry.
+    pub(crate) fn round_log(&self) -> Vec<RoundLog> {
+        let rounds = self.rounds.values().map(|log| {
+            let mut log = log.clone();
+            let of_round = self.data.failures.iter().filter(|f| f.round == log.round);
+            let failed: BTreeSet<&VariantId> = of_round.map(|failure| &failure.variant).collect();
+            log.failed = failed.into_iter().cloned().collect();
+            log
+        });
+        rounds.collect()
     }
 
     /// The resource sample of a trial, if there is one.

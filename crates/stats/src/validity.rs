@@ -4,6 +4,7 @@
 
 use meshtax_model::analysis::{InvalidReason, Shortfall};
 use meshtax_model::experiment::LoadPoint;
+use meshtax_model::failure::{ComponentEnding, ComponentFailure, TrialFailure};
 use meshtax_model::trial::{LoadResult, MachineUsage, ResourceSample, TrialOutcome, TrialRecord};
 
 use crate::account::IN_PATH;
@@ -75,7 +76,13 @@ pub fn judge(
 
 fn measured(record: &TrialRecord) -> Result<&LoadResult, InvalidReason> {
     match &record.outcome {
+        TrialOutcome::Failed {
+            failure: TrialFailure::ComponentsEnded { components },
+        } if is_out_of_memory(components) => Err(InvalidReason::OutOfMemory),
         TrialOutcome::Failed { .. } => Err(InvalidReason::Failed),
+        TrialOutcome::Measured {
+            component_failures, ..
+        } if is_out_of_memory(component_failures) => Err(InvalidReason::OutOfMemory),
         TrialOutcome::Measured {
             component_failures, ..
         } if !component_failures.is_empty() => Err(InvalidReason::ComponentFailed),
@@ -84,6 +91,12 @@ fn measured(record: &TrialRecord) -> Result<&LoadResult, InvalidReason> {
         }
         TrialOutcome::Measured { load, .. } => Ok(load),
     }
+}
+
+fn is_out_of_memory(ended: &[ComponentFailure]) -> bool {
+    ended
+        .iter()
+        .any(|component| component.ending == ComponentEnding::OutOfMemory)
 }
 
 /// How the machine disturbed a trial; `None`: no disturbance detected.
@@ -169,7 +182,7 @@ fn generator_bound(load: &LoadResult) -> Option<InvalidReason> {
 mod tests {
     use meshtax_model::LatencyHistogram;
     use meshtax_model::experiment::{Arrivals, LoadPointId, Regime, VariantId};
-    use meshtax_model::failure::{ComponentEnding, ComponentFailure, LostEvidence, TrialFailure};
+    use meshtax_model::failure::LostEvidence;
     use meshtax_model::plan::{PlannedTrial, TrialId};
     use meshtax_model::trial::{
         ComponentRole, ComponentSeries, GeneratorBound, GeneratorLimit, OtherProcess,
@@ -376,6 +389,31 @@ mod tests {
             valid(&restarted, &saturated()),
             Err(InvalidReason::ComponentFailed)
         );
+    }
+
+    #[test]
+    fn trial_of_a_component_out_of_memory_says_so() {
+        let killed = || ComponentFailure {
+            component: "server-proxy".to_owned(),
+            ending: ComponentEnding::OutOfMemory,
+            last_output: Vec::new(),
+        };
+        let mut during = record(good());
+        if let TrialOutcome::Measured {
+            component_failures, ..
+        } = &mut during.outcome
+        {
+            component_failures.push(killed());
+        }
+        let mut before = record(good());
+        before.outcome = TrialOutcome::Failed {
+            failure: TrialFailure::ComponentsEnded {
+                components: vec![killed()],
+            },
+        };
+        for trial in [during, before] {
+            assert_eq!(valid(&trial, &steady()), Err(InvalidReason::OutOfMemory));
+        }
     }
 
     /// Half a second on two cores, without further readings.

@@ -7,6 +7,8 @@
 //! | `samples.jsonl` | a `ResourceSample` per line, written before its trial's line |
 //! | `evidence.jsonl` | an `Evidence` per line |
 //! | `failures.jsonl` | a `VariantFailure` per line |
+//! | `prometheus.json` | a `Monitoring`; absent if none was asked |
+//! | `cluster.jsonl` | a `ClusterRecord` per line; absent without any |
 //!
 //! The `.jsonl` files only ever grow, by whole lines, each with one write. After a kill at
 //! any moment the directory is readable: a torn last line is left out with a note, and removed
@@ -40,6 +42,12 @@ pub const SAMPLES: &str = "samples.jsonl";
 pub const EVIDENCE: &str = "evidence.jsonl";
 /// The failed variants' file name.
 pub const FAILURES: &str = "failures.jsonl";
+
+/// The file name of what a cluster granted and reported.
+pub const CLUSTER: &str = "cluster.jsonl";
+
+/// The file name of what a monitoring system recorded.
+pub const MONITORING: &str = "prometheus.json";
 
 /// What is known of a run before anything is measured.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -7,15 +7,19 @@ use std::io::{self, BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
 
 use meshtax_model::FORMAT_VERSION;
+use meshtax_model::cluster::ClusterRecord;
 use meshtax_model::event::{Resumption, active_ns};
 use meshtax_model::evidence::Evidence;
 use meshtax_model::failure::VariantFailure;
+use meshtax_model::monitoring::Monitoring;
 use meshtax_model::plan::TrialId;
 use meshtax_model::trial::{ResourceSample, TrialOutcome, TrialRecord};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
-use crate::{EVIDENCE, FAILURES, MANIFEST, Manifest, SAMPLES, StoreError, TRIALS};
+use crate::{
+    CLUSTER, EVIDENCE, FAILURES, MANIFEST, MONITORING, Manifest, SAMPLES, StoreError, TRIALS,
+};
 
 /// A run as stored in its directory.
 #[derive(Clone, Debug)]
@@ -30,6 +34,10 @@ pub struct RunOnDisk {
     pub evidence: Vec<Evidence>,
     /// Variants that could not be measured.
     pub failures: Vec<VariantFailure>,
+    /// What the cluster granted and reported; empty without one.
+    pub cluster: Vec<ClusterRecord>,
+    /// What a monitoring system recorded; `None`: none was asked, or its file cannot be read.
+    pub monitoring: Option<Monitoring>,
     /// Notes on the files: a torn line, a run without an end.
     pub notes: Vec<String>,
 }
@@ -123,9 +131,29 @@ pub(crate) fn records(path: &Path) -> Result<RunOnDisk, StoreError> {
         samples,
         evidence: lines(path.join(EVIDENCE), &mut notes)?,
         failures: lines(path.join(FAILURES), &mut notes)?,
+        cluster: match path.join(CLUSTER).exists() {
+            true => lines(path.join(CLUSTER), &mut notes)?,
+            false => Vec::new(),
+        },
+        monitoring: monitoring(path, &mut notes),
         manifest,
         notes,
     })
+}
+
+/// Context only: a damaged file costs a note.
+fn monitoring(directory: &Path, notes: &mut Vec<String>) -> Option<Monitoring> {
+    let path = directory.join(MONITORING);
+    let bytes = fs::read(&path).ok()?;
+    match serde_json::from_slice(&bytes) {
+        Ok(monitoring) => Some(monitoring),
+        Err(cause) => {
+            notes.push(format!(
+                "{MONITORING} cannot be read and is left out: {cause}"
+            ));
+            None
+        }
+    }
 }
 
 /// The one field that every version of the manifest has.

@@ -7,17 +7,22 @@ use std::path::{Path, PathBuf};
 
 use meshtax_engine::{Sink, SinkError};
 use meshtax_model::FORMAT_VERSION;
+use meshtax_model::cluster::ClusterRecord;
 use meshtax_model::environment::{Environment, Host};
 use meshtax_model::event::{Ending, Resumption};
 use meshtax_model::evidence::Evidence;
 use meshtax_model::experiment::Experiment;
 use meshtax_model::failure::{TrialFailure, VariantFailure};
+use meshtax_model::monitoring::Monitoring;
 use meshtax_model::trial::{ResourceSample, TrialOutcome, TrialRecord};
 use serde::Serialize;
 
 use crate::log::Log;
 use crate::read::{self, RunOnDisk};
-use crate::{EVIDENCE, FAILURES, MANIFEST, Manifest, RunStart, SAMPLES, StoreError, TRIALS};
+use crate::{
+    CLUSTER, EVIDENCE, FAILURES, MANIFEST, MONITORING, Manifest, RunStart, SAMPLES, StoreError,
+    TRIALS,
+};
 
 /// Written once to see that there is room at all, then removed.
 const PROBE: &str = ".probe";
@@ -35,6 +40,8 @@ pub struct Store {
     samples: Log,
     evidence: Log,
     failures: Log,
+    /// `None`: there is nothing in it.
+    cluster: Option<Log>,
     created: bool,
     created_parent: bool,
 }
@@ -60,6 +67,7 @@ impl Store {
             samples: Log::create(path.join(SAMPLES))?,
             evidence: Log::create(path.join(EVIDENCE))?,
             failures: Log::create(path.join(FAILURES))?,
+            cluster: None,
             path: path.to_owned(),
             manifest: None,
             resumption: None,
@@ -94,6 +102,10 @@ impl Store {
             samples: open(SAMPLES)?,
             evidence: open(EVIDENCE)?,
             failures: open(FAILURES)?,
+            cluster: match path.join(CLUSTER).exists() {
+                true => Some(open(CLUSTER)?),
+                false => None,
+            },
             path: path.to_owned(),
             start: RunStart {
                 run_id: manifest.run_id.clone(),
@@ -113,6 +125,26 @@ impl Store {
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// When the run began, in milliseconds since 1970.
+    #[must_use]
+    pub fn started_unix_ms(&self) -> u64 {
+        self.start.started_unix_ms
+    }
+
+    /// Whether the run was prepared: until then this is not a run directory.
+    #[must_use]
+    pub fn has_manifest(&self) -> bool {
+        self.manifest.is_some()
+    }
+
+    /// Stores what a monitoring system recorded over the run, in place of what is there.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub fn monitoring(&self, monitoring: &Monitoring) -> Result<(), StoreError> {
+        replace(&self.path, MONITORING, monitoring)
     }
 
     /// Removes the directory if the run never wrote its manifest. For a run that
@@ -170,6 +202,16 @@ impl Sink for Store {
     fn evidence(&mut self, evidence: &Evidence) -> Result<(), SinkError> {
         self.evidence.append(evidence).map_err(SinkError::new)?;
         self.evidence.sync().map_err(SinkError::new)
+    }
+
+    // Of the report only: it need not be on the disk before the next trial.
+    fn observed(&mut self, record: &ClusterRecord) -> Result<(), SinkError> {
+        if self.cluster.is_none() {
+            let created = Log::create(self.path.join(CLUSTER));
+            self.cluster = Some(created.map_err(SinkError::new)?);
+        }
+        let log = self.cluster.as_mut();
+        log.map_or(Ok(()), |log| log.append(record).map_err(SinkError::new))
     }
 
     fn variant_failed(&mut self, failure: &VariantFailure) -> Result<(), SinkError> {

@@ -9,15 +9,18 @@ use std::sync::atomic::AtomicBool;
 use meshtax_engine::fake::{FakeClock, FakeEngine, Fault};
 use meshtax_engine::{RunOptions, RunOutcome, Sink as _, Watch, run};
 use meshtax_model::FORMAT_VERSION;
+use meshtax_model::cluster::{ClusterEvent, ClusterRecord, Severity};
 use meshtax_model::environment::Environment;
 use meshtax_model::event::{Ending, Resumption};
 use meshtax_model::evidence::Evidence;
 use meshtax_model::experiment::{Experiment, VariantId};
+use meshtax_model::monitoring::Monitoring;
 use meshtax_model::plan::TrialId;
 use meshtax_model::trial::{TrialOutcome, TrialRecord};
 use meshtax_spec::parse;
 use meshtax_store::{
-    EVIDENCE, FAILURES, MANIFEST, RunStart, SAMPLES, Store, StoreError, TRIALS, read,
+    CLUSTER, EVIDENCE, FAILURES, MANIFEST, MONITORING, RunStart, SAMPLES, Store, StoreError,
+    TRIALS, read,
 };
 use proptest::prelude::*;
 use tempfile::TempDir;
@@ -462,4 +465,51 @@ proptest! {
         fs::write(&file, bytes).unwrap();
         let _ = read(&path).map_err(|e| e.to_string());
     }
+}
+
+fn evicted(count: u32) -> ClusterRecord {
+    ClusterRecord::Event(ClusterEvent {
+        at_unix_ms: 1,
+        severity: Severity::Warning,
+        variant: None,
+        object: "Pod/server".to_owned(),
+        reason: "Evicted".to_owned(),
+        message: String::new(),
+        count,
+    })
+}
+
+#[test]
+fn records_of_a_cluster_are_optional_and_grow_when_the_run_is_resumed() {
+    let (_parent, path) = run_in_new_directory();
+    assert!(!path.join(CLUSTER).exists());
+    assert!(read(&path).unwrap().cluster.is_empty());
+    for count in 1..=2 {
+        let (mut store, _) = Store::resume(&path, 0).unwrap();
+        store.observed(&evicted(count)).unwrap();
+    }
+    append(&path.join(CLUSTER), b"{\"id\":\"ev");
+    let run = read(&path).unwrap();
+    assert_eq!(run.cluster, [evicted(1), evicted(2)]);
+    assert!(run.notes.iter().any(|note| note.contains(CLUSTER)));
+}
+
+#[test]
+fn damaged_file_of_monitoring_costs_a_note_and_not_the_run() {
+    let (_parent, path) = run_in_new_directory();
+    let monitoring = Monitoring {
+        url: "http://a/".to_owned(),
+        from_unix_ms: 1,
+        until_unix_ms: 2,
+        step_ms: 1,
+        queries: Vec::new(),
+    };
+    let (store, _) = Store::resume(&path, 0).unwrap();
+    store.monitoring(&monitoring).unwrap();
+    assert_eq!(read(&path).unwrap().monitoring, Some(monitoring));
+    fs::write(path.join(MONITORING), "{").unwrap();
+    let run = read(&path).unwrap();
+    assert_eq!(run.monitoring, None);
+    assert!(run.notes.iter().any(|note| note.contains(MONITORING)));
+    assert!(!run.trials.is_empty());
 }

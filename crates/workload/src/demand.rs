@@ -5,7 +5,7 @@ use std::net::Ipv4Addr;
 use meshtax_dataplane::{APP_PORT, AppPort, AppProtocol, Site};
 use meshtax_load::{LoadModel, LoadSpec, Request, Target};
 use meshtax_model::experiment::{LoadPoint, PROXY_PORTS, Protocol, Regime, Workload};
-use meshtax_model::topology::{Service, Topology};
+use meshtax_model::topology::{Page, Service, Topology};
 
 use crate::request::{load_from_outside, request};
 use crate::timing::Timing;
@@ -161,24 +161,38 @@ impl Demand<'_> {
     /// One request for each page in place of the usual one, if there are any.
     fn page_requests(&self, usual: Vec<Request>) -> Vec<Request> {
         let services = self.topology.services.iter();
-        let pages: usize = services.map(|service| service.pages.len()).sum();
-        if pages == 0 {
+        let pages: Vec<&Page> = services.flat_map(|service| &service.pages).collect();
+        if pages.is_empty() {
             return usual;
         }
-        let of_page = |number: usize| {
+        let of_page = |(at, page): (usize, &Page)| {
             let all = usual.iter().cloned();
-            all.map(move |request| Request {
-                path: format!("{}/page-{number}", request.path),
-                ..request
-            })
+            let requests = all.map(|request| page_request(request, at + 1, page));
+            requests.collect::<Vec<Request>>()
         };
-        (1..=pages).flat_map(of_page).collect()
+        pages.into_iter().enumerate().flat_map(of_page).collect()
     }
 
     fn bytes_at(&self, point: &LoadPoint) -> u32 {
         let usual = self.workload.response_bytes;
         point.response_bytes.unwrap_or(usual)
     }
+}
+
+/// The usual request, for a page.
+fn page_request(mut request: Request, number: usize, page: &Page) -> Request {
+    request.path = format!("{}/page-{number}", request.path);
+    if let Some(cookie) = &page.cookie {
+        let cookie = ("cookie".to_owned(), cookie.clone());
+        request.headers.push(cookie);
+    }
+    if let Some(form) = &page.post {
+        let kind = "application/x-www-form-urlencoded".to_owned();
+        request.method = "POST".to_owned();
+        request.headers.push(("content-type".to_owned(), kind));
+        request.body = form.clone().into_bytes();
+    }
+    request
 }
 
 fn app_protocol(protocol: Protocol) -> AppProtocol {
@@ -210,6 +224,7 @@ mod tests {
     const WORKLOAD: Workload = Workload {
         response_bytes: 1024,
         connections: 1,
+        clients: 1,
     };
 
     fn topology(program: Option<u16>) -> Topology {
@@ -257,7 +272,7 @@ mod tests {
         };
         let site = Site {
             namespace: EMULATED_NAMESPACE.into(),
-            client: pod("client", 1),
+            clients: vec![pod("client", 1)],
             services: vec![
                 service("web-1", 2, true),
                 service("db", 4, false),
@@ -286,6 +301,42 @@ mod tests {
             .map(|target| (target.address.to_string(), target.host.as_str()))
             .collect();
         assert_eq!(others, [("10.0.0.5:8081".to_owned(), "web-2:8081")]);
+    }
+
+    #[test]
+    fn posted_page_has_a_form_and_its_cookie() {
+        let page = |post: Option<&str>, cookie: Option<&str>| Page {
+            name: "any".into(),
+            response_bytes: 1,
+            post: post.map(str::to_owned),
+            cookie: cookie.map(str::to_owned),
+            burn_steps: 0,
+            steps: Vec::new(),
+        };
+        let mut topology = topology(None);
+        topology.services[0].pages = vec![page(None, None), page(Some("a=&b=1"), Some("id=7"))];
+        let demand = Demand {
+            topology: &topology,
+            workload: &WORKLOAD,
+            load_points: &[],
+        };
+        let requests = demand.page_requests(vec![Request::get("web".into())]);
+        let [plain, posted] = &requests[..] else {
+            panic!("two pages: {requests:?}");
+        };
+        assert_eq!((plain.method.as_str(), plain.headers.len()), ("GET", 0));
+        assert!(plain.body.is_empty() && plain.path.ends_with("page-1"));
+        assert_eq!(posted.method, "POST");
+        assert_eq!(posted.body, b"a=&b=1");
+        let header = |name: &str| {
+            let mut headers = posted.headers.iter();
+            headers.find(|(of, _)| of == name).map(|(_, v)| v.as_str())
+        };
+        assert_eq!(header("cookie"), Some("id=7"));
+        assert_eq!(
+            header("content-type"),
+            Some("application/x-www-form-urlencoded")
+        );
     }
 
     /// As many sizes as an experiment may have load points: their ports run past 8086.

@@ -2,15 +2,25 @@
 
 use meshtax_model::topology::Service;
 
-/// The pod of the clients in the mesh, and their service account.
+/// The first pod of the clients in the mesh, and the service account of all of them.
 pub const CLIENT: &str = "client";
+
+/// The pod of a client in the mesh, counted from 0: `client`, `client-2`.
+#[must_use]
+pub fn client_name(client: u32) -> String {
+    numbered(CLIENT, client)
+}
 
 /// The pod of a service's replica, counted from 0: `reviews`, `reviews-2`.
 #[must_use]
 pub fn pod_name(service: &Service, replica: u32) -> String {
-    match replica {
-        0 => service.name.clone(),
-        _ => format!("{}-{}", service.name, replica + 1),
+    numbered(&service.name, replica)
+}
+
+fn numbered(name: &str, index: u32) -> String {
+    match index {
+        0 => name.to_owned(),
+        _ => format!("{name}-{}", index + 1),
     }
 }
 

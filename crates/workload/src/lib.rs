@@ -11,6 +11,6 @@ mod timing;
 
 pub use application::{Application, UnresolvedDelay, applications, wait};
 pub use demand::{Demand, NoGateway};
-pub use layout::{CLIENT, callees, pod_name};
+pub use layout::{CLIENT, callees, client_name, pod_name};
 pub use request::{gateway_port, load_from_outside, request};
 pub use timing::{Timing, bursts};

@@ -225,15 +225,30 @@ impl AgentClient {
         })
     }
 
-    /// Starts a capture on the uplink of the agent's node.
+    /// Starts a capture on the uplink of the agent's node, or on the links of the pods of these containers.
     ///
     /// # Errors
     /// If the agent may not capture.
-    pub fn capture(&self, addresses: Vec<Ipv4Addr>) -> Result<RemoteCapture, AgentError> {
-        let request = RemoteRequest::Capture { addresses };
+    pub fn capture(
+        &self,
+        addresses: Vec<Ipv4Addr>,
+        within: Vec<String>,
+    ) -> Result<RemoteCapture, AgentError> {
+        let request = RemoteRequest::Capture { addresses, within };
         let mut exchange = self.open(request, PATIENCE)?;
         exchange.done()?;
         Ok(RemoteCapture(exchange))
+    }
+
+    /// The CPUs that containers on the agent's node may use, in the same order; `None`: they cannot be read.
+    ///
+    /// # Errors
+    /// If the agent cannot be reached.
+    pub fn cpus(&self, containers: Vec<String>) -> Result<Vec<Option<Vec<u32>>>, AgentError> {
+        match self.ask(RemoteRequest::Cpus { containers }, PATIENCE)? {
+            RemoteReply::Cpus(cpus) => Ok(cpus),
+            _ => Err(AgentError::OutOfOrder),
+        }
     }
 
     /// Reads containers and the machine in a window. Returns after its end.

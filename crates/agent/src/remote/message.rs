@@ -15,7 +15,7 @@ use crate::captured::Captured;
 use crate::trial::NodeUsage;
 
 /// The protocol's version. Both ends are the same binary unless the image is another one.
-pub const REMOTE_PROTOCOL: u32 = 2;
+pub const REMOTE_PROTOCOL: u32 = 3;
 
 /// The port of an agent, on its pod's loopback. No proxy has it, and no port of an application.
 pub const AGENT_PORT: u16 = 17_070;
@@ -67,10 +67,17 @@ pub enum RemoteRequest {
     RunLoad(Box<LoadSpec>),
     /// Start a worker of the load generator; the bytes of its standard input and output follow.
     StartWorker,
-    /// Capture TCP segments between these addresses on the node's uplink, until a line follows.
+    /// Capture TCP segments between these addresses, until a line follows.
     Capture {
         /// Both ends of a segment are among them.
         addresses: Vec<Ipv4Addr>,
+        /// On the links of the pods of these containers, which run on this node; empty: on the node's uplink.
+        within: Vec<String>,
+    },
+    /// Read the CPUs that containers on this node may use.
+    Cpus {
+        /// The container runtime's ids.
+        containers: Vec<String>,
     },
     /// Read the usage of containers, and the machine, in a window.
     Observe(Box<Observation>),
@@ -136,6 +143,8 @@ pub enum RemoteReply {
     Connections(u32),
     /// The load's result.
     Load(Box<LoadResult>),
+    /// The CPUs of each container that was asked for, in the same order; `None`: they cannot be read.
+    Cpus(Vec<Option<Vec<u32>>>),
     /// What was captured.
     Captured(Box<Captured>),
     /// What was used.

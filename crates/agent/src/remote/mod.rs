@@ -15,4 +15,4 @@ pub use message::{
     AGENT_PORT, ContainerStart, DeliveredFile, HostFacts, Metered, Observation, REMOTE_PROTOCOL,
     Reached, RemoteReply, RemoteRequest, START_DIRECTORY,
 };
-pub use server::{ServeError, Token, await_start, serve};
+pub use server::{Agent, ServeError, Token, await_start};

@@ -2,7 +2,7 @@
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, BufRead, BufReader, Read, Write};
-use std::net::{Shutdown, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use meshtax_observe::{Cgroup, established_connections_here, monotonic_ns};
+use meshtax_observe::{Cgroup, Limited, established_connections_here, monotonic_ns};
 use nix::net::if_::if_nametoindex;
 use nix::sched::{CloneFlags, setns};
 
@@ -81,22 +81,40 @@ pub enum ServeError {
     },
 }
 
-/// Serves requests until the process is ended. `worker` makes the command of a load generator's worker.
-///
-/// # Errors
-/// If the port is taken.
-pub fn serve(port: u16, token: &Token, worker: fn() -> Command) -> Result<(), ServeError> {
-    let listener = TcpListener::bind(("127.0.0.1", port))
-        .map_err(|source| ServeError::Listen { port, source })?;
-    let token = Arc::new(token.clone());
-    for stream in listener.incoming().filter_map(Result::ok) {
-        let token = Arc::clone(&token);
-        thread::spawn(move || {
-            // The engine sees a connection that ends; there is nobody else to report to.
-            let _ = answer(stream, &token, worker);
-        });
+/// An agent that listens, and serves once it is asked to.
+#[derive(Debug)]
+pub struct Agent(TcpListener);
+
+impl Agent {
+    /// Listens at this port of loopback; 0: at a free one.
+    ///
+    /// # Errors
+    /// If the port is taken.
+    pub fn listen(port: u16) -> Result<Self, ServeError> {
+        TcpListener::bind((Ipv4Addr::LOCALHOST, port))
+            .map(Self)
+            .map_err(|source| ServeError::Listen { port, source })
     }
-    Ok(())
+
+    /// Where it is reached.
+    ///
+    /// # Errors
+    /// If the kernel does not say.
+    pub fn address(&self) -> io::Result<SocketAddr> {
+        self.0.local_addr()
+    }
+
+    /// Serves requests until the process is ended. `worker` makes the command of a load generator's worker.
+    pub fn serve(self, token: &Token, worker: fn() -> Command) {
+        let token = Arc::new(token.clone());
+        for stream in self.0.incoming().filter_map(Result::ok) {
+            let token = Arc::clone(&token);
+            thread::spawn(move || {
+                // The engine sees a connection that ends; there is nobody else to report to.
+                let _ = answer(stream, &token, worker);
+            });
+        }
+    }
 }
 
 fn answer(stream: TcpStream, token: &Token, worker: fn() -> Command) -> io::Result<()> {
@@ -117,7 +135,10 @@ fn answer(stream: TcpStream, token: &Token, worker: fn() -> Command) -> io::Resu
             connect(&stream, to, Duration::from_millis(timeout_ms))
         }
         RemoteRequest::StartWorker => generate(&stream, input, worker()),
-        RemoteRequest::Capture { addresses } => capture(&stream, input, &addresses),
+        RemoteRequest::Capture { addresses, within } => {
+            capture(&stream, input, &addresses, &within)
+        }
+        RemoteRequest::Cpus { containers } => reply(&stream, &cpus(&containers)),
         RemoteRequest::Host => reply(&stream, &host()),
         RemoteRequest::Configure {
             files,
@@ -178,7 +199,7 @@ fn clock(stream: &TcpStream, input: impl BufRead) -> io::Result<()> {
     Ok(())
 }
 
-fn connect(stream: &TcpStream, to: std::net::SocketAddr, timeout: Duration) -> io::Result<()> {
+fn connect(stream: &TcpStream, to: SocketAddr, timeout: Duration) -> io::Result<()> {
     let connected = TcpStream::connect_timeout(&to, timeout);
     match connected {
         Err(e) => reply(stream, &RemoteReply::Failed(Reached::from(&e))),
@@ -221,16 +242,13 @@ fn generate(
     copied
 }
 
-/// On the link of the node's default route: what passes there is on its way to another node.
 fn capture(
     stream: &TcpStream,
     mut input: impl BufRead,
-    addresses: &[std::net::Ipv4Addr],
+    addresses: &[Ipv4Addr],
+    within: &[String],
 ) -> io::Result<()> {
-    let capture = match in_node_network(|| {
-        let links = uplinks()?;
-        links.iter().map(|link| PacketSocket::open(*link)).collect()
-    }) {
+    let capture = match sockets(within) {
         Ok(sockets) => Capture::start(sockets),
         Err(e) => return reply(stream, &RemoteReply::Failed(Reached::from(&e))),
     };
@@ -238,13 +256,42 @@ fn capture(
     let mut line = String::new();
     input.read_line(&mut line)?;
     let captured = capture.finish().map(|mut captured| {
-        let is_asked = |address: &std::net::Ipv4Addr| addresses.contains(address);
+        let is_asked = |address: &Ipv4Addr| addresses.contains(address);
         captured
             .segments
             .retain(|s| is_asked(&s.from.0) && is_asked(&s.to.0));
         RemoteReply::Captured(Box::new(captured))
     });
     reply(stream, &result(captured))
+}
+
+/// On the link of the node's default route: what passes there is on its way to another node. Or on those of the pods of
+/// these containers.
+fn sockets(within: &[String]) -> io::Result<Vec<PacketSocket>> {
+    if within.is_empty() {
+        return in_network(Path::new("/proc/1/ns/net"), on_uplinks);
+    }
+    let mut all = Vec::new();
+    for container in within {
+        let cgroup = Cgroup::of_container(Path::new(CGROUPS), container);
+        let processes = cgroup.map_err(io::Error::other)?.processes();
+        let process = processes.first();
+        let process = process.ok_or_else(|| io::Error::other("the container has no process"))?;
+        let network = PathBuf::from(format!("/proc/{process}/ns/net"));
+        all.extend(in_network(&network, on_uplinks)?);
+    }
+    Ok(all)
+}
+
+fn on_uplinks() -> io::Result<Vec<PacketSocket>> {
+    let links = uplinks()?;
+    links.iter().map(|link| PacketSocket::open(*link)).collect()
+}
+
+/// The CPUs that containers may use.
+fn cpus(containers: &[String]) -> RemoteReply {
+    let of = |id: &String| meshtax_observe::container_cpus(Path::new(CGROUPS), id);
+    RemoteReply::Cpus(containers.iter().map(of).collect())
 }
 
 /// The links of all routes to elsewhere, in the calling thread's namespace: other nodes' pods may have routes of their
@@ -273,11 +320,14 @@ fn uplinks() -> io::Result<Vec<u32>> {
         .collect()
 }
 
-/// Runs on a thread in the network namespace of the node's first process.
-fn in_node_network<T: Send>(run: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
+/// Runs on a thread in a network namespace.
+fn in_network<T: Send>(
+    namespace: &Path,
+    run: impl FnOnce() -> io::Result<T> + Send,
+) -> io::Result<T> {
     thread::scope(|scope| {
         let thread = scope.spawn(|| {
-            let namespace = fs::File::open("/proc/1/ns/net")?;
+            let namespace = fs::File::open(namespace)?;
             setns(namespace, CloneFlags::CLONE_NEWNET)?;
             run()
         });
@@ -296,6 +346,7 @@ fn observe(observation: &Observation) -> io::Result<RemoteReply> {
             role: container.role,
             node: container.node,
             idles_for: container.idles_for.clone(),
+            limited: Limited::default(),
         })
     };
     let watched = Watched {

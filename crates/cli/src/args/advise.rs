@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 use meshtax_model::advice::{Asked, Need, Objective, Priority};
+use meshtax_model::analysis::Weight;
 use meshtax_spec::ValueError;
 
 #[derive(Debug, Args)]
@@ -39,6 +40,9 @@ pub(crate) struct AdviseArgs {
     /// [default: all]
     #[arg(long, value_parser = meshtax_spec::priority)]
     pub(crate) priority: Vec<Priority>,
+    /// Weight of a requirement in the decision table, e.g. performance=3; repeatable
+    #[arg(long, value_name = "REQUIREMENT=WEIGHT", value_parser = meshtax_spec::weight)]
+    pub(crate) weight: Vec<Weight>,
     /// Requirement: mtls, identity-policy, http-policy, http-metrics, request-balancing, retries or fips; repeatable
     #[arg(long, value_parser = meshtax_spec::need)]
     pub(crate) need: Vec<Need>,
@@ -75,6 +79,16 @@ pub(crate) enum Managed {
     Other,
 }
 
+/// Of a requirement that has several weights, the last one.
+pub(crate) fn last_weights(typed: &[Weight]) -> Vec<Weight> {
+    let mut weights: Vec<Weight> = Vec::new();
+    for weight in typed {
+        weights.retain(|known| known.requirement != weight.requirement);
+        weights.push(*weight);
+    }
+    weights
+}
+
 /// The name as typed.
 fn name(typed: impl ValueEnum) -> Option<String> {
     let value = typed.to_possible_value()?;
@@ -99,6 +113,7 @@ impl AdviseArgs {
             cpu_price: self.cpu_price,
             memory_price: self.memory_price,
             priorities: Vec::new(),
+            weights: last_weights(&self.weight),
             needs: Vec::new(),
             cni: self.cni.and_then(name),
             managed: self.managed.and_then(name),

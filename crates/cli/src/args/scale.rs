@@ -15,11 +15,11 @@ pub(crate) struct ScaleArgs {
     #[arg(value_enum)]
     pub(crate) over: OverName,
     /// Numbers to measure, one run each [default: pods 1,10,50,90; nodes 1,2,4,8; hops 1,2,3,5; rates
-    /// 50,200,400,800; endpoints 1,100,1000,5000; churn 1,20,50,100]
+    /// 50,200,400,800; clients 1,2,3,6; endpoints 1,100,1000,5000; churn 1,20,50,100]
     #[arg(long, value_name = "N,N,...", value_delimiter = ',', value_parser = number)]
     pub(crate) at: Vec<u32>,
-    /// Predict this number [default: pods 150, nodes 16, hops 8, rates 600, endpoints 2500, churn
-    /// 75]
+    /// Predict this number [default: pods 150, nodes 16, hops 8, rates 600, clients 4, endpoints 2500,
+    /// churn 75]
     #[arg(long, value_name = "N", value_parser = number)]
     pub(crate) predict: Option<u32>,
     /// Predict a topology from the laws over hops: a name or a file
@@ -72,6 +72,8 @@ pub(crate) enum OverName {
     Hops,
     /// Offered rates: CPU of the proxies
     Rates,
+    /// Client pods, each with its own proxy, that share a load: memory and CPU of the server's proxy
+    Clients,
     /// Extra endpoints in the proxies' configuration: memory, CPU, push time, start time
     Endpoints,
     /// Extra endpoints that change per second: CPU of the proxies
@@ -85,6 +87,7 @@ impl OverName {
             Self::Nodes => Over::Nodes,
             Self::Hops => Over::Hops,
             Self::Rates => Over::Rates,
+            Self::Clients => Over::Clients,
             Self::Endpoints => Over::Endpoints,
             Self::Churn => Over::Churn,
         }

@@ -191,7 +191,7 @@ fn show(name: &str) -> Outcome {
     let server = pod(2, "server", PodNode::Server(0));
     let site = Site {
         namespace: EMULATED_NAMESPACE.into(),
-        client: pod(1, "client", PodNode::Client),
+        clients: vec![pod(1, "client", PodNode::Client)],
         services: vec![SiteService {
             name: server.name.clone(),
             address: server.address,

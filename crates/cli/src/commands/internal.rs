@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::AtomicBool;
 
-use meshtax_agent::remote::{self, Token};
+use meshtax_agent::remote::{self, Agent, Token};
 use meshtax_app::AppConfig;
 
 use crate::args::InternalPart;
@@ -22,7 +22,8 @@ pub(crate) fn internal(part: InternalPart) -> Outcome {
         InternalPart::App { config } => app(&config)?,
         InternalPart::Agent { port } => {
             let token = Token::of_environment().map_err(|e| failed(&e))?;
-            remote::serve(port, &token, worker).map_err(|e| failed(&e))?;
+            let agent = Agent::listen(port).map_err(|e| failed(&e))?;
+            agent.serve(&token, worker);
         }
         InternalPart::Container { name } => {
             remote::await_start(&name).map_err(|e| failed(&e))?;

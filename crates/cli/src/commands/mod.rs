@@ -11,6 +11,7 @@ pub(crate) mod gate;
 pub(crate) mod image;
 pub(crate) mod internal;
 pub(crate) mod load;
+pub(crate) mod mesh;
 pub(crate) mod presets;
 pub(crate) mod published;
 pub(crate) mod report;

@@ -1,8 +1,8 @@
-//! `meshtax published` and `meshtax meshes`: published results and facts.
+//! `meshtax published` and `meshtax mesh facts`: published results and facts.
 
-use meshtax_published::{Mesh, ResultSet, meshes as facts, results};
+use meshtax_published::{Mesh, ResultSet, meshes, results};
 
-use crate::args::{MeshesArgs, PublishedAction, PublishedArgs};
+use crate::args::{PublishedAction, PublishedArgs};
 use crate::exit::{Failure, Outcome, SUCCESS};
 use crate::terminal;
 
@@ -25,16 +25,16 @@ pub(crate) fn published(args: &PublishedArgs) -> Outcome {
 }
 
 /// Facts of all meshes, or of one.
-pub(crate) fn meshes(args: &MeshesArgs) -> Outcome {
-    let text = match &args.name {
-        None if args.json => meshtax_report::meshes_json(facts()),
-        None => meshtax_report::meshes_terminal(facts(), terminal::options()),
+pub(crate) fn facts(name: Option<&str>, json: bool) -> Outcome {
+    let text = match name {
+        None if json => meshtax_report::meshes_json(meshes()),
+        None => meshtax_report::meshes_terminal(meshes(), terminal::options()),
         Some(name) => {
             let mesh = find_mesh(name)?;
-            if args.json {
-                meshtax_report::mesh_json(facts(), mesh)
+            if json {
+                meshtax_report::mesh_json(meshes(), mesh)
             } else {
-                meshtax_report::mesh_terminal(facts(), mesh, terminal::options())
+                meshtax_report::mesh_terminal(meshes(), mesh, terminal::options())
             }
         }
     };
@@ -51,8 +51,8 @@ pub(crate) fn find(name: &str) -> Result<&'static ResultSet, Failure> {
 }
 
 fn find_mesh(name: &str) -> Result<&'static Mesh, Failure> {
-    facts().mesh(name).ok_or_else(|| {
-        let known: Vec<&str> = facts().meshes.iter().map(|m| m.id.as_str()).collect();
+    meshes().mesh(name).ok_or_else(|| {
+        let known: Vec<&str> = meshes().meshes.iter().map(|m| m.id.as_str()).collect();
         Failure::unknown_name("mesh", name, &known)
     })
 }

@@ -8,7 +8,7 @@ use meshtax_model::analysis::Analysis;
 use meshtax_report::TerminalOptions;
 
 use super::published;
-use crate::args::{Format, ReportArgs};
+use crate::args::{Format, ReportArgs, last_weights};
 use crate::exit::{Failure, MISSING, Outcome, SUCCESS, UNREADABLE, USAGE};
 use crate::runs::{page, render, series, stored};
 use crate::terminal;
@@ -26,13 +26,21 @@ pub(crate) fn report(args: &ReportArgs) -> Outcome {
     }
     let study = requested_study(args)?;
     if let Some(runs) = series::read(&path, study)? {
+        weights_apply(args, true)?;
+        is_one_run(args)?;
         return report_series(&runs, &path, args);
     }
-    let analysis = stored::analysis_with_study(&path, study)?;
-    match &args.out {
-        Some(out) => write(&analysis, args.format, out)?,
-        None if args.open => {}
-        None => terminal::print(&render::run(&analysis, args.format, terminal::options())),
+    weights_apply(args, false)?;
+    let mut analysis = stored::analysis_with_study(&path, study)?;
+    let weights = last_weights(&args.weight);
+    analysis.decision = meshtax_stats::advise::decide(&analysis, &weights);
+    match (&args.publish, &args.out) {
+        (Some(directory), _) => publish(&analysis, directory)?,
+        (None, Some(out)) => write(&analysis, args.format, out)?,
+        (None, None) if args.open => {}
+        (None, None) => {
+            terminal::print(&render::run(&analysis, args.format, terminal::options()));
+        }
     }
     if args.open {
         page::write(&analysis, &path);
@@ -48,7 +56,7 @@ fn requested_study(args: &ReportArgs) -> Result<Option<&'static str>, Failure> {
     };
     let set = published::find(name)?;
     let overheads_alone = args.format == Format::Csv && args.out.is_none();
-    if args.format == Format::Json || overheads_alone {
+    if matches!(args.format, Format::Json | Format::Openmetrics) || overheads_alone {
         let message = "--published: this format contains measured figures only";
         let fix = format!(
             "use terminal, html, markdown or `--format csv --out DIR`, or `meshtax published show {name} --json`"
@@ -56,6 +64,33 @@ fn requested_study(args: &ReportArgs) -> Result<Option<&'static str>, Failure> {
         return Err(Failure::with_fix(USAGE, message, fix));
     }
     Ok(Some(&set.name))
+}
+
+/// Weights that would change nothing are refused.
+fn weights_apply(args: &ReportArgs, is_series: bool) -> Result<(), Failure> {
+    let (message, fix) = match args.format {
+        _ if args.weight.is_empty() => return Ok(()),
+        _ if is_series => (
+            "--weight: several runs have no common decision table",
+            "name the directory of one of the runs",
+        ),
+        Format::Csv | Format::Openmetrics if args.out.is_none() => (
+            "--weight: this format has no decision table",
+            "use terminal, html, markdown, json or `--format csv --out DIR`",
+        ),
+        _ => return Ok(()),
+    };
+    Err(Failure::with_fix(USAGE, message, fix))
+}
+
+/// A page to publish is of one run.
+fn is_one_run(args: &ReportArgs) -> Result<(), Failure> {
+    if args.publish.is_none() {
+        return Ok(());
+    }
+    let message = "--publish: a page is of one run, and this directory has several";
+    let fix = "name one of the directories in it";
+    Err(Failure::with_fix(USAGE, message, fix))
 }
 
 /// The report of a run series.
@@ -90,7 +125,7 @@ fn watch(path: &Path, args: &ReportArgs) -> Outcome {
         if now != seen || is_over {
             seen = now;
             changed = Instant::now();
-            let analysis = meshtax_stats::analyse(&stored::data(&run));
+            let analysis = stored::analyse(&run);
             terminal::begin_again();
             terminal::print(&render::run(&analysis, args.format, terminal::options()));
             if is_over {
@@ -126,12 +161,30 @@ fn write(analysis: &Analysis, format: Format, out: &Path) -> Result<(), Failure>
             write_all(&out.with_file_name(folder), &pictures)?;
             fs::write(out, text).map_err(|e| not_writable(out, &e))
         }
-        Format::Terminal | Format::Html | Format::Json => {
+        Format::Terminal | Format::Html | Format::Json | Format::Openmetrics => {
             // A file is no terminal: no colors.
             let text = render::run(analysis, format, TerminalOptions::default());
             fs::write(out, text).map_err(|e| not_writable(out, &e))
         }
     }
+}
+
+/// The page of a published run.
+const PUBLISHED: &str = "report.md";
+
+/// The directories beside it.
+const PICTURES: &str = "pictures";
+const DATA: &str = "data";
+
+/// Writes a page to publish. Other files in the directory stay as they are.
+fn publish(analysis: &Analysis, directory: &Path) -> Result<(), Failure> {
+    let (text, pictures) = meshtax_report::publication(analysis, PICTURES, DATA);
+    write_all(&directory.join(PICTURES), &pictures)?;
+    write_all(&directory.join(DATA), &meshtax_report::sheets(analysis))?;
+    let page = directory.join(PUBLISHED);
+    fs::write(&page, text).map_err(|e| not_writable(&page, &e))?;
+    terminal::say(&format!("page: {}", page.display()));
+    Ok(())
 }
 
 fn write_all(directory: &Path, files: &[meshtax_report::File]) -> Result<(), Failure> {
@@ -145,7 +198,11 @@ fn write_all(directory: &Path, files: &[meshtax_report::File]) -> Result<(), Fai
 
 fn not_writable(path: &Path, why: &std::io::Error) -> Failure {
     let message = format!("cannot write {}: {why}", path.display());
-    Failure::with_fix(MISSING, message, "name a writable path with --out")
+    Failure::with_fix(
+        MISSING,
+        message,
+        "name a writable path with --out or --publish",
+    )
 }
 
 /// The newest run in the default directory. Run names begin with their start time.

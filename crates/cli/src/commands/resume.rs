@@ -58,7 +58,7 @@ fn is_complete(run: &RunOnDisk) -> bool {
 fn report(args: &RunArgs, run: &RunOnDisk) {
     let id = &run.manifest.run_id;
     terminal::say(&format!("{id} is complete: nothing is left to measure"));
-    let analysis = meshtax_stats::analyse(&stored::data(run));
+    let analysis = stored::analyse(run);
     terminal::print(&render::run(&analysis, format(args), terminal::options()));
 }
 
@@ -98,6 +98,7 @@ fn job(args: &RunArgs, engine: EngineName, store: Store, run: RunOnDisk) -> Job 
         seed: Some(run.manifest.seed),
         programs: args.programs.clone(),
         open: args.open,
+        prometheus: args.prometheus.clone(),
         ..Job::new(run.manifest.experiment.clone())
     };
     Job {

@@ -96,6 +96,7 @@ fn job(args: &RunArgs, experiment: Experiment, out: Option<PathBuf>) -> Job {
         programs: args.programs.clone(),
         sabotage: args.sabotage.clone(),
         open: args.open,
+        prometheus: args.prometheus.clone(),
         ..Job::new(experiment)
     }
 }
@@ -131,11 +132,21 @@ fn apply_options(experiment: &mut Experiment, args: &RunArgs, count: u64) -> Res
     if let Some(time_limit_ns) = args.time {
         experiment.design.time_limit_ns = time_limit_ns / count;
     }
+    if args.fast_application {
+        experiment.saturation = None;
+    }
     if let Some(workers) = args.workers {
         experiment.workers = workers;
     }
     if args.precision.is_some() {
         experiment.design.precision = args.precision;
+    }
+    if let Some(clients) = args.clients {
+        let rounded = meshtax_spec::set_clients(experiment, clients)
+            .map_err(|e| Failure::option("--clients", &e))?;
+        for connections in rounded {
+            terminal::say(&format!("--clients: {connections}"));
+        }
     }
     if let Some(name) = &args.topology {
         let rounded = experiments::topology(name)?

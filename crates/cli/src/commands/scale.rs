@@ -38,6 +38,7 @@ fn defaults(over: OverName) -> Defaults {
         OverName::Nodes => defaults(&[1, 2, 4, 8], 16, 30),
         OverName::Hops => defaults(&[1, 2, 3, 5], 8, 60),
         OverName::Rates => defaults(&[50, 200, 400, 800], 600, 30),
+        OverName::Clients => defaults(&[1, 2, 3, 6], 4, 30),
         OverName::Endpoints => defaults(&[1, 100, 1000, 5000], 2500, 30),
         OverName::Churn => defaults(&[1, 20, 50, 100], 75, 30),
     }
@@ -223,7 +224,9 @@ fn measure(
 /// The options that the data plane must support.
 fn needed_options(over: OverName) -> &'static [OptionKind] {
     match over {
-        OverName::Pods | OverName::Nodes | OverName::Hops | OverName::Rates => &[],
+        OverName::Pods | OverName::Nodes | OverName::Hops | OverName::Rates | OverName::Clients => {
+            &[]
+        }
         OverName::Endpoints => &[OptionKind::ExtraEndpoints],
         OverName::Churn => &[OptionKind::ExtraEndpoints, OptionKind::Changes],
     }
@@ -288,6 +291,7 @@ fn experiment(args: &ScaleArgs, subject: &Subject) -> Result<Experiment, Failure
             ("chain", topology(&format!("chain-{number}"))?)
         }
         (_, OverName::Rates) => ("rate", topology("pair")?),
+        (_, OverName::Clients) => ("clients", topology("pair")?),
         (_, OverName::Endpoints) => ("endpoints", topology("pair")?),
         (_, OverName::Churn) => ("churn", topology("pair")?),
     };
@@ -296,10 +300,13 @@ fn experiment(args: &ScaleArgs, subject: &Subject) -> Result<Experiment, Failure
         study: None,
         series: None,
         placement: Placement::TwoNodes,
+        kubernetes: None,
         topology: Topology::default(),
+        saturation: None,
         workload: Workload {
             response_bytes: 1024,
-            connections: 8,
+            connections: connections(args.over),
+            clients: clients(args, subject)?,
         },
         workers: Workers::Equal(1),
         variants: meshtax_spec::baselines(),
@@ -315,6 +322,30 @@ fn experiment(args: &ScaleArgs, subject: &Subject) -> Result<Experiment, Failure
         terminal::say(&format!("{}: {connections}", subject.name()));
     }
     Ok(experiment)
+}
+
+/// The same number in all runs. Over clients, one that most numbers of clients divide evenly.
+fn connections(over: OverName) -> u32 {
+    match over {
+        OverName::Clients => 24,
+        _ => 8,
+    }
+}
+
+fn clients(args: &ScaleArgs, subject: &Subject) -> Result<u32, Failure> {
+    let Subject::Number(number) = subject else {
+        return Ok(1);
+    };
+    if args.over != OverName::Clients {
+        return Ok(1);
+    }
+    let most = connections(args.over);
+    if *number > most {
+        let problem = format!("{number} clients cannot share {most} connections");
+        let fix = format!("use numbers from 1 to {most}");
+        return Err(Failure::with_fix(USAGE, problem, fix));
+    }
+    Ok(*number)
 }
 
 fn design(args: &ScaleArgs, topology: &TopologySpec) -> Design {

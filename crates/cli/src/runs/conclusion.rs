@@ -61,7 +61,7 @@ pub(crate) fn conclude_with_verdict(
     if outcome.measured.trials > 0 {
         let run = stored::read(directory)?;
         let data = stored::data(&run);
-        let analysed = meshtax_stats::analyse(&data);
+        let analysed = stored::analyse(&run);
         page::write(&analysed, directory);
         verdict = report(&data, &analysed)?;
         analysis = Some(analysed);

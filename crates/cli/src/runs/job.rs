@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use meshtax_dataplane::Sabotage;
 use meshtax_engine::{Earlier, Engine, RunOptions, RunOutcome, SystemClock, Watch, never_started};
@@ -15,12 +16,13 @@ use meshtax_stats::{Conditions, changed_conditions};
 use meshtax_store::{RunOnDisk, RunStart, Store};
 
 use super::live::Live;
-use super::programs;
-use crate::args::{KubernetesArgs, ProgramArgs};
+use super::{programs, prometheus};
+use crate::args::{KubernetesArgs, ProgramArgs, PrometheusArgs};
 use crate::exit::{Failure, MISSING};
 use crate::interrupt::Interrupt;
 use crate::progress::Progress;
 use crate::random;
+use crate::terminal;
 
 /// An experiment to run, and its settings.
 pub(crate) struct Job {
@@ -33,6 +35,8 @@ pub(crate) struct Job {
     pub(crate) sabotage: Vec<(VariantId, Sabotage)>,
     /// The cluster to run on; `None`: this machine.
     pub(crate) cluster: Option<KubernetesArgs>,
+    /// What a Prometheus is asked afterwards.
+    pub(crate) prometheus: PrometheusArgs,
     /// Show the page in a browser during the run.
     pub(crate) open: bool,
     /// The run that is continued; `None`: it is a new one.
@@ -73,6 +77,7 @@ impl Job {
             programs: ProgramArgs::default(),
             sabotage: Vec::new(),
             cluster: None,
+            prometheus: PrometheusArgs::default(),
             open: false,
             interrupted: None,
         }
@@ -86,7 +91,9 @@ impl Job {
             None => (self.create_store(seed)?, None),
         };
         let directory = store.path().to_path_buf();
+        let prometheus = self.prometheus.clone();
         let measured = self.measure(seed, earlier.as_ref(), &mut store, &interrupt);
+        record_monitoring(&prometheus, &store);
         if !directory.join(meshtax_store::MANIFEST).is_file() {
             store.remove_if_unused();
         }
@@ -119,6 +126,7 @@ impl Job {
         &self,
         earlier: Option<&RunOnDisk>,
         progress: &Progress,
+        interrupt: &Interrupt,
     ) -> Result<Box<dyn Engine>, Failure> {
         let sabotage = self.sabotage.iter().cloned().collect();
         if let Some(cluster) = &self.cluster {
@@ -131,6 +139,11 @@ impl Job {
             progress.line(&format!("on the cluster, this is run {run}"));
             return Ok(Box::new(KubernetesEngine::new(options)));
         }
+        if self.experiment.kubernetes.is_some() {
+            let note =
+                "note: `kubernetes` of the spec is for runs on a cluster, and has no effect here";
+            progress.line(note);
+        }
         let mut experiment = self.experiment.clone();
         let excluded = earlier.map(excluded).unwrap_or_default();
         experiment.variants.retain(|v| !excluded.contains(&v.id));
@@ -138,6 +151,7 @@ impl Job {
         Ok(Box::new(LocalEngine::new(LocalOptions {
             programs,
             sabotage,
+            interrupted: Arc::clone(&interrupt.flag),
         })))
     }
 
@@ -150,7 +164,7 @@ impl Job {
     ) -> Result<RunOutcome, Failure> {
         let experiment = &self.experiment;
         let mut progress = Progress::new();
-        let mut engine = self.engine(earlier, &progress)?;
+        let mut engine = self.engine(earlier, &progress, interrupt)?;
         let trials = earlier.iter().flat_map(|run| &run.trials);
         let rounds = trials.map(|record| record.trial.round).collect();
         let precision = experiment.design.precision;
@@ -180,6 +194,26 @@ impl Job {
         };
         progress.clear();
         Ok(outcome)
+    }
+}
+
+/// Stores what a Prometheus recorded meanwhile. What cannot be had is said, and costs nothing else.
+fn record_monitoring(args: &PrometheusArgs, store: &Store) {
+    if !store.has_manifest() {
+        return;
+    }
+    let times = (store.started_unix_ms(), meshtax_observe::unix_ms());
+    let Some((monitoring, errors)) = prometheus::read(args, times) else {
+        return;
+    };
+    for error in errors {
+        let fix = error.fix();
+        terminal::say(&format!(
+            "note: --prometheus: {error}; the run is not affected\n  fix: {fix}"
+        ));
+    }
+    if let Err(error) = store.monitoring(&monitoring) {
+        terminal::say(&format!("note: what --prometheus gave is lost: {error}"));
     }
 }
 

@@ -5,6 +5,7 @@ pub(crate) mod job;
 mod live;
 pub(crate) mod page;
 pub(crate) mod programs;
+mod prometheus;
 pub(crate) mod render;
 pub(crate) mod series;
 pub(crate) mod stored;

@@ -14,6 +14,7 @@ pub(crate) fn run(analysis: &Analysis, format: Format, terminal: TerminalOptions
         Format::Markdown => meshtax_report::markdown(analysis),
         Format::Json => meshtax_report::json(analysis),
         Format::Csv => meshtax_report::csv(analysis),
+        Format::Openmetrics => meshtax_report::openmetrics(analysis),
     }
 }
 
@@ -28,8 +29,8 @@ pub(crate) fn series(
         Format::Html => meshtax_report::series_html(runs),
         Format::Markdown => meshtax_report::series_markdown(runs),
         Format::Json => meshtax_report::series_json(runs),
-        Format::Csv => {
-            let message = "a CSV report is for one run, and this directory has several";
+        Format::Csv | Format::Openmetrics => {
+            let message = "a report in this format is for one run, and this directory has several";
             let fix = "name one of the directories in it";
             return Err(Failure::with_fix(USAGE, message, fix));
         }

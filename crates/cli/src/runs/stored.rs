@@ -20,7 +20,7 @@ pub(crate) fn analysis_with_study(path: &Path, study: Option<&str>) -> Result<An
     if let Some(study) = study {
         run.manifest.experiment.study = Some(study.to_owned());
     }
-    let mut analysis = meshtax_stats::analyse(&data(&run));
+    let mut analysis = analyse(&run);
     if let Some(study) = study {
         analysis.caveats.push(Caveat::PublishedFigures {
             study: study.to_owned(),
@@ -32,7 +32,14 @@ pub(crate) fn analysis_with_study(path: &Path, study: Option<&str>) -> Result<An
 /// The analysis of a run in progress, without any message; `None` if it cannot be read now.
 pub(crate) fn analysis_so_far(path: &Path) -> Option<Analysis> {
     let run = meshtax_store::read(path).ok()?;
-    Some(meshtax_stats::analyse(&data(&run)))
+    Some(analyse(&run))
+}
+
+/// The analysis of a run that was read, with its context.
+pub(crate) fn analyse(run: &RunOnDisk) -> Analysis {
+    let mut analysis = meshtax_stats::analyse(&data(run));
+    analysis.monitoring = run.monitoring.clone();
+    analysis
 }
 
 /// Reads a run, and reports anomalies in its files.
@@ -63,5 +70,6 @@ pub(crate) fn data(run: &RunOnDisk) -> RunData<'_> {
         samples: &run.samples,
         evidence: &run.evidence,
         failures: &run.failures,
+        cluster: &run.cluster,
     }
 }

@@ -137,3 +137,26 @@ fn invalid_advice_options_are_rejected_with_a_fix() {
     assert!(few.stderr.contains("meshtax run --time"), "{few:?}");
     assert!(few.stderr.contains("fewer than six blocks"), "{few:?}");
 }
+
+#[test]
+fn decision_weights_are_checked_and_need_two_choices() {
+    let _shared = beside_others();
+    for (weight, wrong) in [
+        ("speed=1", "speed"),
+        ("cost=0", "cost=0"),
+        ("cost=nan", "nan"),
+        ("cost", "cost"),
+    ] {
+        let refused = advise(&["--weight", weight]);
+        let text = &refused.expect_code(2).stderr;
+        assert!(text.contains(wrong), "{text}");
+    }
+    // The stored run has one mesh, so nothing is suggested.
+    let document = advise(&["--weight", "cost=2", "--json"])
+        .expect_code(0)
+        .json();
+    assert_eq!(document["asked"]["weights"][0]["requirement"], "cost");
+    assert_eq!(document["decision"], Value::Null);
+    let arguments = ["report", STORED, "--weight", "cost=2", "--format", "csv"];
+    finish(meshtax(&Scratch::new(), &arguments)).expect_code(2);
+}

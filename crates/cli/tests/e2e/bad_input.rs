@@ -131,9 +131,9 @@ fn invalid_arguments_are_rejected_with_a_fix() {
     ];
     assert_rejected_without_files(&["published", "show", "livewyer-pot"], USAGE, &result);
     let mesh = ["\"linkrd\"", "did you mean linkerd?", "istio-ambient"];
-    assert_rejected_without_files(&["meshes", "linkrd"], USAGE, &mesh);
+    assert_rejected_without_files(&["mesh", "facts", "linkrd"], USAGE, &mesh);
     let mesh = ["\"consul\"", "fix: use one of: istio-sidecar, "];
-    assert_rejected_without_files(&["meshes", "consul", "--json"], USAGE, &mesh);
+    assert_rejected_without_files(&["mesh", "facts", "consul", "--json"], USAGE, &mesh);
     let plane = ["\"nope\"", "use one of: none, ", "envoy-sidecar"];
     assert_rejected_without_files(&["dataplanes", "show", "nope"], USAGE, &plane);
     assert_rejected_without_files(&["dataplanes", "get", "nope"], USAGE, &plane);

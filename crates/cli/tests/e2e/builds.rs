@@ -5,7 +5,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use crate::outcome::{assert_taken, seen_by, variant_of};
+use crate::outcome::{ALL_DISTURBED, assert_taken, disturbed_trials, points, seen_by, variant_of};
 use crate::specs::{run_arguments, spec};
 use crate::support::{
     Finished, LINKERD_PROXY, Scratch, ZTUNNEL, alone, beside_others, copy_program, envoy, finish,
@@ -151,6 +151,17 @@ fn upgrade(scratch: &Scratch, envoy: &Path, more: &[&str]) -> Finished {
     finish(meshtax(scratch, &arguments))
 }
 
+/// Whether the machine alone left fewer valid trials than the six that an interval needs.
+fn is_disturbed(scratch: &Scratch) -> bool {
+    let run = scratch.path("run");
+    let report = ["report", text(&run), "--format", "json"];
+    let analysis = finish(meshtax(scratch, &report)).json();
+    points(&analysis).any(|point| {
+        let valid = point["valid"].as_u64().unwrap_or(0);
+        valid < 6 && valid + disturbed_trials(point) >= 6
+    })
+}
+
 #[test]
 fn build_against_itself_is_never_a_failure_and_a_slower_one_is() {
     let _alone = alone();
@@ -164,7 +175,7 @@ fn build_against_itself_is_never_a_failure_and_a_slower_one_is() {
     let same = upgrade(&Scratch::new(), envoy, &limit);
     assert!([0, 21].contains(&same.code), "{same:?}");
     assert_eq!(same.json()["interleaved"], true);
-    let (_scratch, slower) = until_measured(
+    let (scratch, slower) = until_measured(
         |scratch| {
             // Far beyond the limit, and the load is carried.
             let cost = ["--inject", "delay=400us"];
@@ -172,6 +183,9 @@ fn build_against_itself_is_never_a_failure_and_a_slower_one_is() {
         },
         |_, slower| slower.code != 21,
     );
+    if slower.code == 21 && is_disturbed(&scratch) {
+        return skipped("a gate on a slower build", ALL_DISTURBED);
+    }
     slower.expect_code(20);
 }
 

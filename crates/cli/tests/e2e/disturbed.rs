@@ -9,7 +9,7 @@ use std::thread;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use serde_json::Value;
 
-use crate::outcome::{caveat_ids, invalid_reasons, variant_of};
+use crate::outcome::{ALL_DISTURBED, caveat_ids, invalid_reasons, variant_of};
 use crate::specs::{run_arguments, spec};
 use crate::support::{Finished, Scratch, alone, finish, meshtax, records, skipped, until_measured};
 
@@ -21,6 +21,9 @@ const EQUALS: [&str; 2] = [
 const LOAD: &str = "  - steady: {rate: 1000}\n  - saturated: {}\n";
 /// Long enough for eight steps of memory in a window.
 const DESIGN: &str = "rounds: 6, blocks: 1, trial: 200ms, warmup: 40ms, time: 14s";
+
+/// Reasons that precede all others: a trial that the hypervisor disturbed shows nothing else.
+const BY_HYPERVISOR: [&str; 2] = ["steal", "late-by-steal"];
 
 fn tries() -> usize {
     let number = std::env::var("MESHTAX_DISTURBED_RUNS").ok();
@@ -94,6 +97,11 @@ fn each_try(reasons: &[&str], tried: impl Fn(&Scratch) -> Finished) {
         });
         let analysis = analysis_of(&finished);
         let found = invalid_reasons(&analysis);
+        let by_hypervisor = !found.is_empty() && found.iter().all(|id| BY_HYPERVISOR.contains(id));
+        if analysis["blocks"] == 0 && by_hypervisor {
+            skipped("what disturbs a run", ALL_DISTURBED);
+            continue;
+        }
         assert!(
             reasons.iter().any(|reason| found.contains(reason)),
             "try {number}: none of {reasons:?} in {found:?}"

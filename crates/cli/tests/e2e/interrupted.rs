@@ -1,6 +1,7 @@
 //! SIGINT and SIGTERM: the run tears down and reports the completed trials.
 
 use std::os::unix::process::CommandExt as _;
+use std::path::Path;
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process_group};
@@ -16,9 +17,6 @@ use crate::support::{
 
 const DESIGN: &str = "trial: 200ms, warmup: 50ms, time: 2m";
 
-/// The current trial is completed first.
-const ENDS_WITHIN: Duration = Duration::from_secs(15);
-
 /// When the signal is sent.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum When {
@@ -26,15 +24,42 @@ enum When {
     Starting,
     /// The second trial is on the disk.
     Measuring,
+    /// The first trial is on the disk, and the second takes some seconds more.
+    SecondTrial,
+}
+
+impl When {
+    /// A trial that a second does not complete is given up.
+    fn ends_within(self) -> Duration {
+        match self {
+            Self::Starting | Self::Measuring => Duration::from_secs(15),
+            Self::SecondTrial => Duration::from_secs(4),
+        }
+    }
+}
+
+fn trials(run: &Path) -> usize {
+    records(&run.join("trials.jsonl")).len()
+}
+
+fn interrupt(scratch: &Scratch, signal: Signal, when: When) -> Finished {
+    let text = spec("long", &candidates(), BOTH, DESIGN);
+    interrupt_run_of(scratch, &text, &["--json"], signal, when)
 }
 
 /// Interrupts a run as a terminal does: every process in its group receives the signal.
-fn interrupt(scratch: &Scratch, signal: Signal, when: When) -> Finished {
-    let path = scratch.write("spec.yaml", &spec("long", &candidates(), BOTH, DESIGN));
+fn interrupt_run_of(
+    scratch: &Scratch,
+    text: &str,
+    options: &[&str],
+    signal: Signal,
+    when: When,
+) -> Finished {
+    let path = scratch.write("spec.yaml", text);
     let out = scratch.path("run");
     let before = Machine::now(scratch);
     let mut arguments = run_arguments(&path, &out);
-    arguments.push("--json");
+    arguments.extend(options);
     let mut command = meshtax(scratch, &arguments);
     command.process_group(0);
     let mut run = Running::start(command);
@@ -42,9 +67,8 @@ fn interrupt(scratch: &Scratch, signal: Signal, when: When) -> Finished {
         When::Starting => run.wait_until("its first round", |run| {
             run.stderr_text().contains("round 1")
         }),
-        When::Measuring => run.wait_until("two trials", |_| {
-            records(&out.join("trials.jsonl")).len() >= 2
-        }),
+        When::Measuring => run.wait_until("two trials", |_| trials(&out) >= 2),
+        When::SecondTrial => run.wait_until("a trial", |_| trials(&out) >= 1),
     }
     let mut trace = Trace::default();
     trace.look(run.pid());
@@ -53,7 +77,7 @@ fn interrupt(scratch: &Scratch, signal: Signal, when: When) -> Finished {
     let interrupted = std::time::Instant::now();
     let finished = run.finish(PATIENCE);
     let took = interrupted.elapsed();
-    assert!(took < ENDS_WITHIN, "{took:?} after {signal:?}");
+    assert!(took < when.ends_within(), "{took:?} after {signal:?}");
     assert_nothing_left(&before, &trace, scratch);
     finished
 }
@@ -88,6 +112,21 @@ fn sigterm_exits_with_143() {
     let _alone = alone();
     let scratch = Scratch::new();
     interrupt(&scratch, Signal::TERM, When::Measuring).expect_code(143);
+    check_partial_report(&scratch);
+}
+
+#[test]
+fn sigint_during_a_long_trial_gives_it_up_and_keeps_the_trials_before_it() {
+    let _alone = alone();
+    let scratch = Scratch::new();
+    let text = "name: long-trials\nvariants: [{data-plane: limit-l4}]\nload: [{steady: {rate: 100}}]\n\
+                faithful: {trial: 8s}\n";
+    let options = ["--faithful", "--json"];
+    let finished = interrupt_run_of(&scratch, text, &options, Signal::INT, When::SecondTrial);
+    finished.expect_code(130);
+    assert_is_interrupted(&finished.json());
+    assert!(!finished.stderr.contains("error:"), "{}", finished.stderr);
+    assert_eq!(trials(&scratch.path("run")), 1);
     check_partial_report(&scratch);
 }
 

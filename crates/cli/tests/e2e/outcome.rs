@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use crate::support::records;
+use crate::support::{records, skipped};
 
 fn items(value: &Value) -> impl Iterator<Item = &Value> {
     value.as_array().into_iter().flatten()
@@ -103,9 +103,18 @@ pub(crate) fn assert_taken(point: &Value, least: u64, what: &str) {
     assert!(taken >= least, "{what}: {point:#}");
 }
 
-/// As [`assert_taken`], and at least one of them is valid.
+/// Whether a point has figures to assert: a valid trial. Asserts that `least` trials were taken as planned; where the
+/// machine disturbed all of them, it says so, and the figures are not asserted.
 #[track_caller]
-pub(crate) fn assert_measured(point: &Value, least: u64, what: &str) {
+#[must_use]
+pub(crate) fn has_figures(point: &Value, least: u64, what: &str) -> bool {
     assert_taken(point, least, what);
-    assert!(point["valid"].as_u64() > Some(0), "{what}: {point:#}");
+    let measured = point["valid"].as_u64() > Some(0);
+    if !measured {
+        skipped(&format!("the figures of {what}"), ALL_DISTURBED);
+    }
+    measured
 }
+
+/// Why figures of a run are not asserted.
+pub(crate) const ALL_DISTURBED: &str = "the hypervisor or other programs disturbed too many trials";

@@ -295,6 +295,37 @@ fn report_writes_charts_and_csv_files() {
 }
 
 #[test]
+fn report_publishes_a_page_with_its_pictures_and_data() {
+    let _shared = beside_others();
+    let scratch = Scratch::new();
+    let directory = scratch.path("published");
+    let text = directory.display().to_string();
+    let finished = finish(meshtax(&scratch, &["report", STORED, "--publish", &text]));
+    assert_eq!(finished.code, 0, "{finished:?}");
+    let page = fs::read_to_string(directory.join("report.md")).expect("the page");
+    for heading in [
+        "## Environment",
+        "## Steps and their durations",
+        "## Iterations",
+    ] {
+        assert!(page.contains(heading), "{heading}: {page}");
+    }
+    let pictures = fs::read_dir(directory.join("pictures")).expect("pictures");
+    for picture in pictures {
+        let name = picture.expect("a file").file_name();
+        let link = format!("(<pictures/{}>)", name.display());
+        assert!(page.contains(&link), "{link}");
+    }
+    assert!(directory.join("data/cpu-over-time.csv").is_file());
+    let both = ["report", STORED, "--publish", &text, "--format", "json"];
+    assert_eq!(finish(meshtax(&scratch, &both)).code, 2);
+    let nowhere = ["report", STORED, "--publish", "/proc/nowhere/x"];
+    let finished = finish(meshtax(&scratch, &nowhere));
+    assert_eq!(finished.code, 11, "{finished:?}");
+    assert!(finished.stderr.contains("--publish"), "{finished:?}");
+}
+
+#[test]
 fn watch_of_a_completed_run_ends() {
     let _shared = beside_others();
     let scratch = Scratch::new();

@@ -73,3 +73,19 @@ fn newer_format_version_is_rejected_by_report() {
         "{finished:?}"
     );
 }
+
+#[test]
+fn stored_run_is_reported_as_openmetrics_on_standard_output_and_in_a_file() {
+    let _shared = beside_others();
+    let scratch = Scratch::new();
+    let report = ["report", STORED, "--format", "openmetrics"];
+    let printed = finish(meshtax(&scratch, &report));
+    let text = &printed.expect_code(0).stdout;
+    assert!(text.starts_with("# TYPE meshtax_run info\n"), "{text}");
+    assert!(text.ends_with("\n# EOF\n"), "{text}");
+    assert!(text.contains("bound=\"estimate\""), "{text}");
+    let file = scratch.path("run.txt");
+    let to_file = [&report[..], &["--out", file.to_str().expect("UTF-8")]].concat();
+    finish(meshtax(&scratch, &to_file)).expect_code(0);
+    assert_eq!(fs::read_to_string(file).expect("the file"), *text);
+}

@@ -17,6 +17,7 @@ enum Kind {
     Number,
     /// `google.protobuf.UInt32Value`.
     Wrapped,
+    Flag,
     /// `google.protobuf.BoolValue`.
     WrappedFlag,
     /// `google.protobuf.Duration`, in whole seconds: `10s`.
@@ -30,7 +31,7 @@ enum Kind {
     Anys,
 }
 
-use Kind::{Any, Anys, Number, Of, Seconds, Text, Word, Wrapped, WrappedFlag};
+use Kind::{Any, Anys, Flag, Number, Of, Seconds, Text, Word, Wrapped, WrappedFlag};
 
 macro_rules! message {
     ($name:ident, $full:literal, [$(($field:literal, $number:literal, $kind:expr)),* $(,)?]) => {
@@ -237,6 +238,7 @@ message!(
         ("name", 1, Text),
         ("domains", 2, Text),
         ("routes", 3, Of(&ROUTE)),
+        ("include_request_attempt_count", 14, Flag),
     ]
 );
 message!(
@@ -245,7 +247,14 @@ message!(
     [
         ("match", 1, Of(&ROUTE_MATCH)),
         ("route", 2, Of(&ROUTE_ACTION)),
+        ("decorator", 5, Of(&DECORATOR)),
+        ("name", 14, Text),
     ]
+);
+message!(
+    DECORATOR,
+    "envoy.config.route.v3.Decorator",
+    [("operation", 1, Text)]
 );
 message!(
     ROUTE_MATCH,
@@ -259,6 +268,7 @@ message!(
         ("cluster", 1, Text),
         ("timeout", 8, Seconds),
         ("retry_policy", 9, Of(&RETRY_POLICY)),
+        ("max_grpc_timeout", 23, Seconds),
     ]
 );
 message!(
@@ -333,6 +343,7 @@ impl Message {
             Text => delimited(number, text()?.as_bytes(), bytes),
             Number => varint(number, whole()?, bytes),
             Wrapped => delimited(number, &only(whole()?), bytes),
+            Flag => varint(number, u64::from(value.as_bool().ok_or_else(wrong)?), bytes),
             WrappedFlag => {
                 let flag = value.as_bool().ok_or_else(wrong)?;
                 delimited(number, &only(u64::from(flag)), bytes);

@@ -10,7 +10,7 @@ use meshtax_model::experiment::Protocol;
 use meshtax_model::trial::LoadResult;
 
 use crate::finding::{Finding, ProbeError};
-use crate::subject::{READY_WITHIN, Subject, canaries};
+use crate::subject::{Client, READY_WITHIN, Subject, canaries};
 use crate::vantage::Vantage;
 
 /// How long between two attempts at a port of the user's own program.
@@ -19,9 +19,13 @@ const RETRY: Duration = Duration::from_millis(100);
 /// A few requests of the port's protocol to each service that clients call, the canary in each. A program that is not
 /// meshtax's may take its time to listen.
 pub(crate) fn responds(subject: &Subject<'_>, port: &AppPort) -> Finding {
+    subject.for_each_client(|client| responds_to(subject, client, port))
+}
+
+fn responds_to(subject: &Subject<'_>, client: Client<'_>, port: &AppPort) -> Finding {
     let deadline = Instant::now() + READY_WITHIN;
     loop {
-        let finding = attempt(subject, port);
+        let finding = attempt(subject, client, port);
         if finding.passed || port.path.is_none() || Instant::now() > deadline {
             return finding;
         }
@@ -32,7 +36,7 @@ pub(crate) fn responds(subject: &Subject<'_>, port: &AppPort) -> Finding {
     }
 }
 
-fn attempt(subject: &Subject<'_>, port: &AppPort) -> Finding {
+fn attempt(subject: &Subject<'_>, client: Client<'_>, port: &AppPort) -> Finding {
     let protocols: &[Protocol] = match port.protocol {
         AppProtocol::Http1 => &[Protocol::Http1],
         AppProtocol::Http2 => &[Protocol::Http2, Protocol::Grpc],
@@ -48,7 +52,7 @@ fn attempt(subject: &Subject<'_>, port: &AppPort) -> Finding {
             let to = (service.address, number);
             let spec = meshtax_workload::request(&service.name, to, *protocol, path, body);
             let count = canaries(port.response_bytes);
-            if let Err(error) = exchange(subject.client(), spec, subject.canary, count) {
+            if let Err(error) = exchange(client.at, spec, subject.canary, count) {
                 let of = match services.len() {
                     1 => String::new(),
                     _ => format!(" of {}", service.name),

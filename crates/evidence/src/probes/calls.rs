@@ -89,7 +89,7 @@ fn bypassing(
     let targets = subject.targets();
     let open = targets
         .iter()
-        .map(|target| open_connection(subject.client(), target));
+        .map(|target| open_connection(subject.client().at, target));
     // A service that does not respond fails another probe.
     let _open: Vec<Box<dyn Connection>> = open.filter_map(Result::ok).collect();
     for _ in 0..MOST_ROUNDS {
@@ -127,7 +127,7 @@ pub(crate) fn on_the_wire(subject: &Subject<'_>, captured: &Captured, readable: 
         let before = seen.len();
         for caller in callers(subject, service) {
             let canary = subject.canary.as_bytes();
-            let wire = captured.between(caller.address, &service.pod_addresses(), canary);
+            let wire = captured.between(&[caller.address], &service.pod_addresses(), canary);
             if wire.bytes_to_server == 0 && wire.bytes_to_client == 0 {
                 continue;
             }
@@ -175,8 +175,11 @@ fn call_finding(wire: &WireEvidence, expected_readable: bool) -> Option<String> 
 /// The pods that call a service, the clients' among them.
 fn callers<'a>(subject: &Subject<'a>, service: &SiteService) -> Vec<&'a Pod> {
     let site = subject.site;
-    let client = service.entry_point.then(|| site.caller());
+    let clients = match service.entry_point {
+        true => site.entering_pods(),
+        false => &[],
+    };
     let others = site.calling_services(&service.name);
     let others: Vec<&Pod> = others.flat_map(|caller| &caller.pods).collect();
-    client.into_iter().chain(others).collect()
+    clients.iter().chain(others).collect()
 }

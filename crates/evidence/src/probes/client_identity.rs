@@ -1,7 +1,7 @@
 //! The identity that the client's proxy proved to the server's side: in a header that the application received, in the
 //! server proxy's log, or in its metrics.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -10,22 +10,31 @@ use meshtax_model::trial::ComponentRole;
 
 use crate::finding::{Finding, ProbeError};
 use crate::requests::{echo, local_page};
-use crate::subject::Subject;
+use crate::subject::{Client, Subject};
 use crate::vantage::Vantage;
 
 /// How long a proxy may take to log or count a connection.
 const REPORTED_WITHIN: Duration = Duration::from_secs(1);
 
-/// Whether the server's side saw exactly the expected identity.
+/// Whether the server's side saw exactly the expected identity of each client.
 pub(crate) fn client_identity(
     subject: &Subject<'_>,
     expected: &str,
     from: &ClientIdentityFrom,
 ) -> Finding {
+    subject.for_each_client(|client| identity_of(subject, client, expected, from))
+}
+
+fn identity_of(
+    subject: &Subject<'_>,
+    client: Client<'_>,
+    expected: &str,
+    from: &ClientIdentityFrom,
+) -> Finding {
     let seen = match from {
-        ClientIdentityFrom::ForwardedClientCert => forwarded_identity(subject),
-        ClientIdentityFrom::Header(name) => received_header(subject, name),
-        ClientIdentityFrom::ProxyLog => logged_identity(subject, expected),
+        ClientIdentityFrom::ForwardedClientCert => forwarded_identity(subject, client),
+        ClientIdentityFrom::Header(name) => received_header(subject, client, name),
+        ClientIdentityFrom::ProxyLog => logged_identity(subject, client, expected),
         ClientIdentityFrom::Metrics {
             scope,
             port,
@@ -42,7 +51,7 @@ pub(crate) fn client_identity(
                 with,
                 label,
             };
-            measured_identity(&at, *port, &series, expected)
+            measured_identity((subject, client), &at, (*port, &series), expected)
         }
     };
     match seen {
@@ -55,8 +64,12 @@ pub(crate) fn client_identity(
 }
 
 /// A header of a request through the whole path, as the application received it.
-fn received_header(subject: &Subject<'_>, wanted: &str) -> Result<String, ProbeError> {
-    let mut headers = echo(subject)?.headers.into_iter();
+fn received_header(
+    subject: &Subject<'_>,
+    client: Client<'_>,
+    wanted: &str,
+) -> Result<String, ProbeError> {
+    let mut headers = echo(subject, client)?.headers.into_iter();
     headers
         .find(|(name, _)| name.eq_ignore_ascii_case(wanted))
         .map(|(_, value)| value)
@@ -64,8 +77,8 @@ fn received_header(subject: &Subject<'_>, wanted: &str) -> Result<String, ProbeE
 }
 
 /// The URI in the header that the server's proxy added.
-fn forwarded_identity(subject: &Subject<'_>) -> Result<String, ProbeError> {
-    let certificate = received_header(subject, "x-forwarded-client-cert")?;
+fn forwarded_identity(subject: &Subject<'_>, client: Client<'_>) -> Result<String, ProbeError> {
+    let certificate = received_header(subject, client, "x-forwarded-client-cert")?;
     let mut fields = certificate.split([';', ',']);
     fields
         .find_map(|field| field.strip_prefix("URI="))
@@ -81,46 +94,90 @@ struct Series<'a> {
     label: &'a str,
 }
 
+/// Connections by client identity.
+type Counts = BTreeMap<String, f64>;
+
 impl Series<'_> {
-    fn identities(&self, metrics: &str) -> BTreeSet<String> {
+    /// The sums over the lines of each identity.
+    fn counts(&self, metrics: &str) -> Counts {
         let opening = format!("{}=\"", self.label);
-        metrics
+        let counted = metrics
             .lines()
             .filter(|line| line.starts_with(self.series))
             .filter(|line| self.with.iter().all(|part| line.contains(part)))
-            .filter_map(|line| line.split_once(&opening)?.1.split('"').next())
-            .map(str::to_owned)
-            .collect()
+            .filter_map(|line| {
+                let identity = line.split_once(&opening)?.1.split('"').next()?;
+                let count: f64 = line.rsplit_once("} ")?.1.split(' ').next()?.parse().ok()?;
+                Some((identity.to_owned(), count))
+            });
+        let mut counts = Counts::new();
+        for (identity, count) in counted {
+            *counts.entry(identity).or_default() += count;
+        }
+        counts
+    }
+
+    /// The sums over all proxies.
+    fn read(&self, at: &[&dyn Vantage], port: u16) -> Result<Counts, ProbeError> {
+        let mut all = Counts::new();
+        for at in at {
+            for (identity, count) in self.counts(&local_page(*at, port, "/metrics")?) {
+                *all.entry(identity).or_default() += count;
+            }
+        }
+        Ok(all)
     }
 }
 
-/// The proxy counts connections by client identity. The prober itself connected as the client once, so every counted
-/// identity must be the expected one.
+/// The identities that have more connections than before.
+fn grown<'a>(before: &Counts, after: &'a Counts) -> impl Iterator<Item = &'a String> {
+    let before = before.clone();
+    let more = move |(identity, count): &(&'a String, &f64)| {
+        **count > before.get(*identity).copied().unwrap_or(0.0)
+    };
+    after.iter().filter(more).map(|(identity, _)| identity)
+}
+
+/// The proxy counts connections by client identity: every count that a client's request through the whole path raises must be the expected
+/// identity's. A proxy that outlives rounds, as those of a cluster's nodes do, has counted refused connections before.
 fn measured_identity(
+    (subject, client): (&Subject<'_>, Client<'_>),
     at: &[&dyn Vantage],
-    port: u16,
-    series: &Series<'_>,
+    (port, series): (u16, &Series<'_>),
     expected: &str,
 ) -> Result<String, ProbeError> {
+    let before = series.read(at, port)?;
+    echo(subject, client)?;
     let deadline = Instant::now() + REPORTED_WITHIN;
     loop {
-        let mut seen = BTreeSet::new();
-        for at in at {
-            seen.extend(series.identities(&local_page(*at, port, "/metrics")?));
-        }
-        match seen.iter().find(|identity| *identity != expected) {
-            Some(other) => return Ok(other.clone()),
+        let after = series.read(at, port)?;
+        let seen: Vec<&String> = grown(&before, &after).collect();
+        match seen.iter().find(|identity| **identity != expected) {
+            Some(other) => return Ok((*other).clone()),
             None if !seen.is_empty() => return Ok(expected.to_owned()),
-            None if Instant::now() > deadline => {
-                return Err(ProbeError::NoIdentity(expected.to_owned()));
-            }
+            None if Instant::now() > deadline => return only_identity(&after, expected),
             None => thread::sleep(Duration::from_millis(20)),
         }
     }
 }
 
+/// A gateway may send the request over a connection that it already has. Then all that was ever counted must be the expected
+/// identity's.
+fn only_identity(counts: &Counts, expected: &str) -> Result<String, ProbeError> {
+    let mut others = counts.keys().filter(|identity| *identity != expected);
+    match others.next() {
+        Some(other) => Ok(other.clone()),
+        None if counts.is_empty() => Err(ProbeError::NoIdentity(expected.to_owned())),
+        None => Ok(expected.to_owned()),
+    }
+}
+
 /// The minimal proxy logs its peers: `peer IDENTITY from ADDRESS`.
-fn logged_identity(subject: &Subject<'_>, expected: &str) -> Result<String, ProbeError> {
+fn logged_identity(
+    subject: &Subject<'_>,
+    client: Client<'_>,
+    expected: &str,
+) -> Result<String, ProbeError> {
     let verifier = match subject.contract.waypoint {
         true => ComponentRole::Waypoint,
         false => ComponentRole::ServerProxy,
@@ -128,7 +185,7 @@ fn logged_identity(subject: &Subject<'_>, expected: &str) -> Result<String, Prob
     if !subject.deployment.has(verifier) {
         return Err(ProbeError::NoVerifier);
     }
-    let source = subject.site.caller().address.to_string();
+    let source = client.enters.address.to_string();
     let peer = |line: &String| {
         let (identity, from) = line.strip_prefix("peer ")?.split_once(" from ")?;
         (from == source).then(|| identity.to_owned())
@@ -144,5 +201,65 @@ fn logged_identity(subject: &Subject<'_>, expected: &str) -> Result<String, Prob
             }
             None => thread::sleep(Duration::from_millis(5)),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn metrics(client: u32, unknown: u32) -> String {
+        let line = |reporter: &str, source: &str, count: u32| {
+            format!(
+                "istio_tcp_connections_opened_total{{reporter=\"{reporter}\",source_principal=\"{source}\",\
+                 destination_principal=\"spiffe://server\"}} {count}\n"
+            )
+        };
+        let client_line = line("destination", "spiffe://client", client);
+        let split = line("destination", "spiffe://client", 1);
+        let refused = line("destination", "unknown", unknown);
+        let of_the_source = line("source", "spiffe://other", client + unknown);
+        format!("# TYPE x counter\n{client_line}{split}{refused}{of_the_source}")
+    }
+
+    fn identities_that_grow(before: &str, after: &str) -> Vec<String> {
+        let with = ["reporter=\"destination\"".to_owned()];
+        let series = Series {
+            series: "istio_tcp_connections_opened_total",
+            with: &with,
+            label: "source_principal",
+        };
+        let (before, after) = (series.counts(before), series.counts(after));
+        grown(&before, &after).cloned().collect()
+    }
+
+    #[test]
+    fn refused_connection_of_an_earlier_round_is_not_the_client() {
+        let grown = identities_that_grow(&metrics(3, 1), &metrics(4, 1));
+        assert_eq!(grown, ["spiffe://client"]);
+    }
+
+    #[test]
+    fn first_connection_that_a_proxy_counts_is_the_client() {
+        assert_eq!(
+            identities_that_grow("", &metrics(1, 0)),
+            ["spiffe://client"]
+        );
+    }
+
+    #[test]
+    fn without_a_new_connection_every_counted_one_must_be_the_client() {
+        let counts = |of: &[&str]| of.iter().map(|id| ((*id).to_owned(), 1.0)).collect();
+        let client = "spiffe://client";
+        assert_eq!(only_identity(&counts(&[client]), client).unwrap(), client);
+        let others = only_identity(&counts(&[client, "unknown"]), client);
+        assert_eq!(others.unwrap(), "unknown");
+        assert!(only_identity(&counts(&[]), client).is_err());
+    }
+
+    #[test]
+    fn other_identity_of_the_same_request_is_seen() {
+        let grown = identities_that_grow(&metrics(3, 1), &metrics(3, 2));
+        assert_eq!(grown, ["unknown"]);
     }
 }

@@ -53,7 +53,7 @@ fn turn(nodes: usize) -> usize {
 }
 
 fn one_turn(subject: &Subject<'_>, nodes: usize) -> Result<(), ProbeError> {
-    let (client, target, canary) = (subject.client(), subject.first(), subject.canary);
+    let (client, target, canary) = (subject.client().at, subject.first(), subject.canary);
     let send = move || {
         let with_canary = HttpRequest {
             canary: Some(canary),
@@ -89,7 +89,7 @@ fn was_reached(subject: &Subject<'_>, node: usize, before: &[u64], now: &[u64]) 
     counts.any(|(pod, (then, now))| pod.node.server_index() == node && now > then)
 }
 
-/// What passed between each node and the replicas' caller: the client's side, or the waypoint, at whose link it was
+/// What passed between each node and the replicas' callers: the clients' side, or the waypoint, at whose link it was
 /// captured then.
 pub(crate) fn on_their_links(
     subject: &Subject<'_>,
@@ -98,9 +98,9 @@ pub(crate) fn on_their_links(
     ports: &[u16],
 ) -> Finding {
     let site = subject.site;
-    let caller = match subject.contract.waypoint {
-        true => site.waypoint.address,
-        false => site.caller().address,
+    let callers: Vec<Ipv4Addr> = match subject.contract.waypoint {
+        true => vec![site.waypoint.address],
+        false => site.entering_pods().iter().map(|pod| pod.address).collect(),
     };
     let at_waypoint = captures.at_waypoint.as_ref();
     let captured: &Captured = at_waypoint.unwrap_or(&captures.between_nodes);
@@ -111,7 +111,7 @@ pub(crate) fn on_their_links(
             .iter()
             .filter(|pod| pod.node == PodNode::Server(node));
         let pods: Vec<Ipv4Addr> = here.map(|pod| pod.address).collect();
-        captured.between(caller, &pods, subject.canary.as_bytes())
+        captured.between(&callers, &pods, subject.canary.as_bytes())
     });
     judged(&wires.collect::<Vec<_>>(), readable, ports)
 }

@@ -55,12 +55,19 @@ pub(crate) fn access_log(subject: &Subject<'_>, lines: &Counter) -> Finding {
         Err(error) => return Finding::failed(error.to_string()),
     };
     // Of several replicas only those log that were called.
-    let client = more.first().copied().unwrap_or_default();
-    let servers: u64 = more.iter().skip(1).sum();
+    let (client, servers) = sides(subject, &more);
     let seen = format!(
         "{LOGGED} requests: {client} lines of the client's proxy, {servers} of the server's"
     );
-    Finding::new(client >= LOGGED && servers >= LOGGED, seen)
+    let all = LOGGED * subject.site.clients.len() as u64;
+    Finding::new(client >= LOGGED && servers >= all, seen)
+}
+
+/// The least of the counts of the clients' proxies, which come first, and the sum of the servers'.
+fn sides(subject: &Subject<'_>, counts: &[u64]) -> (u64, u64) {
+    let (clients, servers) = counts.split_at(subject.site.clients.len().min(counts.len()));
+    let least = clients.iter().copied().min();
+    (least.unwrap_or_default(), servers.iter().sum())
 }
 
 /// Every proxy has this statistic.
@@ -74,14 +81,14 @@ pub(crate) fn all_stats(subject: &Subject<'_>, statistic: &Counter) -> Finding {
     }
 }
 
-/// The same counter of each proxy, the client's first.
+/// The same counter of each proxy, the clients' first.
 fn counts(subject: &Subject<'_>, of: &Counter) -> Result<Vec<u64>, ProbeError> {
-    let client = std::iter::once(&subject.site.client);
-    let pods = client.chain(&subject.site.entry_point().pods);
+    let clients = subject.site.clients.iter();
+    let pods = clients.chain(&subject.site.entry_point().pods);
     pods.map(|pod| counter(subject.at(pod), of)).collect()
 }
 
-/// The lines that each proxy has added for [`LOGGED`] requests, the client's first.
+/// The lines that each proxy has added for [`LOGGED`] requests of each client, the clients' first.
 fn more_lines(subject: &Subject<'_>, lines: &Counter) -> Result<Vec<u64>, ProbeError> {
     let before = counts(subject, lines)?;
     for _ in 0..LOGGED {
@@ -92,11 +99,14 @@ fn more_lines(subject: &Subject<'_>, lines: &Counter) -> Result<Vec<u64>, ProbeE
     Ok(pairs.map(|(a, b)| a.saturating_sub(*b)).collect())
 }
 
+/// A request of each client through the whole path.
 fn permitted(subject: &Subject<'_>) -> Result<(), ProbeError> {
-    match through_the_path(subject, &subject.first().permitted()) {
-        outcome if outcome.is_ok() => Ok(()),
-        outcome => Err(ProbeError::Unexpected(outcome)),
-    }
+    subject.clients().into_iter().try_for_each(|client| {
+        match through_the_path(subject, client, &subject.first().permitted()) {
+            outcome if outcome.is_ok() => Ok(()),
+            outcome => Err(ProbeError::Unexpected(outcome)),
+        }
+    })
 }
 
 /// When both sides must have sent a span. Envoy sends five, or what it has after five seconds.
@@ -108,8 +118,7 @@ pub(crate) fn tracing(subject: &Subject<'_>) -> Finding {
     let mut requests = 0_u64;
     loop {
         let spans = subject.deployment.spans();
-        let client = spans.first().copied().unwrap_or_default();
-        let servers: u64 = spans.iter().skip(1).sum();
+        let (client, servers) = sides(subject, &spans);
         let seen = format!(
             "{requests} requests: {client} spans of the client's proxy, {servers} of the server's"
         );

@@ -4,15 +4,19 @@ use crate::finding::{Finding, ProbeError};
 use crate::held::{Holder, all_hold};
 use crate::http::HttpRequest;
 use crate::requests::{open_connection, ready, refused, request, send_canaries};
-use crate::subject::{Subject, Target};
+use crate::subject::{Client, Subject, Target};
 
 /// Requests to each service that clients call succeed, each with the application's whole response.
 pub(crate) fn permitted(subject: &Subject<'_>) -> Finding {
+    subject.for_each_client(|client| permitted_from(subject, client))
+}
+
+fn permitted_from(subject: &Subject<'_>, client: Client<'_>) -> Finding {
     let targets = subject.targets();
     let (mut sent, mut failed) = (0, Vec::new());
     for target in &targets {
-        let checked = ready(subject, subject.client(), target)
-            .and_then(|()| send_canaries(subject, subject.client(), target));
+        let checked = ready(subject, client.at, target)
+            .and_then(|()| send_canaries(subject, client.at, target));
         match checked {
             Ok(count) => sent += count,
             Err(error) => failed.push(at_service(error, target, targets.len()).to_string()),
@@ -44,6 +48,15 @@ pub(crate) fn refused_by_all(
     what: &str,
     template: &HttpRequest<'_>,
 ) -> Finding {
+    subject.for_each_client(|client| refused_by_all_from(subject, client, what, template))
+}
+
+fn refused_by_all_from(
+    subject: &Subject<'_>,
+    client: Client<'_>,
+    what: &str,
+    template: &HttpRequest<'_>,
+) -> Finding {
     let targets = subject.targets();
     let findings: Vec<Finding> = targets
         .iter()
@@ -56,7 +69,7 @@ pub(crate) fn refused_by_all(
                 host: target.host(),
                 ..template.clone()
             };
-            let outcome = request(subject.client(), target.to, &addressed);
+            let outcome = request(client.at, target.to, &addressed);
             refused(&who, &outcome)
         })
         .collect();
@@ -65,6 +78,14 @@ pub(crate) fn refused_by_all(
 
 /// While a client's connection to each service is open, the proxies of both sides hold one.
 pub(crate) fn in_the_path(subject: &Subject<'_>, client_port: u16, server_port: u16) -> Finding {
+    subject.for_each_client(|client| path_of(subject, client, [client_port, server_port]))
+}
+
+fn path_of(
+    subject: &Subject<'_>,
+    client: Client<'_>,
+    [client_port, server_port]: [u16; 2],
+) -> Finding {
     let near = match subject.site.has_outside_clients_only() {
         true => "the gateway's proxy",
         false => "the client's proxy",
@@ -75,7 +96,7 @@ pub(crate) fn in_the_path(subject: &Subject<'_>, client_port: u16, server_port: 
         let holders = [
             Holder {
                 name: near,
-                at: vec![subject.at(subject.site.caller())],
+                at: vec![subject.at(client.enters)],
                 port: client_port,
             },
             Holder {
@@ -87,7 +108,7 @@ pub(crate) fn in_the_path(subject: &Subject<'_>, client_port: u16, server_port: 
                 port: server_port,
             },
         ];
-        let open = open_connection(subject.client(), target)?;
+        let open = open_connection(client.at, target)?;
         let held = all_hold(&holders);
         drop(open);
         held

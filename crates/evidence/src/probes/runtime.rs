@@ -53,7 +53,9 @@ fn in_runtime(
     let site = subject.site;
     let pods: Vec<&Pod> = match subject.contract.waypoint {
         true => vec![&site.waypoint],
-        false => std::iter::once(&site.client)
+        false => site
+            .clients
+            .iter()
             .chain(&site.entry_point().pods)
             .collect(),
     };

@@ -3,6 +3,7 @@
 use std::net::Ipv4Addr;
 
 use meshtax_agent::Captured;
+use meshtax_dataplane::Pod;
 use meshtax_model::evidence::WireEvidence;
 
 use crate::finding::{Finding, dropped};
@@ -20,49 +21,80 @@ pub struct Captures {
 }
 
 /// The captured traffic by hop.
-pub(crate) struct Hops {
-    /// Between the client and the server side that its proxy connects to.
+pub(crate) struct Hops<'a> {
+    /// Between all clients and the server side that their proxies connect to.
     pub(crate) wire: WireEvidence,
-    /// With a waypoint: between the client and the servers, past it.
-    pub(crate) around: Option<WireEvidence>,
+    /// Of each client.
+    pub(crate) clients: Vec<ClientHop<'a>>,
     /// Between the waypoint and the servers.
     pub(crate) behind: Option<WireEvidence>,
 }
 
-impl Hops {
-    pub(crate) fn of(subject: &Subject<'_>, captures: &Captures) -> Self {
+/// The captured traffic of one client.
+pub(crate) struct ClientHop<'a> {
+    name: &'a str,
+    /// Between the client and the server side that its proxy connects to.
+    wire: WireEvidence,
+    /// With a waypoint: between the client and the servers, past it.
+    around: Option<WireEvidence>,
+}
+
+impl<'a> Hops<'a> {
+    pub(crate) fn of(subject: &Subject<'a>, captures: &Captures) -> Self {
         let site = subject.site;
         let servers = site.entry_point().pod_addresses();
-        let (client, waypoint) = (site.caller().address, site.waypoint.address);
+        let waypoint = site.waypoint.address;
         let canary = subject.canary.as_bytes();
         let between_nodes = &captures.between_nodes;
-        let direct = between_nodes.between(client, &servers, canary);
         let at_waypoint = captures.at_waypoint.as_ref();
-        if !subject.contract.waypoint {
-            return Self {
-                wire: direct,
-                around: None,
-                behind: None,
-            };
-        }
-        // Traffic from the client to a server is included, and is not at the expected port.
-        let all: Vec<Ipv4Addr> = std::iter::once(waypoint).chain(servers.clone()).collect();
+        let has_waypoint = subject.contract.waypoint;
+        // Traffic from a client to a server is included, and is not at the expected port.
+        let ends: Vec<Ipv4Addr> = match has_waypoint {
+            true => std::iter::once(waypoint).chain(servers.clone()).collect(),
+            false => servers.clone(),
+        };
+        let clients = site.entering_pods();
+        let addresses: Vec<Ipv4Addr> = clients.iter().map(|pod| pod.address).collect();
+        let of_client = |pod: &'a Pod| ClientHop {
+            name: &pod.name,
+            wire: between_nodes.between(&[pod.address], &ends, canary),
+            around: has_waypoint.then(|| between_nodes.between(&[pod.address], &servers, canary)),
+        };
+        let behind = at_waypoint.filter(|_| has_waypoint);
         Self {
-            wire: between_nodes.between(client, &all, canary),
-            around: Some(direct),
-            behind: at_waypoint.map(|captured| captured.between(waypoint, &servers, canary)),
+            wire: between_nodes.between(&addresses, &ends, canary),
+            clients: clients.iter().map(of_client).collect(),
+            behind: behind.map(|captured| captured.between(&[waypoint], &servers, canary)),
         }
+    }
+
+    /// What a check finds in each client's traffic. With several clients, all must pass.
+    pub(crate) fn of_each_client(&self, check: impl Fn(&ClientHop<'a>) -> Finding) -> Finding {
+        let of_client = |hop: &ClientHop<'a>| (hop.name, check(hop));
+        Finding::of_each(self.clients.iter().map(of_client).collect())
     }
 }
 
-/// Enough frames and bytes in both directions, on the expected ports only, and none past a waypoint.
-pub(crate) fn on_the_wire(subject: &Subject<'_>, ports: &[u16], hops: &Hops) -> Finding {
-    match &hops.around {
-        Some(around) if around.connections > 0 => {
-            let count = around.connections;
-            Finding::failed(format!("{count} connections bypassed the waypoint"))
+impl ClientHop<'_> {
+    /// Enough frames and bytes in both directions, on the expected ports only, and none past a waypoint.
+    pub(crate) fn on_the_wire(&self, subject: &Subject<'_>, ports: &[u16]) -> Finding {
+        match &self.around {
+            Some(around) if around.connections > 0 => {
+                let count = around.connections;
+                Finding::failed(format!("{count} connections bypassed the waypoint"))
+            }
+            _ => enough_on_the_wire(subject, ports, &self.wire),
         }
-        _ => enough_on_the_wire(subject, ports, &hops.wire),
+    }
+
+    /// The canary is readable in both directions, or in neither.
+    pub(crate) fn canary(&self, readable: bool) -> Finding {
+        canary(readable, &self.wire)
+    }
+
+    /// At least one TLS handshake, and all of TLS 1.3.
+    pub(crate) fn handshakes(&self) -> Finding {
+        handshakes(&self.wire)
     }
 }
 
@@ -189,7 +221,7 @@ pub(crate) fn before_the_gateway(
     let client = subject.deployment.outsider_address();
     let at = |port| {
         let captured = captured.at((gateway, port));
-        captured.between(client, &[gateway], subject.canary.as_bytes())
+        captured.between(&[client], &[gateway], subject.canary.as_bytes())
     };
     let plaintext = canary(true, &at(plaintext_port));
     let encrypted = at(tls_port);
@@ -212,7 +244,7 @@ pub(crate) fn behind_the_gateway(
         return Finding::failed("there is no gateway");
     };
     let servers = subject.site.entry_point().pod_addresses();
-    let wire = captured.between(gateway.pod.address, &servers, subject.canary.as_bytes());
+    let wire = captured.between(&[gateway.pod.address], &servers, subject.canary.as_bytes());
     Finding::all(&[
         enough_on_the_wire(subject, ports, &wire),
         readable_or_encrypted(readable, &wire),

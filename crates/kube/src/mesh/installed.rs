@@ -4,29 +4,38 @@ use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 
 use k8s_openapi::api::core::v1::Pod;
+use meshtax_evidence::proxy_page;
 use meshtax_model::trial::ComponentRole;
+use serde_json::Value;
 
 use crate::cluster::Cluster;
 use crate::error::ClusterError;
 use crate::mesh::Mesh;
-use crate::pods::{ContainerFacts, address, containers, environment, node_name};
+use crate::pods::{ContainerFacts, RunningPod, address, containers, environment, node_name};
 
 /// A mesh that the run uses.
 #[derive(Clone, Debug)]
 pub(crate) struct Installed {
     pub(crate) mesh: &'static Mesh,
-    /// Of its proxy.
-    pub(crate) image: String,
-    /// The image's digest, or the runtime's id where it has none.
-    pub(crate) image_id: String,
-    /// Worker threads of each proxy.
-    pub(crate) workers: u32,
+    pub(crate) proxy: InstalledProxy,
     /// The trust anchor of its certificates (PEM).
     pub(crate) trust_anchor: String,
     /// The proxies on the run's nodes; empty where they are in pods.
     pub(crate) on_nodes: Vec<NodeProxy>,
     /// What else runs for the mesh on the run's nodes, in its own namespace.
     pub(crate) control_plane: Vec<MeshContainer>,
+}
+
+/// The proxy that a mesh runs; empty as long as no pod has shown it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct InstalledProxy {
+    pub(crate) image: String,
+    /// The image's digest, or the runtime's id where it has none.
+    pub(crate) image_id: String,
+    /// As it reports it, with the image's tag, or that alone; empty where there is none.
+    pub(crate) version: String,
+    /// Worker threads of each.
+    pub(crate) workers: u32,
 }
 
 /// A container of a mesh outside the path of requests.
@@ -72,6 +81,13 @@ fn node_proxies(
         })
     };
     nodes.iter().enumerate().map(on).collect()
+}
+
+/// Whether the pod is a node's proxy, of this mesh or of another in the same namespace.
+fn is_node_proxy(mesh: &Mesh, pod: &Pod) -> bool {
+    let of_nodes = Mesh::ALL.iter().filter(|other| other.sidecar.is_none());
+    let mut here = of_nodes.filter(|other| other.proxies.namespace == mesh.proxies.namespace);
+    here.any(|other| other.proxies.selects(pod))
 }
 
 /// The containers of a pod, if it runs on one of these nodes.
@@ -209,24 +225,76 @@ impl Installed {
             Some(_) => Vec::new(),
             None => node_proxies(mesh, &shown.proxies, nodes)?,
         };
-        let is_proxy = |of: &MeshContainer| on_nodes.iter().any(|proxy| proxy.container == of.id);
-        let own = shown.pods.iter().flat_map(|pod| containers_on(pod, nodes));
+        let others = shown.pods.iter().filter(|pod| !is_node_proxy(mesh, pod));
         Ok(Self {
             mesh,
-            image: first.image,
-            image_id: first.image_id,
-            workers: workers.unwrap_or(mesh.workers),
+            proxy: match mesh.shows_its_proxy() {
+                true => InstalledProxy {
+                    version: tag(&first.image).to_owned(),
+                    image: first.image,
+                    image_id: first.image_id,
+                    workers: workers.unwrap_or(mesh.workers),
+                },
+                // Not the control plane's: a pod of the run will show it.
+                false => InstalledProxy {
+                    workers: mesh.workers,
+                    ..InstalledProxy::default()
+                },
+            },
             trust_anchor,
-            control_plane: own.filter(|of| !is_proxy(of)).collect(),
+            control_plane: others.flat_map(|pod| containers_on(pod, nodes)).collect(),
             on_nodes,
         })
     }
 
-    /// The version in the image's tag; empty where there is none.
-    pub(crate) fn version(&self) -> &str {
-        let name = self.image.split('@').next().unwrap_or_default();
-        let last = name.rsplit('/').next().unwrap_or_default();
-        last.split_once(':').map_or("", |(_, tag)| tag)
+    /// Takes over which proxy an injector added to a pod of the run.
+    pub(crate) fn read_injected(&mut self, pod: &RunningPod) {
+        let mut containers = pod.containers.iter();
+        let Some(sidecar) = containers.find(|of| Some(of.name.as_str()) == self.mesh.sidecar)
+        else {
+            return;
+        };
+        self.proxy.image = sidecar.image.clone();
+        self.proxy.image_id = sidecar.image_id.clone();
+        self.proxy.version = tag(&sidecar.image).to_owned();
+        let described = self.mesh.self_description.and_then(|at| {
+            let page = proxy_page(pod, at.port, at.path)?;
+            Described::parse(&page)
+        });
+        if let Some(described) = described {
+            let of_image = std::mem::replace(&mut self.proxy.version, described.version);
+            if !of_image.is_empty() {
+                self.proxy.version += &format!(" (image {of_image})");
+            }
+            self.proxy.workers = described.workers;
+        }
+    }
+}
+
+/// The tag of an image; empty where it has none.
+fn tag(image: &str) -> &str {
+    let name = image.split('@').next().unwrap_or_default();
+    let last = name.rsplit('/').next().unwrap_or_default();
+    last.split_once(':').map_or("", |(_, tag)| tag)
+}
+
+/// What an Envoy reports of itself (`server_info`, envoy.admin.v3.ServerInfo).
+#[derive(Debug, PartialEq, Eq)]
+struct Described {
+    version: String,
+    workers: u32,
+}
+
+impl Described {
+    fn parse(page: &str) -> Option<Self> {
+        let info: Value = serde_json::from_str(page).ok()?;
+        // `COMMIT/VERSION/Clean/RELEASE/BoringSSL`
+        let version = info["version"].as_str()?.split('/').nth(1)?;
+        let workers = info["command_line_options"]["concurrency"].as_u64()?;
+        Some(Self {
+            version: version.to_owned(),
+            workers: u32::try_from(workers).ok()?,
+        })
     }
 }
 
@@ -238,8 +306,12 @@ mod tests {
     use super::*;
 
     fn pod(name: &str, node: &str, container: &str) -> Pod {
+        let app = match container {
+            "istio-proxy" => "ztunnel",
+            _ => "istiod",
+        };
         let pod = json!({
-            "metadata": {"name": name},
+            "metadata": {"name": name, "labels": {"app": app}},
             "spec": {"nodeName": node, "containers": [
                 {"name": container, "env": [{"name": "ZTUNNEL_WORKER_THREADS", "value": "3"}]},
             ]},
@@ -274,7 +346,10 @@ mod tests {
     #[test]
     fn proxies_of_the_nodes_and_the_control_plane_on_them_are_found() {
         let found = ambient(|_| {}).unwrap();
-        assert_eq!((found.version(), found.workers), ("1.30.0", 3));
+        assert_eq!(
+            (found.proxy.version.as_str(), found.proxy.workers),
+            ("1.30.0", 3)
+        );
         let proxies = found.on_nodes.iter();
         let proxies: Vec<_> = proxies
             .map(|proxy| (proxy.container.as_str(), proxy.role()))
@@ -292,6 +367,33 @@ mod tests {
             .map(|of| of.name.as_str())
             .collect();
         assert_eq!(own, ["istiod/discovery"]);
+    }
+
+    #[test]
+    fn image_of_the_control_plane_is_not_taken_for_that_of_sidecars() {
+        let istiod = vec![pod("istiod", "two", "discovery")];
+        let shown = Shown {
+            missing: Vec::new(),
+            pods: istiod.clone(),
+            proxies: istiod,
+            trust_anchor: Some("PEM".into()),
+        };
+        let mesh = find("envoy-sidecar").and_then(Mesh::of).unwrap();
+        let found = Installed::of(mesh, shown, &["one".to_owned(), "two".to_owned()]).unwrap();
+        assert_eq!(found.proxy.image, "");
+        assert_eq!(found.proxy.version, "");
+        assert_eq!(found.control_plane.len(), 1);
+    }
+
+    #[test]
+    fn envoy_reports_its_version_and_its_workers() {
+        let page = r#"{"version": "9e55/1.40.0/Clean/RELEASE/BoringSSL", "command_line_options": {"concurrency": 2}}"#;
+        let expected = Described {
+            version: "1.40.0".into(),
+            workers: 2,
+        };
+        assert_eq!(Described::parse(page), Some(expected));
+        assert_eq!(Described::parse("not ready"), None);
     }
 
     #[test]

@@ -20,10 +20,12 @@ use std::thread;
 use meshtax_model::experiment::LoadPoint;
 use meshtax_model::failure::{ComponentEnding, ComponentFailure};
 use meshtax_model::trial::ComponentRole;
+use meshtax_observe::Limited;
 use nix::sched::{CloneFlags, CpuSet, sched_setaffinity, setns, unshare};
 use nix::unistd::{Pid, chdir};
 
 use super::netns::NetNs;
+use crate::cgroups::ProxyCgroup;
 
 const KEPT_LINES: usize = 40;
 
@@ -59,9 +61,17 @@ pub(crate) struct Component {
     pub(crate) node: u32,
     child: RefCell<Child>,
     log: Arc<Mutex<VecDeque<String>>>,
+    /// Its limits, which its process joined when it started; `None`: it has none.
+    pub(crate) cgroup: Option<ProxyCgroup>,
 }
 
 impl Component {
+    /// Where the counters of its limits are.
+    pub(crate) fn limited(&self) -> Limited {
+        let cgroup = self.cgroup.as_ref();
+        cgroup.map(ProxyCgroup::limited).unwrap_or_default()
+    }
+
     /// Its environment variables, as the kernel has them; empty once it has ended.
     pub(crate) fn environment(&self) -> BTreeMap<String, String> {
         let path = format!("/proc/{}/environ", self.child.borrow().id());
@@ -99,6 +109,7 @@ impl Component {
             node: 0,
             child: RefCell::new(child),
             log,
+            cgroup: None,
         })
     }
 
@@ -115,7 +126,13 @@ impl Component {
     pub(crate) fn failure(&self) -> Option<ComponentFailure> {
         let ending = match self.child.borrow_mut().try_wait() {
             Ok(None) => return None,
-            Ok(Some(status)) => component_ending(status),
+            // The kernel's killer sends the same signal as anybody else.
+            Ok(Some(status)) => match component_ending(status) {
+                ComponentEnding::Killed { .. } if self.limited().memory_kills() > 0 => {
+                    ComponentEnding::OutOfMemory
+                }
+                ending => ending,
+            },
             Err(e) => ComponentEnding::Unknown {
                 detail: e.to_string(),
             },

@@ -81,7 +81,7 @@ impl Deployment for Deployed<'_> {
     }
 
     fn spans(&self) -> Vec<u64> {
-        // The client's pod is the first one.
+        // The clients' pods are the first ones.
         let collectors = self.control.iter().filter_map(Control::collector);
         collectors.map(TraceCollector::spans).collect()
     }

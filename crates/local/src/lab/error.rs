@@ -5,6 +5,8 @@ use std::io;
 use meshtax_control_plane::ContentError;
 use meshtax_workload::UnresolvedDelay;
 
+use crate::cgroups::LimitError;
+
 /// Why a variant cannot be started.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum StartError {
@@ -24,6 +26,8 @@ pub(crate) enum StartError {
     MissingProgram(&'static str),
     #[error("cannot start {name}: {source}")]
     Process { name: String, source: io::Error },
+    #[error("cannot limit {name}: {source}")]
+    Limits { name: String, source: LimitError },
     #[error("cannot start the service's own program `{program}`: {source}")]
     OwnProgram { program: String, source: io::Error },
     #[error("the service's own program has no name")]

@@ -165,7 +165,7 @@ fn busy_proxies(lab: &Lab, variant: &Variant) -> Result<Vec<Component>, StartErr
         let name = format!("{}/busy-{name}", variant.id);
         let mut command = Command::new("nice");
         command.args(["-n", "19", "sh", "-c", "while :; do :; done"]);
-        let namespace = lab.pods[&variant.id].client();
+        let namespace = &lab.outsider.namespace;
         let cores = lab.cores_of(PodNode::Server(0), role);
         Component::start(name.clone(), role, command, namespace, cores)
             .map_err(|source| StartError::Process { name, source })
@@ -207,7 +207,7 @@ fn placed<'a>(
             namespace: pods.namespace(pod),
             node: pods.node(pod.node),
             lab,
-            source: match (is_gateway, pod.name == site.client.name) {
+            source: match (is_gateway, site.is_client(&pod.name)) {
                 (true, _) => Some(TrafficSource::Ingress),
                 (_, true) => Some(TrafficSource::Pod),
                 (false, false) => None,
@@ -268,8 +268,17 @@ impl PlacedPod<'_> {
             ProcessScope::Node => self.node,
         };
         let cores = self.lab.cores_of(self.pod.node, process.role);
-        let mut component = Component::start(name.clone(), process.role, command, namespace, cores)
+        let limits = |source| StartError::Limits {
+            name: name.clone(),
+            source,
+        };
+        let cgroup = self.lab.cgroup(variant, process.role).map_err(limits)?;
+        let admitted = cgroup.as_ref().map(|cgroup| cgroup.admit(&mut command));
+        let mut component = admitted
+            .unwrap_or(Ok(()))
+            .and_then(|()| Component::start(name.clone(), process.role, command, namespace, cores))
             .map_err(|source| StartError::Process { name, source })?;
+        component.cgroup = cgroup;
         // All traffic passes what serves a node.
         component.source = self.source.filter(|_| process.scope == ProcessScope::Pod);
         component.node = node_index(self.pod.node);

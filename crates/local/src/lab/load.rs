@@ -1,8 +1,8 @@
 //! Loads on a variant: what a trial measures, and the bursts before.
 
-use meshtax_agent::{GeneratorError, StartedWorker};
+use meshtax_agent::{ClientWorker, GeneratorError, StartedWorker};
 use meshtax_dataplane::PodNode;
-use meshtax_evidence::ingress_address;
+use meshtax_evidence::{OUTSIDER, ingress_address};
 use meshtax_load::LoadSpec;
 use meshtax_model::experiment::{LoadPoint, VariantId};
 use meshtax_model::trial::ComponentRole;
@@ -10,6 +10,7 @@ use meshtax_workload::{NoGateway, Timing, bursts};
 
 use super::component::{own_program, spawn_in};
 use super::instance::Instance;
+use super::netns::NetNs;
 use super::setup::Lab;
 
 /// Bursts of the loads of all load points at full concurrency, which are not recorded: proxies that keep connections to
@@ -20,9 +21,9 @@ use super::setup::Lab;
 pub(crate) fn warm_up(lab: &Lab, instance: &Instance) -> Result<(), GeneratorError> {
     for burst in bursts(&lab.setup.load_points) {
         let spec = load(lab, instance, &burst, Timing::BURST, 0);
-        let started = start_generator(lab, &instance.variant.id, &burst);
+        let started = start_generators(lab, &instance.variant.id, &burst);
         if let (Ok(spec), Ok(started)) = (spec, started)
-            && let Err(ended @ GeneratorError::Ended(_)) = meshtax_agent::warm_up(spec, started)
+            && let Err(ended @ GeneratorError::Ended(_)) = meshtax_agent::warm_up(&spec, started)
         {
             return Err(ended);
         }
@@ -30,7 +31,7 @@ pub(crate) fn warm_up(lab: &Lab, instance: &Instance) -> Result<(), GeneratorErr
     Ok(())
 }
 
-/// The load of a point, offered by the generator's cores.
+/// The load of a point, offered by the generators' cores.
 pub(crate) fn load(
     lab: &Lab,
     instance: &Instance,
@@ -50,19 +51,26 @@ pub(crate) fn load(
     })
 }
 
-/// Starts the load generator in the source pod of the load.
-pub(crate) fn start_generator(
+/// Starts a load generator in each source pod of the load: the clients', or the one outside the mesh.
+pub(crate) fn start_generators(
     lab: &Lab,
     variant: &VariantId,
     point: &LoadPoint,
-) -> Result<StartedWorker, GeneratorError> {
-    let namespace = match point.ingress {
-        None => lab.pods[variant].client(),
-        Some(_) => &lab.outsider.namespace,
+) -> Result<Vec<ClientWorker>, GeneratorError> {
+    let sources: Vec<(&str, &NetNs)> = match point.ingress {
+        None => lab.pods[variant]
+            .clients()
+            .map(|(pod, namespace)| (pod.name.as_str(), namespace))
+            .collect(),
+        Some(_) => vec![(OUTSIDER, &lab.outsider.namespace)],
     };
     let cores = lab.cores_of(PodNode::Client, ComponentRole::Generator);
-    let command = own_program("load", &[]);
-    Ok(StartedWorker::spawn(command, |command| {
-        spawn_in(command, namespace, cores)
-    })?)
+    let start = |(client, namespace): (&str, &NetNs)| {
+        let command = own_program("load", &[]);
+        Ok(ClientWorker {
+            client: client.to_owned(),
+            started: StartedWorker::spawn(command, |command| spawn_in(command, namespace, cores))?,
+        })
+    };
+    sources.into_iter().map(start).collect()
 }

@@ -19,10 +19,13 @@ mod vantage;
 use std::io::{self, BufReader};
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
+use std::sync::OnceLock;
 use std::thread;
+use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, poll};
 
+use crate::cgroups::{Places, REMOVED_WITHIN};
 use crate::protocol::{LabReply, LabRequest, Reply, Request, receive, send};
 use meshtax_agent::{AGENT_PROTOCOL, AgentReply, AgentRequest};
 use round::Round;
@@ -60,6 +63,9 @@ fn control_socket() -> io::Result<UnixStream> {
     Ok(control)
 }
 
+/// The cgroup of the run, for the thread that ends the lab.
+static CGROUP: OnceLock<Places> = OnceLock::new();
+
 /// The parent's death is seen as end-of-file, at any moment, also in the middle of a trial.
 fn watch_parent(control: UnixStream) {
     thread::spawn(move || {
@@ -79,6 +85,16 @@ fn watch_parent(control: UnixStream) {
     reason = "the end of this process is what removes the lab"
 )]
 fn end() -> ! {
+    let began = Instant::now();
+    if let Some(run) = CGROUP.get() {
+        // Nobody else is left to do it. The processes in it must end first; the others end with this one.
+        loop {
+            run.kill();
+            if run.remove(Duration::from_millis(50)) || began.elapsed() > REMOVED_WITHIN {
+                break;
+            }
+        }
+    }
     std::process::exit(0)
 }
 
@@ -97,9 +113,12 @@ impl Server {
     }
 
     fn build(&mut self, request: LabRequest) -> LabReply {
-        match (request, &self.lab) {
+        match (request, &mut self.lab) {
             (LabRequest::Prepare(setup), _) => match Lab::build(*setup) {
                 Ok(lab) => {
+                    if let Some(run) = &lab.setup.limits {
+                        let _ = CGROUP.set(run.clone());
+                    }
                     self.lab = Some(lab);
                     LabReply::Prepared
                 }
@@ -109,6 +128,11 @@ impl Server {
                     cause: refusal.cause.to_string(),
                 },
             },
+            (LabRequest::SetWork { topology, timing }, Some(lab)) => {
+                lab.setup.topology = *topology;
+                lab.setup.timing = timing;
+                LabReply::WorkSet
+            }
             (LabRequest::StartRound { round, variants }, Some(lab)) => {
                 self.round = None;
                 let (started, reports) = Round::start(lab, round, &variants);

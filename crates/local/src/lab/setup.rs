@@ -1,10 +1,11 @@
 //! The lab's own file systems, nodes and pods: all that stays for the whole run.
 
 use std::collections::BTreeMap;
-use std::fs;
+use std::fs::{self, File};
 use std::io;
 use std::net::Ipv4Addr;
 use std::path::Path;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
 use meshtax_control_plane::{Authority, SharedAuthority};
@@ -12,13 +13,14 @@ use meshtax_dataplane::{EMULATED_NAMESPACE, Gateway, Pod, PodNode, Site, SiteSer
 use meshtax_model::experiment::{Options, Variant, VariantId};
 use meshtax_model::topology::{NodeSide, Service, ServiceAddress};
 use meshtax_model::trial::ComponentRole;
-use meshtax_workload::{CLIENT, callees, pod_name};
+use meshtax_workload::{CLIENT, callees, client_name, pod_name};
 use nix::mount::{MsFlags, mount};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
 use super::component::{HostMounts, stay_on};
 use super::netns::NetNs;
 use super::network::{Network, PodNet, loopback_only, node_index};
+use crate::cgroups::{LimitError, Places, ProxyCgroup};
 use crate::placement::cores_in_use;
 use crate::protocol::{LAB_PROTOCOL, LabStep, Setup};
 
@@ -55,13 +57,15 @@ impl Pods {
             namespaces: BTreeMap::new(),
         };
         let topology = &setup.topology;
-        let client = builder.pod(CLIENT, CLIENT, PodNode::Client, false)?;
+        let clients = (0..setup.workload.clients.max(1))
+            .map(|client| builder.pod(&client_name(client), CLIENT, PodNode::Client, false))
+            .collect::<io::Result<_>>()?;
         // Where services call each other, their nodes balance these connections.
         let routed = topology.services.len() > 1;
         let services = topology.services.iter();
         let site = Site {
             namespace: EMULATED_NAMESPACE.into(),
-            client,
+            clients,
             services: services
                 .map(|service| builder.service(service, setup, routed))
                 .collect::<io::Result<_>>()?,
@@ -115,9 +119,10 @@ impl Pods {
         &self.namespaces[&pod.name]
     }
 
-    /// The client's namespace.
-    pub(crate) fn client(&self) -> &NetNs {
-        self.namespace(&self.site.client)
+    /// The clients' pods, each with its namespace.
+    pub(crate) fn clients(&self) -> impl Iterator<Item = (&Pod, &NetNs)> {
+        let clients = self.site.clients.iter();
+        clients.map(|pod| (pod, self.namespace(pod)))
     }
 
     /// The namespaces of all pods, by name.
@@ -221,6 +226,10 @@ pub(crate) struct Lab {
     pub(crate) host_mounts: HostMounts,
     pub(crate) authority: SharedAuthority,
     pub(crate) foreign: SharedAuthority,
+    /// Cgroups of proxies that were made so far.
+    cgroups: AtomicU32,
+    /// Tells other runs that the run's cgroup is in use.
+    _locks: Vec<File>,
 }
 
 impl Lab {
@@ -262,7 +271,14 @@ impl Lab {
                 .map_err(io::Error::other)
                 .map_err(refused(LabStep::CreateAuthority))
         };
+        let run = setup.limits.as_ref();
         Ok(Self {
+            cgroups: AtomicU32::new(0),
+            // Without one the engine's lock is enough, unless it is killed.
+            _locks: run
+                .map(Places::lock)
+                .and_then(Result::ok)
+                .unwrap_or_default(),
             authority: authority("meshtax")?,
             foreign: authority("somebody else")?,
             setup,
@@ -271,6 +287,22 @@ impl Lab {
             outsider,
             host_mounts,
         })
+    }
+
+    /// A cgroup with the limits of a variant's proxies of this role; `None`: they have none.
+    pub(crate) fn cgroup(
+        &self,
+        variant: &Variant,
+        role: ComponentRole,
+    ) -> Result<Option<ProxyCgroup>, LimitError> {
+        let limits = role.limited().and_then(|role| variant.limits.get(&role));
+        let Some((run, limits)) = self.setup.limits.as_ref().zip(limits) else {
+            return Ok(None);
+        };
+        let number = self.cgroups.fetch_add(1, Ordering::Relaxed);
+        let cgroup = ProxyCgroup::make(run, &format!("proxy-{number}"))?;
+        cgroup.limit(limits)?;
+        Ok(Some(cgroup))
     }
 
     /// The cores of a role's processes on a node.

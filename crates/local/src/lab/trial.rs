@@ -14,12 +14,12 @@ use meshtax_model::experiment::{Ingress, LoadPoint, Variant, VariantId};
 use meshtax_model::failure::{ComponentEnding, ComponentFailure, LostEvidence, TrialFailure};
 use meshtax_model::plan::PlannedTrial;
 use meshtax_model::trial::{Changes, ComponentRole, ResourceSample, TrialOutcome};
-use meshtax_observe::listening_sockets;
+use meshtax_observe::{Limited, listening_sockets};
 
 use super::component::TrafficSource;
 use super::control::Control;
 use super::instance::Instance;
-use super::load::{load, start_generator, warm_up};
+use super::load::{load, start_generators, warm_up};
 use super::round::Round;
 use super::setup::Lab;
 use crate::placement::{cores_in_use, probed_core};
@@ -86,14 +86,13 @@ fn try_measure(
     let probe_before = speed_probe_on(core);
     let timing = lab.setup.timing.at(point);
     let spec = load(lab, instance, point, timing, trial.arrival_seed).map_err(load_failed)?;
-    let open = spec.connections;
     let traffic_before = read_traffic(&subject, path);
     let changing = Changing::begin(instance);
     let watched = watched(lab, round, &trial.variant, point);
     let bypass = Bypass::begin(lab, instance).map_err(load_failed)?;
-    let measured = start_generator(lab, &trial.variant, point)
+    let measured = start_generators(lab, &trial.variant, point)
         .map_err(MeasureError::from)
-        .and_then(|started| measure(spec, started, &watched, &mut |_| {}));
+        .and_then(|clients| measure(&spec, clients, &watched, &mut |_| {}));
     drop(bypass);
     let changes = changing.map(|changing| changing.end(instance));
     let probe_after = speed_probe_on(core);
@@ -117,6 +116,7 @@ fn try_measure(
     sample.changes = changes;
     let Measurement {
         load,
+        parts,
         proxy_connections,
         entered_connections,
         ..
@@ -126,11 +126,11 @@ fn try_measure(
     let has_first_proxy =
         point.ingress.is_some() || instance.blueprint.contract.caller_port.is_some();
     if has_first_proxy && point.requests_per_connection.is_none() {
-        lost_evidence.extend(lost_connections(entered_connections, open));
+        lost_evidence.extend(lost_connections(&entered_connections, &parts));
     }
     let traffic = traffic_before.and_then(|before| {
         let after = read_traffic(&subject, path)?;
-        Ok(after.lost_since(&before, &load))
+        Ok(after.lost_since(&before, &load, &parts))
     });
     lost_evidence.extend(traffic.unwrap_or_else(|unreadable| vec![unreadable]));
     lost_evidence.extend(lost_changes(&instance.variant, changes));
@@ -169,6 +169,7 @@ fn watched(lab: &Lab, round: &Round, active: &VariantId, point: &LoadPoint) -> W
                 },
                 node: component.node,
                 idles_for: (is_other && is_proxy).then(|| id.clone()),
+                limited: component.limited(),
             });
         }
     }
@@ -178,6 +179,7 @@ fn watched(lab: &Lab, round: &Round, active: &VariantId, point: &LoadPoint) -> W
         role: ComponentRole::Harness,
         node: 0,
         idles_for: None,
+        limited: Limited::default(),
     });
     let instance = round.instances.get(active);
     // Any process in a server's pod sees its sockets and links. The proxy need not be in the pod.
@@ -192,7 +194,7 @@ fn watched(lab: &Lab, round: &Round, active: &VariantId, point: &LoadPoint) -> W
     }
 }
 
-/// What accepts the connections of a load: the proxy in the client's pod, or the gateway.
+/// What accepts the connections of a load: the proxy in each client's pod, or the gateway.
 fn entrance(instance: &Instance, point: &LoadPoint) -> Option<Entrance> {
     let Some(ingress) = point.ingress else {
         let port = instance.blueprint.contract.caller_port?;
@@ -215,23 +217,29 @@ fn entrance(instance: &Instance, point: &LoadPoint) -> Option<Entrance> {
 struct Bypass<'a> {
     lab: &'a Lab,
     instance: &'a Instance,
+    fault: Fault,
 }
 
 impl<'a> Bypass<'a> {
     /// `None`: the variant has no such fault.
     fn begin(lab: &'a Lab, instance: &'a Instance) -> io::Result<Option<Self>> {
-        match instance.blueprint.emulation.fault {
-            None | Some(Fault::NoCapture) => return Ok(None),
-            Some(Fault::LoadBypassesProxies | Fault::LoadBypassesBusyProxies) => {}
-        }
-        let this = Self { lab, instance };
+        let Some(fault) = instance.blueprint.emulation.fault else {
+            return Ok(None);
+        };
+        let this = Self {
+            lab,
+            instance,
+            fault,
+        };
         this.in_each_pod(|_| nft::lift_redirection())?;
         Ok(Some(this))
     }
 
     fn in_each_pod(&self, change: impl Fn(&Redirect) -> io::Result<()> + Sync) -> io::Result<()> {
         let pods = &self.lab.pods[&self.instance.variant.id];
-        let mut blueprints = self.instance.blueprint.emulation.pods.iter();
+        let site = &self.instance.site;
+        let blueprints = self.instance.blueprint.emulation.pods.iter();
+        let mut blueprints = blueprints.filter(|pod| self.fault.lifts_redirection(site, &pod.pod));
         blueprints.try_for_each(|blueprint| match pods.all().get(&blueprint.pod) {
             Some(namespace) => namespace.run(|| change(&blueprint.redirect)),
             None => Ok(()),

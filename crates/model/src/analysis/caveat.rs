@@ -272,6 +272,13 @@ pub enum Caveat {
         /// Whether time that the hypervisor took explains it.
         by_steal: bool,
     },
+    /// The cluster reported that something went wrong with the run's pods.
+    ClusterWarnings {
+        /// The reasons that it gave, without repeats.
+        reasons: Vec<String>,
+        /// How many events that were.
+        events: u32,
+    },
     /// Figures that others published are to be shown beside the measured ones.
     PublishedFigures {
         /// The published result set, by its name in `meshtax published`.

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::trial::ComponentRole;
+use crate::trial::{ComponentRole, Throttled};
 
 /// CPU per request of one component, mean over the valid trials.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -19,6 +19,9 @@ pub struct ComponentCpu {
     pub switches_per_request: Option<f64>,
     /// As a share of the machine's busy time.
     pub share_of_busy: Option<f64>,
+    /// How the CPU limits of its proxies throttled them, summed over the valid trials; `None`: they have no limit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub throttled: Option<Throttled>,
 }
 
 /// The whole machine's time at one variant and load point, summed over the valid trials.

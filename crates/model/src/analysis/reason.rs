@@ -21,11 +21,13 @@ pub enum InvalidReason {
     NotProven,
     /// A process ended or was restarted.
     ComponentFailed,
+    /// A process exceeded its memory limit, and the kernel killed it.
+    OutOfMemory,
     /// No request was offered, or the window has no length.
     NoRequests,
     /// The evidence no longer held at its end.
     EvidenceLost,
-    /// A CPU limit (cgroup) throttled its processes.
+    /// A CPU limit (cgroup) around the whole run throttled its processes. That of a variant's own proxies is a factor.
     Throttled,
     /// The hypervisor took too much of the machine's time.
     Steal,
@@ -49,6 +51,7 @@ impl InvalidReason {
             Self::Repeated => "repeated",
             Self::NotProven => "not-proven",
             Self::ComponentFailed => "component-failed",
+            Self::OutOfMemory => "out-of-memory",
             Self::NoRequests => "no-requests",
             Self::EvidenceLost => "evidence-lost",
             Self::Throttled => "throttled",

@@ -30,7 +30,7 @@ pub struct VariantAnalysis {
     /// By node.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub nodes: Vec<NodeMemory>,
-    /// Its trials in the order of the run.
+    /// Its trials in the order of the run; of those longer than a second, each second.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub timeline: Vec<Moment>,
     /// Start-up time and idle usage.
@@ -38,10 +38,10 @@ pub struct VariantAnalysis {
     pub upkeep: Upkeep,
 }
 
-/// One measured trial as a moment of the run.
+/// One measured trial as a moment of the run, or a second of a longer one.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Moment {
-    /// When the trial began, relative to the start of the run, in nanoseconds.
+    /// When the trial, or this second of it, began, relative to the start of the run, in nanoseconds.
     pub at_ns: u64,
     /// At which load point.
     pub load_point: LoadPointId,

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::experiment::VariantId;
 use crate::plan::TrialId;
+use crate::pods::ProxyRole;
 
 /// The role of a component in the traffic under test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -29,6 +30,19 @@ pub enum ComponentRole {
     Harness,
 }
 
+impl ComponentRole {
+    /// The place of a proxy that limits apply to; `None`: none do.
+    #[must_use]
+    pub fn limited(self) -> Option<ProxyRole> {
+        match self {
+            Self::ClientProxy => Some(ProxyRole::ClientProxy),
+            Self::ServerProxy => Some(ProxyRole::ServerProxy),
+            Self::Waypoint => Some(ProxyRole::Waypoint),
+            _ => None,
+        }
+    }
+}
+
 /// The usage of one process in a trial.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ComponentUsage {
@@ -49,6 +63,47 @@ pub struct ComponentUsage {
     pub context_switches: Option<u64>,
     /// Memory just after the load, with its connections still open; `None` where the kernel does not show it.
     pub memory: Option<Memory>,
+    /// How its own CPU limit throttled it; `None`: it has none, or the kernel does not show it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub throttled: Option<Throttled>,
+}
+
+/// How a CPU limit throttled a component, from just before the window to just after it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Throttled {
+    /// Periods of the limit (100 ms each) in which it had something to run.
+    pub periods: u64,
+    /// Of them, those in which it used up its quota and had to wait.
+    pub throttled_periods: u64,
+    /// The time that it waited, in nanoseconds. The kernel adds up over cores, so it can exceed the window, and counts a wait
+    /// when it ends.
+    pub throttled_ns: u64,
+}
+
+impl Throttled {
+    /// Both together.
+    #[must_use]
+    pub fn plus(self, other: Self) -> Self {
+        Self {
+            periods: self.periods.saturating_add(other.periods),
+            throttled_periods: self
+                .throttled_periods
+                .saturating_add(other.throttled_periods),
+            throttled_ns: self.throttled_ns.saturating_add(other.throttled_ns),
+        }
+    }
+
+    /// What was added since an earlier reading.
+    #[must_use]
+    pub fn since(self, earlier: Self) -> Self {
+        Self {
+            periods: self.periods.saturating_sub(earlier.periods),
+            throttled_periods: self
+                .throttled_periods
+                .saturating_sub(earlier.throttled_periods),
+            throttled_ns: self.throttled_ns.saturating_sub(earlier.throttled_ns),
+        }
+    }
 }
 
 impl ComponentUsage {
@@ -63,6 +118,7 @@ impl ComponentUsage {
             system_ns: None,
             context_switches: None,
             memory: None,
+            throttled: None,
         }
     }
 }

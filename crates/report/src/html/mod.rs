@@ -43,6 +43,7 @@ pub(crate) fn render(view: &View, refresh_s: Option<u32>) -> String {
         out.push_str(&pictures(view, chapter));
         if chapter == Chapter::Overheads {
             out.push_str(&tables("tables", headings::TABLES, &view.tables));
+            out.push_str(&tables("decision", headings::DECISION, &view.decision));
         }
     }
     out.push_str(&evidence(view));
@@ -65,6 +66,9 @@ fn navigation(view: &View) -> String {
         }
         if chapter == Chapter::Overheads && !view.tables.is_empty() {
             sections.push(("tables", headings::TABLES));
+        }
+        if chapter == Chapter::Overheads && !view.decision.is_empty() {
+            sections.push(("decision", headings::DECISION));
         }
     }
     for (id, title, is_there) in [

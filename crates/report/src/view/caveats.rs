@@ -168,6 +168,11 @@ pub(crate) fn sentence(caveat: &Caveat) -> String {
              rate shows the path alone.",
             percent(*busy_share)
         ),
+        Caveat::ClusterWarnings { reasons, events } => format!(
+            "The cluster reported {events} {} about the run's pods ({}): the page lists its events with their times.",
+            format::plural(*events as usize, "warning", "warnings"),
+            reasons.join(", ")
+        ),
         Caveat::PublishedFigures { study } => format!(
             "Figures published as {study} are shown beside the measured ones, as requested: they are from other \
              machines, another load and another application. `meshtax published show {study}` has their source."

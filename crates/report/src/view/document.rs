@@ -52,6 +52,10 @@ pub(crate) struct View {
     /// Place and name of each variant in the pictures.
     pub(crate) drawn: Vec<(usize, String)>,
     pub(crate) tables: Vec<Table>,
+    /// What the run suggests for each requirement.
+    pub(crate) decision: Vec<Table>,
+    /// Whether requirements have weights: then it is shown where there is little room, too.
+    pub(crate) weighs: bool,
     /// For the formats that have room.
     pub(crate) details: Vec<Table>,
     /// Likewise: the supporting data.
@@ -66,9 +70,14 @@ pub(crate) struct View {
 impl View {
     /// The line before the headlines.
     pub(crate) fn lead_line(&self) -> String {
-        let end = if self.headlines.is_empty() { '.' } else { ':' };
-        format!("{}{end}", self.lead)
+        lead_line(&self.lead, &self.headlines)
     }
+}
+
+/// The line before these headlines, if there are any.
+pub(crate) fn lead_line(lead: &str, headlines: &[Headline]) -> String {
+    let end = if headlines.is_empty() { '.' } else { ':' };
+    format!("{lead}{end}")
 }
 
 /// A part of a document that is no report.

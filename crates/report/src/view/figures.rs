@@ -13,6 +13,7 @@ use crate::format::{
 };
 
 use crate::view::labels::{UNADJUSTED, margin, name_cell, role_cpu};
+use crate::view::limits::cpu_text;
 use crate::view::meaning;
 use crate::view::outcome;
 use crate::view::source::{Source, confidence_in_words, load_in_words, manner_in_words, point_of};
@@ -348,8 +349,8 @@ fn proxies_cell(row: &Row<'_>) -> Cell {
             Cell::missing()
         };
     };
-    let client = role_cpu(cpu, ComponentRole::ClientProxy);
-    let server = role_cpu(cpu, ComponentRole::ServerProxy);
+    let client = cpu_text(cpu, ComponentRole::ClientProxy);
+    let server = cpu_text(cpu, ComponentRole::ServerProxy);
     match (client, server) {
         (None, None) if carries_nothing => Cell::empty(),
         (None, None) => Cell::missing(),
@@ -357,7 +358,7 @@ fn proxies_cell(row: &Row<'_>) -> Cell {
             let or_missing = |t: Option<String>| t.unwrap_or_else(|| format::MISSING.to_owned());
             let mut others = format!("+ {}", or_missing(server));
             for role in [ComponentRole::Waypoint, ComponentRole::Gateway] {
-                if let Some(further) = role_cpu(cpu, role) {
+                if let Some(further) = cpu_text(cpu, role) {
                     others.push_str(&format!(" + {further}"));
                 }
             }

@@ -2,6 +2,8 @@
 
 /// Above the tables.
 pub(crate) const TABLES: &str = "Results";
+/// Above the decision table.
+pub(crate) const DECISION: &str = "Decision";
 /// Above the tables of checks.
 pub(crate) const CHECKS: &str = "Supporting data";
 /// Above further tables.

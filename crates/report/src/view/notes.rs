@@ -2,11 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::view::{caveats, study};
+use crate::view::{caveats, limits, study};
 use meshtax_model::analysis::{Analysis, Caveat, Metric, NoiseFloor, Verdict};
 use meshtax_model::environment::{Environment, Host, NodeRole};
 use meshtax_model::event::Ending;
-use meshtax_model::experiment::{Experiment, Inject, LoadPoint, Role, Variant, Workers};
+use meshtax_model::experiment::{Experiment, Inject, LoadPoint, Placement, Role, Variant, Workers};
 use meshtax_model::topology::ServiceAddress;
 
 use super::known_costs;
@@ -87,6 +87,8 @@ pub(crate) fn notes(source: Source<'_>, runs: &[Source<'_>]) -> Vec<String> {
     notes.extend(margins(source));
     notes.extend(injected(source));
     notes.extend(options(source));
+    notes.extend(limits::notes(source));
+    notes.extend(without_cluster(source));
     notes.extend(marks(source));
     notes
 }
@@ -278,6 +280,15 @@ fn injected(source: Source<'_>) -> Vec<String> {
     texts
 }
 
+/// A spec is the same on every engine.
+fn without_cluster(source: Source<'_>) -> Option<String> {
+    let is_ignored = source.analysis.experiment.kubernetes.is_some()
+        && source.analysis.environment.kubernetes.is_none();
+    is_ignored.then(|| {
+        "The settings of pods in the spec (`kubernetes`) are for runs on a cluster, and had no effect here.".to_owned()
+    })
+}
+
 /// Additional work and configuration of the proxies, beyond their level.
 fn options(source: Source<'_>) -> Vec<String> {
     let mut texts = Vec::new();
@@ -424,11 +435,20 @@ fn answers(experiment: &Experiment) -> String {
         Some((_, ServiceAddress::Pod)) => text.push_str(", called by the pod's address"),
         Some((n, _)) => text.push_str(&format!(", {n} replicas behind the service address")),
     }
+    let clients = experiment.workload.clients;
+    if clients > 1 {
+        text.push_str(&format!(
+            ", called by {clients} client pods that share the load, each with its own proxy"
+        ));
+    }
     let nodes = topology.server_nodes();
     if nodes > 1 {
         text.push_str(&format!(
             ", distributed over {nodes} server nodes, which share cores here"
         ));
+    }
+    if experiment.placement == Placement::OneNode {
+        text.push_str(", client and services on one node");
     }
     text
 }

@@ -5,7 +5,8 @@ use meshtax_model::experiment::{Role, Variant};
 use meshtax_model::trial::ComponentRole;
 
 use crate::format::{CPU_MS_PER_1K, MIB, MISSING, grouped};
-use crate::view::labels::{name_cell, role_cpu};
+use crate::view::labels::name_cell;
+use crate::view::limits::{THROTTLED, cpu_text, is_throttled};
 use crate::view::source::{Source, load_in_words, point_of};
 use crate::view::table::{Align, Cell, Column, Keep, Table};
 
@@ -55,7 +56,11 @@ pub(crate) fn table(source: Source<'_>) -> Option<Table> {
         detail: format!("CPU: at {}; memory: anonymous/file/PSS", points.join(" / ")),
         columns,
         rows,
-        footnotes: Vec::new(),
+        footnotes: with_proxies()
+            .any(|(_, found)| is_throttled(found))
+            .then(|| (String::new(), THROTTLED.to_owned()))
+            .into_iter()
+            .collect(),
     })
 }
 
@@ -87,7 +92,7 @@ fn row(
 fn cpu_cell(source: Source<'_>, found: &VariantAnalysis, role: ComponentRole) -> Cell {
     let figures: Vec<Option<String>> = source
         .points()
-        .map(|point| role_cpu(point_of(found, &point.id)?.cpu.as_ref()?, role))
+        .map(|point| cpu_text(point_of(found, &point.id)?.cpu.as_ref()?, role))
         .collect();
     if figures.iter().all(Option::is_none) {
         return Cell::missing();

@@ -167,7 +167,7 @@ pub(crate) fn meshes(meshes: &Meshes) -> Vec<Block> {
         columns,
         footnotes: Vec::new(),
     };
-    let hint = "`meshtax meshes NAME` prints the details and the source of each answer. None of this was measured.";
+    let hint = "`meshtax mesh facts NAME` prints the details and the source of each answer. None of this was measured.";
     vec![
         Block::Table(table),
         Block::Gap,
@@ -205,7 +205,7 @@ fn fact_parts(name: &str, fact: &Fact) -> Vec<Block> {
     parts
 }
 
-fn answer(answer: &Answer) -> Cell {
+pub(super) fn answer(answer: &Answer) -> Cell {
     let (text, tone) = short_answer(answer);
     Cell::text(text).toned(tone)
 }

@@ -68,6 +68,7 @@ pub(crate) fn invalid(reason: InvalidReason) -> &'static str {
         InvalidReason::Repeated => "recorded twice",
         InvalidReason::NotProven => "a probe failed in this round",
         InvalidReason::ComponentFailed => "a component ended or was restarted",
+        InvalidReason::OutOfMemory => "a component exceeded its memory limit and was killed",
         InvalidReason::NoRequests => "no requests",
         InvalidReason::EvidenceLost => "the evidence no longer held at its end",
         InvalidReason::Throttled => "throttled by a CPU limit",

@@ -58,6 +58,7 @@ fn words(over: Over) -> Words {
             "for 1,000 requests/s",
             1e3,
         ),
+        Over::Clients => words("client pods", "clients", "a client", 1.0),
         Over::Endpoints => words(
             "the endpoints in each proxy's configuration",
             "endpoints",
@@ -88,6 +89,12 @@ fn what(grows: Grows) -> (&'static str, &'static str, f64) {
         Grows::IdleCpu => ("idle CPU of all proxies", MILLICORES.name, 1e-3),
         Grows::ProxyCpu => (
             "CPU of all proxies at the steady load",
+            MILLICORES.name,
+            1e-3,
+        ),
+        Grows::ServerProxyMemory => ("memory of the server's proxy", "MiB", 1_048_576.0),
+        Grows::ServerProxyCpu => (
+            "CPU of the server's proxy at the steady load",
             MILLICORES.name,
             1e-3,
         ),
@@ -288,6 +295,11 @@ fn of_its_kind(over: Over) -> &'static [&'static str] {
         Over::Rates => &[
             "CPU per request is higher at low rates, since each request wakes sleeping processes: such a curved \
              relation has wide intervals, and should not be extrapolated beyond the measured rates.",
+        ],
+        Over::Clients => &[
+            MEMORY,
+            "Rate and connections are those of all clients together, and constant: only the number of pods, each with \
+             its own proxy, that they come from differs.",
         ],
         Over::Endpoints => &[
             MEMORY,

@@ -26,6 +26,7 @@ pub(crate) fn name(setting: &Setting) -> String {
         Setting::Service => "service",
         Setting::ResponseBytes => "responses",
         Setting::Connections => "connections",
+        Setting::Clients => "client pods",
         Setting::ProxyWorkers => "workers of each proxy",
         Setting::TrialLength => "trial",
         Setting::WarmUp => "warm-up",

@@ -8,7 +8,7 @@ use meshtax_published::{
     BaseUnit, Column as Published, Metric, ResultSet, Row, Unit, Variant, find,
 };
 
-use self::loads::{Found, StudyLoad, found, further, ours, per_s, quantile, used, value};
+use self::loads::{Found, StudyLoad, found, further, not_here, ours, per_s, quantile, used, value};
 use crate::format::{duration, grouped, three_digits, trimmed};
 use crate::view::published;
 use crate::view::source::Source;
@@ -48,14 +48,18 @@ fn usage(study: &ResultSet, loads: &[StudyLoad<'_>]) -> Option<Table> {
         UsageGroup::ClientProxy => "client-side proxies",
         UsageGroup::Path => "application and all proxies",
     };
-    let note = "CPU: per trial, or per second of long trials; memory: anonymous pages of all processes and one copy of each \
-     program. Control plane of the mesh and Kubernetes: cluster only";
+    let source = loads.first()?.source;
+    let note = format!(
+        "CPU: per trial, or per second of long trials; memory: anonymous pages of all processes and one copy of each \
+         program. Control plane of the mesh and Kubernetes: {}",
+        not_here(source)
+    );
     Some(Table {
         title: "CPU and memory in the study".to_owned(),
         detail: format!("measured here: {what}; mean, minimum and maximum"),
         columns: sheet.heads(),
         rows: sheet.rows(loads),
-        footnotes: vec![(String::new(), note.to_owned())],
+        footnotes: vec![(String::new(), note)],
     })
 }
 
@@ -152,6 +156,7 @@ impl<'a> Sheet<'a> {
         let figure = |(_, column): &(usize, &Published)| {
             let asked = StudyCell {
                 at,
+                not_here: not_here(load.source),
                 base: base(self.study, load, column),
                 part_s: part_s(load),
                 requests,
@@ -200,7 +205,12 @@ fn footnotes(sources: &[Source<'_>], study: &ResultSet) -> Vec<(String, String)>
         "needs N s: this figure needs N seconds of measurement at the rate measured here to be based on enough \
          requests; use a longer --time. In the time column: how long the study's number of requests would take".to_owned(),
     );
-    notes.push("cluster only: no counterpart on this engine".to_owned());
+    let mut absent: Vec<&str> = sources.iter().map(|source| not_here(*source)).collect();
+    absent.dedup();
+    notes.push(format!(
+        "{}: no counterpart on this engine",
+        absent.join(", ")
+    ));
     if sources.len() > 1 {
         notes.push(
             "each run has its own baselines: figures of different runs are not paired".to_owned(),
@@ -213,10 +223,28 @@ fn footnotes(sources: &[Source<'_>], study: &ResultSet) -> Vec<(String, String)>
                 .to_owned(),
         );
     }
+    notes.extend(gateways(sources, study));
     notes
         .into_iter()
         .map(|note| (String::new(), note))
         .collect()
+}
+
+/// The study's gateways in place of the measured ones; `None`: no load went through a gateway, or the study has none.
+fn gateways(sources: &[Source<'_>], study: &ResultSet) -> Option<String> {
+    let mut points = sources.iter().flat_map(|source| source.points());
+    points.find(|point| point.ingress.is_some())?;
+    let published = study.variants.iter().filter_map(|variant| {
+        let ingress = variant.ingress.as_ref()?;
+        Some(format!("{} ({})", ingress, variant.name))
+    });
+    let published: Vec<String> = published.collect();
+    (!published.is_empty()).then(|| {
+        format!(
+            "gateways: here Envoy for every variant, for no engine of meshtax runs nginx; in the study {}",
+            published.join(", ")
+        )
+    })
 }
 
 /// Which published figures have no measured counterpart in these runs of one spec.
@@ -278,6 +306,8 @@ fn requests_of(study: &ResultSet, row: &Row) -> Option<f64> {
 /// A variant at a load point, for a row of the study.
 struct StudyCell<'a> {
     at: &'a Point,
+    /// What stands in place of a figure that the engine does not measure.
+    not_here: &'static str,
     /// What a difference is to.
     base: Option<&'a Point>,
     /// How long a trial is, or each part of a long one, in seconds.
@@ -289,7 +319,7 @@ struct StudyCell<'a> {
 impl StudyCell<'_> {
     fn figure(&self, column: &Published) -> Cell {
         if column.of.is_some() && column.group.is_none() {
-            return Cell::text("cluster only").toned(Tone::Muted);
+            return Cell::text(self.not_here).toned(Tone::Muted);
         }
         if column.metric == Metric::Duration {
             let per_s = per_s(self.at);

@@ -289,6 +289,7 @@ fn advice() -> Advice {
             cpu_price: Some(0.04),
             memory_price: Some(0.005),
             priorities: Vec::new(),
+            weights: crate::decisions::decision().weights,
             needs: vec![Need::Mtls, Need::HttpPolicy, Need::Fips],
             cni: Some("cilium".to_owned()),
             managed: Some("eks".to_owned()),
@@ -315,6 +316,7 @@ fn advice() -> Advice {
         objectives: answers(),
         costs: costs(),
         priorities: priorities(),
+        decision: Some(crate::decisions::decision()),
         questions: vec![
             Question {
                 topic: Topic::Cni {
@@ -338,6 +340,7 @@ fn bare() -> Advice {
     let mut bare = advice();
     bare.asked = Asked::default();
     bare.objectives.clear();
+    bare.decision = None;
     bare.questions.clear();
     bare.sufficient.clear();
     bare.caveats.clear();

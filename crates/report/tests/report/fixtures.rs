@@ -9,7 +9,7 @@ use meshtax_model::analysis::{
     CpuAccount, CurvePoint, Effect, Elsewhere, Estimate, ExclusionReason, GroundTruth,
     InstanceSpread, Interval, InvalidReason, Level, LinkPerRequest, LoadOutcome, Metric, Moment,
     NoLevel, NodeMemory, NoiseFacts, NoiseFloor, NotEstimable, Overload, Part, Point, RoleMoment,
-    RoleSeries, RunFacts, Shortfall, Speed, Step, ThroughputLoss, Unresolved, Upkeep,
+    RoleSeries, RoundLog, RunFacts, Shortfall, Speed, Step, ThroughputLoss, Unresolved, Upkeep,
     VariantAnalysis, Verdict, WithElsewhere,
 };
 use meshtax_model::environment::{
@@ -41,6 +41,7 @@ pub(crate) fn all() -> Vec<(&'static str, Analysis)> {
         ("calibrate", calibrate()),
         ("steady_only", steady_only()),
         ("rates", rates()),
+        ("cluster", crate::clusters::cluster()),
         ("studied", crate::studies::livewyer()),
     ]
 }
@@ -147,12 +148,30 @@ pub(crate) fn quick() -> Analysis {
         effects: rows.iter().skip(1).flat_map(effects).collect(),
         added_cpu: rows.iter().skip(1).flat_map(added_cpu).collect(),
         noise_floor: noise_floor(),
+        round_log: (1..=6).map(round_log).collect(),
+        events: Vec::new(),
+        monitoring: None,
         comparisons: vec![comparison()],
         attribution: vec![attribution()],
         ingress: Vec::new(),
+        decision: None,
         ground_truth: Vec::new(),
         noise: noise(),
         caveats: vec![Caveat::NoResourceSample { trials: 2 }],
+    }
+}
+
+/// Two trials of the third round were disturbed.
+fn round_log(round: u32) -> RoundLog {
+    RoundLog {
+        round,
+        at_ns: u64::from(round) * 18_000_000_000 - 15_000_000_000,
+        trials: 30,
+        invalid: match round {
+            3 => BTreeMap::from([(InvalidReason::Steal, 2)]),
+            _ => BTreeMap::new(),
+        },
+        failed: Vec::new(),
     }
 }
 
@@ -231,10 +250,13 @@ fn experiment(rows: &[Figures]) -> Experiment {
         study: None,
         series: None,
         placement: Placement::TwoNodes,
+        kubernetes: None,
         topology: Default::default(),
+        saturation: None,
         workload: Workload {
             response_bytes: 1024,
             connections: 32,
+            clients: 1,
         },
         workers: Workers::Equal(1),
         variants: rows
@@ -285,6 +307,7 @@ fn environment() -> Environment {
             sha256: "0f".repeat(32),
             image: None,
         }),
+        pods: Vec::new(),
         artifacts: vec![
             Artifact {
                 data_plane: "limit-mtls".to_owned(),
@@ -617,6 +640,7 @@ fn account(proxies: Option<(f64, f64)>, requests: u64, unattributed_ns: Option<u
         system_per_request_ns: Some(ms_per_1k * 600.0),
         switches_per_request: Some(0.7),
         share_of_busy: Some(0.2),
+        throttled: None,
     };
     let mut components = vec![
         component(ComponentRole::Generator, 12.0),

@@ -27,6 +27,7 @@ fn render_all(analysis: &Analysis, width: usize) -> Vec<String> {
         meshtax_report::json(analysis),
         meshtax_report::csv(analysis),
         illustrated(analysis),
+        meshtax_report::publication(analysis, "pictures", "data").0,
         meshtax_report::series_html(std::slice::from_ref(analysis)),
         meshtax_report::so_far(analysis).join("\n") + "\n",
     ]

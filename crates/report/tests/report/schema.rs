@@ -3,7 +3,7 @@
 use jsonschema::Validator;
 use serde_json::{Value, json};
 
-use crate::fixtures;
+use crate::{fixtures, limits};
 
 const SCHEMA: &str = include_str!("../../../../docs/schema/report-v2.json");
 
@@ -22,7 +22,8 @@ fn document(analysis: &meshtax_model::analysis::Analysis) -> Value {
 #[test]
 fn every_fixture_matches_the_schema() {
     let validator = validator();
-    for (name, analysis) in fixtures::all() {
+    let limited = [("limited", limits::limited())];
+    for (name, analysis) in fixtures::all().into_iter().chain(limited) {
         let document = document(&analysis);
         let errors: Vec<String> = validator
             .iter_errors(&document)

@@ -5,6 +5,7 @@ use meshtax_model::analysis::{
     Interval, Point, Usage, UsageGroup,
 };
 use meshtax_model::experiment::{Ingress, LoadPoint, Regime};
+use meshtax_model::saturation::{Burst, ChosenWork, Saturation};
 use meshtax_model::topology::{Call, NodeSide, Page, Service, Topology, Work, WorkStep};
 use meshtax_model::trial::ComponentRole;
 use meshtax_report::TerminalOptions;
@@ -38,6 +39,7 @@ pub(crate) fn livewyer() -> Analysis {
             point.requests_per_connection = Some(1);
         }
     }
+    analysis.experiment.saturation = Some(calibrated());
     let points = analysis.variants.iter_mut().flat_map(|v| &mut v.points);
     for (number, point) in points.enumerate() {
         point.percentiles = [0.5, 0.75, 0.9, 0.95]
@@ -50,6 +52,97 @@ pub(crate) fn livewyer() -> Analysis {
             .to_vec();
     }
     analysis
+}
+
+/// Work that was found in three bursts.
+fn calibrated() -> Saturation {
+    let burst = |(steps_per_request, rate_per_s, app_ms): (f64, f64, f64)| Burst {
+        steps_per_request,
+        rate_per_s,
+        app_cpu_ns: Some(app_ms * 1e6),
+    };
+    let of_service = |service: &str| ChosenWork {
+        service: service.to_owned(),
+        burn_steps: 985_113,
+        added_cpu_ns: Some(1.52e6),
+    };
+    Saturation {
+        rate_per_s: 157.4456,
+        bursts: [
+            (0.0, 3_410.5, 0.173),
+            (1e6, 470.25, 1.68),
+            (3_612_081.0, 158.2, 5.74),
+        ]
+        .map(burst)
+        .to_vec(),
+        services: ["productpage", "details"].map(of_service).to_vec(),
+    }
+}
+
+/// A table of the terminal report, from its heading on.
+fn table_of<'a>(text: &'a str, heading: &str) -> &'a str {
+    let begin = text.find(heading).expect("a table");
+    let end = text[begin..].find("\n\n");
+    end.map_or(&text[begin..], |end| &text[begin..begin + end])
+}
+
+#[test]
+fn application_scaled_to_saturate_has_its_calibration_and_its_share_of_cpu_in_the_report() {
+    let text = meshtax_report::terminal(&livewyer(), WIDE);
+    let tables = [
+        "Calibration of the application",
+        "The application's share of CPU",
+    ]
+    .map(|heading| table_of(&text, heading))
+    .join("\n\n");
+    insta::assert_snapshot!("saturation", tables);
+    assert!(
+        tables.contains("saturates at 158.2 requests/s (+0.5 %)"),
+        "{tables}"
+    );
+    let mut slow = livewyer();
+    let saturation = slow.experiment.saturation.as_mut().expect("one");
+    saturation.bursts.truncate(1);
+    for service in &mut saturation.services {
+        service.burn_steps = 0;
+    }
+    let text = meshtax_report::terminal(&slow, WIDE);
+    assert!(
+        table_of(&text, "Calibration of").contains("slower than that by itself"),
+        "{text}"
+    );
+}
+
+#[test]
+fn published_page_has_the_sections_of_the_study_and_says_where_each_part_of_it_is() {
+    let (text, pictures) = meshtax_report::publication(&livewyer(), "pictures", "data");
+    let from = text.find("# meshtax").expect("a title");
+    let requests = text.find("## Requests").expect("a section");
+    let iterations = text.find("## Iterations").expect("a section");
+    let compliance = text.find("## Compliance").expect("a section");
+    let original = text
+        .find("## The original study's page")
+        .expect("a section");
+    let sections = [from..requests, iterations..compliance, original..text.len()];
+    insta::assert_snapshot!(
+        "publication",
+        sections.map(|part| &text[part]).join("[…]\n")
+    );
+    let study = meshtax_published::find("livewyer-pod").expect("the study");
+    assert!(study.page.len() > 20);
+    for item in &study.page {
+        assert!(text[original..].contains(&item.item), "{}", item.item);
+    }
+    for picture in &pictures {
+        let link = format!("(<pictures/{}>)", picture.name);
+        assert!(text.contains(&link), "{link}");
+    }
+    for link in text.split("(<pictures/").skip(1) {
+        let (name, _) = link.split_once(">)").expect("its end");
+        assert!(pictures.iter().any(|p| p.name == name), "{name}");
+    }
+    let other = meshtax_report::publication(&fixtures::quick(), "pictures", "data").0;
+    assert!(!other.contains("The original study's page"), "{other}");
 }
 
 #[test]
@@ -217,6 +310,9 @@ fn ingress_table_has_cpu_of_the_gateway() {
     let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(words.contains("a VM calls through the ingress"), "{text}");
     assert!(words.contains(", ingress over TLS"), "{text}");
+    let published =
+        "in the study ingress-nginx (Baseline), Istio's gateway (Istio), ingress-nginx (Linkerd)";
+    assert!(words.contains(published), "{text}");
     assert_is_of_the_schema(&analysis);
 }
 
@@ -259,6 +355,8 @@ fn topology_is_reported_and_matches_the_schema() {
         pages: vec![Page {
             name: "home".into(),
             response_bytes: 10,
+            post: Some("form".into()),
+            cookie: Some("blob=1".into()),
             burn_steps: 5,
             steps: steps(),
         }],

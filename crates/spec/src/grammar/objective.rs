@@ -2,7 +2,7 @@
 
 use meshtax_model::LatencyGoal;
 use meshtax_model::advice::{Need, Objective, Priority};
-use meshtax_model::analysis::Metric;
+use meshtax_model::analysis::{Metric, Weight};
 
 use super::duration::{HOUR, duration_ns};
 use super::error::{ValueError, quoted};
@@ -188,6 +188,28 @@ pub fn need(text: &str) -> Result<Need, ValueError> {
 pub fn priority(text: &str) -> Result<Priority, ValueError> {
     let all = Priority::ALL.map(|priority| (priority.name(), priority));
     by_name("a priority", text, &all, "")
+}
+
+/// The largest weight, so that sums stay exact enough to be compared.
+const WEIGHT_MAX: f64 = 1e6;
+
+/// How much a requirement counts in a decision: `performance=3`, above zero and at most 1,000,000.
+///
+/// # Errors
+/// If the requirement is unknown, or the weight is no such number.
+pub fn weight(text: &str) -> Result<Weight, ValueError> {
+    let example = "a requirement and its weight, as in performance=3";
+    let Some((name, weight)) = text.split_once('=') else {
+        return Err(ValueError::not(text, "a weight", example));
+    };
+    let weight = number("a weight", weight, (0.0, WEIGHT_MAX), example)?;
+    if weight <= 0.0 {
+        return Err(ValueError::not(text, "a weight above zero", example));
+    }
+    Ok(Weight {
+        requirement: priority(name)?,
+        weight,
+    })
 }
 
 /// One of several words; `more` follows the list of the allowed ones.

@@ -3,7 +3,9 @@
 use std::fmt;
 
 use meshtax_model::catalogue::{self, DATA_PLANES};
-use meshtax_model::experiment::{Experiment, LoadPoint, LoadPointId, Protocol, Variant};
+use meshtax_model::experiment::{
+    Experiment, LoadPoint, LoadPointId, PolicyLevel, Protocol, Variant,
+};
 use meshtax_model::topology::Topology;
 
 use crate::grammar::ValueError;
@@ -42,40 +44,50 @@ impl TopologySpec {
         if let Some(bytes) = self.response_bytes {
             experiment.workload.response_bytes = bytes;
         }
-        let rounded = self.round_connections(experiment);
+        let rounded = round_connections(experiment);
         validate(experiment)?;
         Ok(rounded)
     }
 
-    /// The next number of connections that gives each service that clients call the same number.
-    pub(crate) fn evenly(&self, connections: u32) -> u32 {
-        connections.next_multiple_of(self.topology.entry_point_count().max(1))
-    }
-
-    /// Increases the experiment's numbers of connections to ones that can be distributed evenly.
-    fn round_connections(&self, experiment: &mut Experiment) -> Vec<RoundedConnections> {
-        let mut rounded = Vec::new();
-        let mut round = |load_point: Option<&LoadPointId>, connections: &mut u32| {
-            let from = std::mem::replace(connections, self.evenly(*connections));
-            if from != *connections {
-                rounded.push(RoundedConnections {
-                    load_point: load_point.cloned(),
-                    from,
-                    to: *connections,
-                });
-            }
-        };
-        round(None, &mut experiment.workload.connections);
-        for point in &mut experiment.load_points {
-            if let Some(connections) = &mut point.connections {
-                round(Some(&point.id), connections);
-            }
-        }
-        rounded
+    /// The next number of connections that gives each service the same number from each client.
+    pub(crate) fn evenly(&self, connections: u32, clients: u32) -> u32 {
+        connections.next_multiple_of(shares(&self.topology, clients))
     }
 }
 
-/// A number of connections that was increased, so that each service that clients call has the same number.
+/// The number of equal shares into which connections are divided: one for each client at each of several services. A
+/// single service gets all of them, however many each client has.
+fn shares(topology: &Topology, clients: u32) -> u32 {
+    match topology.entry_point_count() {
+        0 | 1 => 1,
+        called => called.saturating_mul(clients.max(1)),
+    }
+}
+
+/// Increases the experiment's numbers of connections to ones that can be distributed evenly.
+pub(crate) fn round_connections(experiment: &mut Experiment) -> Vec<RoundedConnections> {
+    let shares = shares(&experiment.topology, experiment.workload.clients);
+    let mut rounded = Vec::new();
+    let mut round = |load_point: Option<&LoadPointId>, connections: &mut u32| {
+        let from = std::mem::replace(connections, connections.next_multiple_of(shares));
+        if from != *connections {
+            rounded.push(RoundedConnections {
+                load_point: load_point.cloned(),
+                from,
+                to: *connections,
+            });
+        }
+    };
+    round(None, &mut experiment.workload.connections);
+    for point in &mut experiment.load_points {
+        if let Some(connections) = &mut point.connections {
+            round(Some(&point.id), connections);
+        }
+    }
+    rounded
+}
+
+/// A number of connections that was increased, so that each service has the same number from each client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RoundedConnections {
     /// `None`: that of the workload.
@@ -117,6 +129,23 @@ pub enum UnsupportedFeature {
     ConcurrentSleep,
 }
 
+/// A policy at `l7` allows GET only, so that what it denies can be probed.
+fn forms_are_allowed(experiment: &Experiment) -> Result<(), ValueError> {
+    let mut pages = experiment.topology.services.iter().flat_map(|s| &s.pages);
+    let mut variants = experiment.variants.iter();
+    let l7 = variants.find(|variant| variant.level == Some(PolicyLevel::L7));
+    match (pages.find(|page| page.post.is_some()), l7) {
+        (Some(page), Some(variant)) => Err(ValueError::new(
+            format!(
+                "the page `{}` is posted, and the policy of `{}` allows GET only",
+                page.name, variant.id
+            ),
+            "use `mtls` or `l4`, or omit `post`",
+        )),
+        _ => Ok(()),
+    }
+}
+
 /// Rejects an experiment that its services do not support.
 pub(crate) fn validate(experiment: &Experiment) -> Result<(), ValueError> {
     service::room_for_all(experiment)?;
@@ -139,6 +168,7 @@ pub(crate) fn validate(experiment: &Experiment) -> Result<(), ValueError> {
             "omit `protocol`, or the pages",
         ));
     }
+    forms_are_allowed(experiment)?;
     match points.iter().find(|p| p.protocol == Protocol::Tcp) {
         Some(point) => Err(ValueError::new(
             format!(
@@ -176,7 +206,9 @@ fn supported_by_data_planes(experiment: &Experiment) -> Result<(), ValueError> {
 /// Rejects numbers of connections that cannot be distributed evenly over the services that clients call.
 fn connections_are_even(experiment: &Experiment) -> Result<(), ValueError> {
     let called = experiment.topology.entry_point_count();
-    let uneven = |point: &&LoadPoint| !experiment.connections(point).is_multiple_of(called);
+    let clients = experiment.workload.clients;
+    let shares = shares(&experiment.topology, clients);
+    let uneven = |point: &&LoadPoint| !experiment.connections(point).is_multiple_of(shares);
     let Some(point) = experiment.load_points.iter().find(uneven) else {
         return Ok(());
     };
@@ -184,16 +216,20 @@ fn connections_are_even(experiment: &Experiment) -> Result<(), ValueError> {
     Err(ValueError::new(
         format!(
             "the load point `{}` has {connections} connections, which cannot be distributed evenly over the \
-             {called} services that clients call",
-            point.id
+             {called} services that clients call{}",
+            point.id,
+            match clients {
+                1 => String::new(),
+                _ => format!(" from {clients} clients"),
+            }
         ),
         format!(
-            "write `{}: {}`, or another multiple of {called}",
+            "write `{}: {}`, or another multiple of {shares}",
             match point.by_users {
                 true => "users",
                 false => "connections",
             },
-            connections.next_multiple_of(called)
+            connections.next_multiple_of(shares)
         ),
     ))
 }

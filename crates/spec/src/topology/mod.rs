@@ -7,8 +7,8 @@ mod named;
 mod own;
 mod placed;
 
-pub(crate) use definition::validate;
 pub use definition::{RoundedConnections, TopologySpec, UnsupportedFeature};
+pub(crate) use definition::{round_connections, validate};
 pub use named::{Shipped, named, shipped};
 
 use crate::error::SpecError;
@@ -108,6 +108,11 @@ services:
                 "the name `client` is reserved",
             ),
             (
+                "services: [{name: client-2}]",
+                1,
+                "the name `client-2` is reserved",
+            ),
+            (
                 "services: [{name: a, replicas: 2}, {name: a-2}]",
                 1,
                 "two pods would have the name `a-2`",
@@ -141,6 +146,11 @@ services:
                 "`clients`",
             ),
             (
+                "services: [{name: a, pages: [{name: home, post: 'a b'}]}]",
+                1,
+                "cannot be sent",
+            ),
+            (
                 "services:\n  - {name: a, pages: [{name: home}]}\n  - {name: b, clients: true}",
                 3,
                 "clients also call `b`, while the first service has pages",
@@ -150,6 +160,40 @@ services:
             assert!(rejected.message.contains(expected), "{text}: {rejected}");
             assert_eq!(rejected.line, Some(line), "{text}: {rejected}");
         }
+    }
+
+    #[test]
+    fn posted_pages_are_rejected_at_l7_and_only_there() {
+        let spec = |level: &str| {
+            format!(
+                "topology:\n  name: shop\n  services: [{{name: a, pages: [{{name: buy, post: item=1}}]}}]\n\
+                 variants: [{{data-plane: envoy-sidecar, level: {level}}}]\n"
+            )
+        };
+        let parsed =
+            crate::parse("shop.yaml", &spec("mtls")).expect("mtls has no policy on methods");
+        let pages = &parsed.topology.services[0].pages;
+        assert_eq!(pages[0].post.as_deref(), Some("item=1"));
+        let rejected = crate::parse("shop.yaml", &spec("l7")).unwrap_err();
+        assert!(rejected.message.contains("`buy` is posted"), "{rejected}");
+    }
+
+    #[test]
+    fn shipped_teastore_has_the_eight_requests_of_its_profile() {
+        let topology = named("teastore").expect("it is shipped").topology;
+        let pages = &topology.services[0].pages;
+        assert_eq!(pages.len(), 8);
+        let posted = pages.iter().filter(|page| page.post.is_some());
+        let names: Vec<&str> = posted.map(|page| page.name.as_str()).collect();
+        assert_eq!(
+            names,
+            [
+                "login",
+                "add-product-to-cart",
+                "add-product-2-to-cart",
+                "logout"
+            ]
+        );
     }
 
     #[test]

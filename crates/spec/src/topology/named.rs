@@ -226,7 +226,7 @@ mod tests {
             ("tiers-1", 3, 2.0),
             ("tiers-50", 150, 2.0),
             ("bookinfo", 6, 2.667),
-            ("teastore", 7, 3.876_25),
+            ("teastore", 7, 3.877_5),
         ] {
             let topology = named(name).unwrap_or_else(|e| panic!("{name}: {}", e.problem));
             assert_eq!(topology.name, name);

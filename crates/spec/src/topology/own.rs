@@ -87,15 +87,32 @@ fn pages(node: &Node) -> Result<Vec<Page>, Problem> {
 }
 
 fn page(node: &Node) -> Result<Page, Problem> {
-    let keys = ["name", "response", "burn", "calls"];
+    let keys = ["name", "response", "post", "cookie", "burn", "calls"];
     let fields = Fields::of(node, "a page", &keys, PAGE_EXAMPLE)?;
     let name = fields.need("name", PAGE_EXAMPLE)?;
     Ok(Page {
         name: scalar(name, "name", safe_name)?,
         response_bytes: fields.or("response", 1024, page_size)?,
+        post: fields.optional("post", sent_text)?,
+        cookie: fields.optional("cookie", sent_text)?,
         burn_steps: fields.or("burn", 0, burn_steps)?,
         steps: steps(&fields)?,
     })
+}
+
+/// A form's body, or a cookie: what fits a line of a request.
+fn sent_text(text: &str) -> Result<String, ValueError> {
+    const MAX: usize = 4096;
+    let is_sendable = text.bytes().all(|b| b.is_ascii_graphic());
+    if !text.is_empty() && text.len() <= MAX && is_sendable {
+        return Ok(text.to_owned());
+    }
+    Err(ValueError::new(
+        "this text cannot be sent in a request",
+        format!(
+            "allowed: 1 to {MAX} visible ASCII characters without spaces, as in username=user1"
+        ),
+    ))
 }
 
 /// The application keeps pages in memory.

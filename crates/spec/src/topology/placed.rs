@@ -20,6 +20,12 @@ const RESERVED: [&str; 6] = [
     "impostor",
 ];
 
+/// Whether a pod of the clients could have this name.
+fn is_further_client(name: &str) -> bool {
+    let number = name.strip_prefix("client-");
+    number.is_some_and(|number| number.bytes().all(|byte| byte.is_ascii_digit()))
+}
+
 /// What is wrong with a service, before its location is known.
 pub(super) struct Invalid {
     service: usize,
@@ -115,8 +121,8 @@ fn names_are_fit(drafts: &[Draft]) -> Result<(), Invalid> {
                 fix,
             ));
         }
-        if RESERVED.contains(&name.as_str()) {
-            let fix = format!("reserved names: {}", RESERVED.join(", "));
+        if RESERVED.contains(&name.as_str()) || is_further_client(name) {
+            let fix = format!("reserved names: {}, client-2", RESERVED.join(", "));
             return Err(invalid(
                 number,
                 format!("the name `{name}` is reserved"),

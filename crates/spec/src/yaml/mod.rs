@@ -6,4 +6,4 @@ mod tree;
 
 pub(crate) use fields::{Fields, items, keyword, scalar, text_of};
 pub(crate) use problem::{Problem, Span};
-pub(crate) use tree::{Node, Value, read};
+pub(crate) use tree::{Key, Node, Value, read};

@@ -58,6 +58,29 @@ impl Node {
     }
 }
 
+impl Node {
+    /// Where a path of keys and indices leads, as far as it exists; a key at its end is meant itself.
+    pub(crate) fn place(&self, path: &[&str]) -> Span {
+        let Some((step, rest)) = path.split_first() else {
+            return self.at;
+        };
+        match &self.value {
+            Value::Map(entries) => {
+                let found = entries.iter().find(|(key, _)| key.name == *step);
+                found.map_or(self.at, |(key, node)| match rest {
+                    [] => key.at,
+                    rest => node.place(rest),
+                })
+            }
+            Value::List(items) => {
+                let item = step.parse().ok().and_then(|index: usize| items.get(index));
+                item.map_or(self.at, |node| node.place(rest))
+            }
+            Value::Null | Value::Scalar(_) => self.at,
+        }
+    }
+}
+
 /// Reads one YAML document.
 pub(crate) fn read(text: &str) -> Result<Node, Problem> {
     if text.len() > MAX_BYTES {

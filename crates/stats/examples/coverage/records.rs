@@ -57,10 +57,13 @@ pub(crate) fn experiment(candidates: &[&str]) -> Experiment {
         study: None,
         series: None,
         placement: Placement::TwoNodes,
+        kubernetes: None,
         topology: Default::default(),
+        saturation: None,
         workload: Workload {
             response_bytes: 1024,
             connections: 32,
+            clients: 1,
         },
         workers: Workers::Equal(1),
         variants,
@@ -192,6 +195,7 @@ impl Records {
             samples: &self.samples,
             evidence: &[],
             failures: &[],
+            cluster: &[],
         }
     }
 }

@@ -129,7 +129,7 @@ impl<'a> Setting<'a> {
 
     /// Nodes of the run with a proxy: the client's, and those of the servers.
     fn nodes(&self) -> f64 {
-        1.0 + f64::from(self.analysis.experiment.topology.server_nodes())
+        f64::from(self.analysis.experiment.nodes())
     }
 
     /// The load point with an effect whose rate is nearest, by ratio, to the planned rate of each proxy; one with an

@@ -40,14 +40,14 @@ pub(super) fn priorities(
 }
 
 /// Variants with comparable work.
-struct Group<'a> {
-    level: Option<PolicyLevel>,
-    members: Vec<&'a VariantId>,
+pub(super) struct Group<'a> {
+    pub(super) level: Option<PolicyLevel>,
+    pub(super) members: Vec<&'a VariantId>,
 }
 
 /// The variants that meet all needs; or, without needs, the choices of each level separately. Floors and
 /// emulations are not choices.
-fn groups<'a>(
+pub(super) fn groups<'a>(
     asked: &Asked,
     variants: &'a [AdvisedVariant],
     sufficient: &'a [VariantId],
@@ -73,7 +73,7 @@ fn groups<'a>(
     levels.into_iter().map(of_level).collect()
 }
 
-fn metrics(priority: Priority) -> &'static [Metric] {
+pub(super) fn metrics(priority: Priority) -> &'static [Metric] {
     match priority {
         Priority::Performance => &[Metric::ResponseP50, Metric::ResponseP99, Metric::Throughput],
         Priority::Cost => &[Metric::CpuPerRequest],
@@ -103,7 +103,7 @@ fn rankings(
 
 /// The load points of the objectives, or the first of either kind; and the saturated ones, at which
 /// CPU is compared.
-fn points<'a>(analysis: &'a Analysis, asked: &Asked) -> Vec<&'a LoadPoint> {
+pub(super) fn points<'a>(analysis: &'a Analysis, asked: &Asked) -> Vec<&'a LoadPoint> {
     let all = &analysis.experiment.load_points;
     let about = |point: &&LoadPoint| asked.objectives.iter().any(|o| is_asked(o, point));
     let mut points: Vec<&LoadPoint> = all.iter().filter(about).collect();
@@ -178,7 +178,7 @@ fn ranking(
 
 /// A variant that did not carry the load is worse than each that did, in any metric: pairs of the better one and the
 /// other.
-fn carrying_and_overloaded<'a>(
+pub(super) fn carrying_and_overloaded<'a>(
     analysis: &Analysis,
     group: &Group<'a>,
     point: &LoadPoint,
@@ -206,7 +206,7 @@ fn tells_of(comparison: &Comparison, id: &VariantId) -> bool {
 
 /// The better one and the other, if a difference is shown: the adjusted interval excludes zero, and the
 /// difference exceeds the margin.
-fn better(comparison: &Comparison) -> Option<(&VariantId, &VariantId)> {
+pub(super) fn better(comparison: &Comparison) -> Option<(&VariantId, &VariantId)> {
     if comparison.verdict != Verdict::Different {
         return None;
     }

@@ -5,6 +5,7 @@ use meshtax_model::analysis::{
     Analysis, Arm, Caveat, Elsewhere, ExclusionReason, InvalidReason, Metric, NoLevel,
     NotEstimable, Verdict,
 };
+use meshtax_model::cluster::{ClusterEvent, ClusterRecord, PodGrant, Severity};
 use meshtax_model::event::{Ending, Resumption};
 use meshtax_model::experiment::{LoadPoint, LoadPointId, PolicyLevel, Role, VariantId};
 use meshtax_model::failure::{RunFailure, TrialFailure, VariantFailure, VariantFailureReason};
@@ -662,4 +663,47 @@ fn failed_trials_are_counted() {
         analysis.variants[0].points[0].invalid[&InvalidReason::Failed],
         1
     );
+}
+
+#[test]
+fn cluster_is_reported_and_changes_no_figure() {
+    let mut run = run(5, 6, 1, 0.02, &[MESH]);
+    let before = run.analyse();
+    let grant = PodGrant {
+        variant: VariantId("none".to_owned()),
+        pod: "server".to_owned(),
+        node: "node1".to_owned(),
+        qos: "Guaranteed".to_owned(),
+        containers: Vec::new(),
+    };
+    let event = |severity, reason: &str| {
+        ClusterRecord::Event(ClusterEvent {
+            at_unix_ms: 1,
+            severity,
+            variant: None,
+            object: "Pod/server".to_owned(),
+            reason: reason.to_owned(),
+            message: String::new(),
+            count: 1,
+        })
+    };
+    run.cluster = vec![
+        ClusterRecord::Granted(grant.clone()),
+        event(Severity::Normal, "Pulling"),
+        event(Severity::Warning, "Evicted"),
+        // As a run that was resumed has it.
+        ClusterRecord::Granted(grant.clone()),
+    ];
+    let mut after = run.analyse();
+    assert_eq!(after.environment.pods, [grant]);
+    assert_eq!(after.events.len(), 2);
+    let warning = Caveat::ClusterWarnings {
+        reasons: vec!["Evicted".to_owned()],
+        events: 1,
+    };
+    assert_eq!(after.caveats.last(), Some(&warning));
+    after.caveats.pop();
+    after.events.clear();
+    after.environment.pods.clear();
+    assert_eq!(after, before);
 }

@@ -3,6 +3,7 @@
 use meshtax_fixtures::environment::environment;
 use meshtax_model::LatencyHistogram;
 use meshtax_model::analysis::{Analysis, Effect, Metric, RunFacts};
+use meshtax_model::cluster::ClusterRecord;
 use meshtax_model::environment::Environment;
 use meshtax_model::event::{Ending, Resumption};
 use meshtax_model::evidence::{Evidence, ProbeId, ProbeResult, Start, WireEvidence};
@@ -58,6 +59,7 @@ pub(crate) struct Run {
     pub(crate) failures: Vec<VariantFailure>,
     pub(crate) ending: Option<Ending>,
     pub(crate) resumptions: Vec<Resumption>,
+    pub(crate) cluster: Vec<ClusterRecord>,
 }
 
 impl Run {
@@ -78,6 +80,7 @@ impl Run {
             samples: &self.samples,
             evidence: &self.evidence,
             failures: &self.failures,
+            cluster: &self.cluster,
         }
     }
 
@@ -135,10 +138,13 @@ pub(crate) fn experiment(candidates: &[Cost]) -> Experiment {
         study: None,
         series: None,
         placement: Placement::TwoNodes,
+        kubernetes: None,
         topology: Default::default(),
+        saturation: None,
         workload: Workload {
             response_bytes: 1024,
             connections: 16,
+            clients: 1,
         },
         workers: Workers::Equal(1),
         variants,
@@ -177,6 +183,7 @@ pub(crate) fn run(seed: u128, rounds: u32, blocks: u32, trial_sd: f64, candidate
         failures: Vec::new(),
         ending: Some(Ending::TimeUsed),
         resumptions: Vec::new(),
+        cluster: Vec::new(),
         experiment: experiment.clone(),
     };
     for round in 1..=rounds {

@@ -21,6 +21,7 @@ fn conditions() -> Environment {
             sha256: "bb".to_owned(),
             image: None,
         }),
+        pods: Vec::new(),
         artifacts: vec![artifact("measured"), artifact("excluded")],
         ..environment()
     }

@@ -6,9 +6,11 @@ mod between;
 mod common;
 mod conditions;
 mod coverage;
+mod decision;
 mod gate;
 mod overload;
 mod robust;
+mod rounds;
 mod upkeep;
 mod whole;
 

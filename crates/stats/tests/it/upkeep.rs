@@ -121,6 +121,47 @@ fn push_time_follows_a_law_over_extra_endpoints() {
     assert!(law(Grows::AddedStart).line.is_some());
 }
 
+/// The server's proxy has 4 MiB and one more for each client; the clients' own are as large as they like.
+#[test]
+fn memory_over_clients_is_that_of_the_servers_proxy() {
+    const MIB: u64 = 1_048_576;
+    let of_clients = |clients: u32| {
+        let mut run = recorded(40);
+        for sample in &mut run.samples {
+            let proxies = sample.components.iter_mut();
+            let mut servers = proxies.filter(|c| c.role == ComponentRole::ServerProxy);
+            let Some(server) = servers.next() else {
+                continue;
+            };
+            let own = ComponentUsage {
+                role: ComponentRole::ClientProxy,
+                ..server.clone()
+            };
+            if let Some(memory) = &mut server.memory {
+                memory.anonymous_bytes += u64::from(clients) * MIB;
+            }
+            sample.components.extend((0..clients).map(|_| own.clone()));
+        }
+        (clients, run.analyse())
+    };
+    let runs = [1, 2, 6].map(of_clients);
+    let scaled: Vec<Scaled<'_>> = runs
+        .iter()
+        .map(|(at, analysis)| Scaled { at: *at, analysis })
+        .collect();
+    let laws = scaling(&Growth {
+        over: Over::Clients,
+        runs: &scaled,
+        asked: Some(Asked::Number(4)),
+        check: None,
+    });
+    let grows: Vec<Grows> = laws.laws.iter().map(|law| law.grows).collect();
+    assert_eq!(grows, [Grows::ServerProxyMemory, Grows::ServerProxyCpu]);
+    let points = [(1, 5 * MIB), (2, 6 * MIB), (6, 10 * MIB)].map(|(n, bytes)| (n, bytes as f64));
+    assert_eq!(laws.laws[0].points, points);
+    assert_eq!(laws.laws[1].points.len(), 3);
+}
+
 /// Eight proxies of 4 MiB, on any node, and on each node a copy of their program of 1 MiB.
 #[test]
 fn memory_over_nodes_counts_program_pages_per_node() {

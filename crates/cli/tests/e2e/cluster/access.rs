@@ -138,6 +138,14 @@ impl TestCluster {
         self.run_with(&self.kubeconfig, scratch, more)
     }
 
+    /// A run that is resumed: it has its engine and its image.
+    pub(super) fn resume(&self, scratch: &Scratch, more: &[&str]) -> Command {
+        let kubeconfig = self.kubeconfig.to_str().expect("UTF-8");
+        let mut arguments = vec!["run", "--kubeconfig", kubeconfig];
+        arguments.extend(more);
+        meshtax(scratch, &arguments)
+    }
+
     /// A run that has begun.
     pub(super) fn start(&self, scratch: &Scratch) -> Running {
         Running::start(self.run(scratch, &[&spec(scratch)]))
@@ -157,7 +165,7 @@ impl TestCluster {
         self.directory.join("bin/kubectl")
     }
 
-    fn kubectl_command(&self, arguments: &[&str]) -> Command {
+    pub(super) fn kubectl_command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(self.kubectl_program());
         command
             .arg("--kubeconfig")
@@ -198,7 +206,7 @@ impl TestCluster {
         }
     }
 
-    /// Everything of meshtax on the cluster, by name.
+    /// Everything of runs on the cluster, by name.
     pub(super) fn objects(&self) -> String {
         self.kubectl(&[
             "get",
@@ -207,7 +215,7 @@ impl TestCluster {
             "-o",
             "name",
             "-l",
-            "app.kubernetes.io/managed-by=meshtax",
+            "app.kubernetes.io/managed-by=meshtax,!meshtax.io/mesh",
         ])
     }
 

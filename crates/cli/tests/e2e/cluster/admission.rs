@@ -65,13 +65,47 @@ fn each_documented_rule_that_is_missing_is_named_before_anything_is_created() {
     cluster.assert_nothing_left();
 }
 
+/// A policy that is enforced as long as this lives, and no longer: the API server notices both with a delay.
+struct Enforced {
+    cluster: &'static TestCluster,
+    /// `None`: it is removed.
+    policy: Option<Objects>,
+    /// An object that it denies.
+    denied: String,
+}
+
+impl Enforced {
+    fn wait(&self, is_denied: bool) -> bool {
+        let arguments = ["create", "--dry-run=server"];
+        let is_so = || {
+            let created = self.cluster.kubectl_with(&arguments, &self.denied);
+            created.status.success() != is_denied
+        };
+        let begin = Instant::now();
+        while !is_so() {
+            if begin.elapsed() > NOTICED {
+                return false;
+            }
+            thread::sleep(Duration::from_millis(200));
+        }
+        true
+    }
+}
+
+impl Drop for Enforced {
+    fn drop(&mut self) {
+        drop(self.policy.take());
+        self.wait(false);
+    }
+}
+
 /// A policy that denies what this resource's expression does not admit, once the API server enforces it on this object.
 fn policy(
     cluster: &'static TestCluster,
     resource: &str,
     expression: &str,
     denied: &str,
-) -> Objects {
+) -> Enforced {
     let rule = format!(
         "{{apiGroups: [''], apiVersions: [v1], operations: [CREATE], resources: [{resource}]}}"
     );
@@ -89,13 +123,13 @@ metadata: {{name: meshtax-e2e}}
 spec: {{policyName: meshtax-e2e, validationActions: [Deny]}}
 "
     ));
-    let begin = Instant::now();
-    let arguments = ["create", "--dry-run=server"];
-    while cluster.kubectl_with(&arguments, denied).status.success() {
-        assert!(begin.elapsed() < NOTICED, "the policy is not enforced");
-        thread::sleep(Duration::from_millis(200));
-    }
-    policy
+    let enforced = Enforced {
+        cluster,
+        policy: Some(policy),
+        denied: denied.to_owned(),
+    };
+    assert!(enforced.wait(true), "the policy is not enforced");
+    enforced
 }
 
 const MESSAGE: &str = "the office forbids this";

@@ -3,9 +3,12 @@
 mod access;
 mod account;
 mod admission;
+mod clients;
 mod document;
 mod faults;
 mod leftovers;
 mod meshes;
+mod quota;
 mod relay;
 mod run;
+mod settings;

@@ -1,5 +1,6 @@
 //! The rankings by each priority, and the effects of the cluster's properties.
 
+use crate::view::decision;
 use crate::view::reasons::{not_estimable, topic};
 use meshtax_model::advice::{Advice, Priority, PriorityAnswer, Ranking};
 use meshtax_model::analysis::Verdict;
@@ -10,7 +11,7 @@ use crate::format::MISSING;
 use crate::view::table::{Cell, Table, Tone};
 
 /// The detail of every table of facts.
-const FACTS: &str = "published facts, no score; details and sources: meshtax meshes NAME";
+const FACTS: &str = "published facts, no score; details and sources: meshtax mesh facts NAME";
 
 pub(super) fn section(advice: &Advice) -> Section {
     let mut section = Section::new("4. Rankings by priority");
@@ -33,6 +34,9 @@ pub(super) fn section(advice: &Advice) -> Section {
         } else {
             section.show(facts(name, &answer.features));
         }
+    }
+    for table in decision::tables(advice.decision.as_ref()) {
+        section.show(table);
     }
     if advice.priorities.iter().any(|p| !p.rankings.is_empty()) {
         section.notes.push(
@@ -121,7 +125,7 @@ fn order(ranking: &Ranking) -> String {
 }
 
 /// The published facts about features, mesh by mesh. They are not combined. Texts and sources are long:
-/// `meshtax meshes` prints them.
+/// `meshtax mesh facts` prints them.
 fn facts(title: &str, features: &[String]) -> Table {
     let published = meshtax_published::meshes();
     let meshes = published.meshes.iter();

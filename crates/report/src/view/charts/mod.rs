@@ -9,6 +9,7 @@ mod timeline;
 mod waterfall;
 mod words;
 
+pub(crate) use self::timeline::WITHIN_A_TRIAL;
 use self::words::name;
 
 use crate::view::chart::Figure;

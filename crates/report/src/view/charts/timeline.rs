@@ -1,12 +1,14 @@
 //! The timeline of the run: each trial's CPU, memory and median, and the course of a trial.
 
 use meshtax_model::analysis::{Moment, RoleMoment};
+use meshtax_model::cluster::{ClusterEvent, Severity};
+use meshtax_model::event::active_ns;
 use meshtax_model::experiment::{LoadPoint, Variant};
 use meshtax_model::trial::ComponentRole;
 
 use crate::format::{MIB, MICROSECONDS, Unit};
 use crate::view::chart::{
-    Axis, Chapter, Chart, Choice, Dot, Figure, Line, LineChart, Scale, Sheet, Stroke,
+    Axis, Chapter, Chart, Choice, Dot, Figure, Line, LineChart, Rule, Scale, Sheet, Stroke,
 };
 use crate::view::charts::words::{figure_text, in_words, name, raw};
 use crate::view::labels::role_name;
@@ -20,13 +22,16 @@ const ROLES: [ComponentRole; 5] = [
     ComponentRole::App,
 ];
 
+/// The figure of the course of a trial.
+pub(crate) const WITHIN_A_TRIAL: &str = "within-a-trial";
+
 const CORES: Unit = Unit {
     factor: 1.0,
     name: "cores",
 };
 
 pub(super) fn figures(source: Source<'_>) -> Vec<Figure> {
-    let over_run = "Each mark is a trial; hollow ones are excluded. Drift that all variants share comes from the machine, and \
+    let over_run = "Each mark is a trial, or a second of a longer one; hollow ones are excluded. Drift that all variants share comes from the machine, and \
      pairing removes it.";
     let figures = [
         by_role(
@@ -205,8 +210,26 @@ fn over_run(
             scale: Scale::Linear,
         },
         series: all,
-        rules: Vec::new(),
+        rules: warnings(source, &clock),
     })
+}
+
+/// What the cluster warned of, in the color of its variant.
+fn warnings(source: Source<'_>, clock: &Clock) -> Vec<Rule> {
+    let run = &source.analysis.run;
+    let events = source.analysis.events.iter();
+    let warnings = events.filter(|event| event.severity == Severity::Warning);
+    let rule = |event: &ClusterEvent| {
+        let place = source.place(event.variant.as_ref()?);
+        let at_ns = active_ns(run.started_unix_ms, &run.resumptions, event.at_unix_ms);
+        Some(Rule {
+            variant: place,
+            look: place,
+            x: at_ns as f64 / clock.per_unit_ns,
+            tip: format!("{}: {}", event.object, event.reason),
+        })
+    };
+    warnings.filter_map(rule).collect()
 }
 
 fn series(source: Source<'_>, asked: &Variant, dots: Vec<Dot>) -> Line {
@@ -277,7 +300,7 @@ fn within(source: Source<'_>) -> Option<Figure> {
         }
     }
     (!choices.is_empty()).then(|| Figure {
-        id: "within-a-trial",
+        id: WITHIN_A_TRIAL,
         chapter: Chapter::Time,
         title: "CPU within a trial".to_owned(),
         caption: "Mean over the valid trials, by component. A slope means that the window begins before the processes are \

@@ -126,6 +126,14 @@ pub(crate) enum Found<'a> {
     Not(&'static str),
 }
 
+/// What stands in place of a figure that this engine does not measure.
+pub(crate) fn not_here(source: Source<'_>) -> &'static str {
+    match source.analysis.environment.kubernetes {
+        Some(_) => "not measured",
+        None => "cluster only",
+    }
+}
+
 /// `ours`: the counterpart of `of_study`, or a variant without one.
 pub(crate) fn found<'a>(
     load: &StudyLoad<'a>,
@@ -134,10 +142,9 @@ pub(crate) fn found<'a>(
 ) -> Found<'a> {
     let Some(ours) = ours else {
         let has_like = of_study.is_some_and(|variant| variant.data_plane.is_some());
-        return Found::Not(if has_like {
-            "not in this run"
-        } else {
-            "cluster only"
+        return Found::Not(match has_like {
+            true => "not in this run",
+            false => not_here(load.source),
         });
     };
     let mut variants = load.source.analysis.variants.iter();

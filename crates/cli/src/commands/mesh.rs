@@ -1,0 +1,323 @@
+//! `meshtax mesh`: the meshes of a cluster.
+
+use meshtax_kube::install::{
+    self, Check, CheckId, CheckOutcome, Choices, Helm, INSTALLABLE, InstallError, Installable,
+    Status, Step, StepKind, Workload,
+};
+use meshtax_kube::{Cluster, ClusterError};
+use serde_json::{Value, json};
+
+use super::published::facts;
+use crate::args::{ChangeArgs, ChoiceArgs, ClusterArgs, MeshAction, MeshArgs};
+use crate::exit::{Failure, MISSING, Outcome, SUCCESS, UNEXPECTED};
+use crate::terminal;
+
+pub(crate) fn mesh(args: &MeshArgs) -> Outcome {
+    match &args.action {
+        MeshAction::List { json } => {
+            list(*json);
+            Ok(SUCCESS)
+        }
+        MeshAction::Show { name, choice, json } => show(find(name)?, choice, *json),
+        MeshAction::Check(change) => check(find(&change.name)?, change),
+        MeshAction::Install { change, dry_run } => {
+            let mesh = find(&change.name)?;
+            match dry_run {
+                true => print_objects(mesh, change),
+                false => install(mesh, change),
+            }
+        }
+        MeshAction::Status { name, cluster } => status(name.as_deref(), cluster),
+        MeshAction::Uninstall {
+            name,
+            crds,
+            cluster,
+        } => uninstall(find(name)?, *crds, cluster),
+        MeshAction::Facts { name, json } => facts(name.as_deref(), *json),
+    }
+}
+
+fn find(name: &str) -> Result<&'static Installable, Failure> {
+    INSTALLABLE
+        .iter()
+        .find(|mesh| mesh.name == name)
+        .ok_or_else(|| {
+            let known: Vec<&str> = INSTALLABLE.iter().map(|mesh| mesh.name).collect();
+            Failure::unknown_name("mesh", name, &known)
+        })
+}
+
+fn cluster_failed(error: ClusterError) -> Failure {
+    Failure::with_fix(MISSING, &error, error.fix())
+}
+
+fn install_failed(error: InstallError) -> Failure {
+    Failure::with_fix(MISSING, &error, error.fix())
+}
+
+fn connect(args: &ClusterArgs) -> Result<(Cluster, Helm), Failure> {
+    let access = args.access.access();
+    let cluster = Cluster::connect(&access).map_err(cluster_failed)?;
+    Ok((cluster, Helm::new(&args.helm, &access)))
+}
+
+fn print_json(value: &Value) {
+    terminal::print(&format!("{value:#}\n"));
+}
+
+fn list(json: bool) {
+    if json {
+        let meshes: Vec<Value> = INSTALLABLE.iter().map(listed).collect();
+        print_json(&json!({"format_version": meshtax_model::FORMAT_VERSION, "meshes": meshes}));
+        return;
+    }
+    let mut text = String::new();
+    for mesh in &INSTALLABLE {
+        let charts: Vec<&str> = mesh.charts.iter().map(|chart| chart.name).collect();
+        let measured = match mesh.data_planes {
+            [] => "no data plane of a run yet".to_owned(),
+            planes => format!("data plane of a run: {}", planes.join(", ")),
+        };
+        text += &format!(
+            "{:<14} {}, {} (unverified; {})\n{:<14} charts: {} from {}\n{:<14} {measured}\n",
+            mesh.name,
+            mesh.title,
+            mesh.version,
+            mesh.source,
+            "",
+            charts.join(", "),
+            mesh.repository,
+            ""
+        );
+    }
+    terminal::print(&text);
+}
+
+fn listed(mesh: &Installable) -> Value {
+    let charts: Vec<&str> = mesh.charts.iter().map(|chart| chart.name).collect();
+    json!({
+        "name": mesh.name, "title": mesh.title, "namespace": mesh.namespace, "repository": mesh.repository,
+        "version": mesh.version, "version_verified": false, "source": mesh.source, "charts": charts,
+        "data_planes": mesh.data_planes,
+    })
+}
+
+fn choices(choice: &ChoiceArgs, has_gateway_api: bool) -> Result<Choices, Failure> {
+    Choices::new(choice.settings.settings(), has_gateway_api)
+        .map_err(|e| Failure::new(UNEXPECTED, e))
+}
+
+fn show(mesh: &Installable, choice: &ChoiceArgs, json: bool) -> Outcome {
+    let choices = choices(choice, false)?;
+    let version = choice.version.as_deref().unwrap_or(mesh.version);
+    if json {
+        let charts: Vec<Value> = mesh
+            .charts
+            .iter()
+            .map(|chart| json!({
+                "release": chart.release, "chart": chart.name, "values": chart.public_values(&choices),
+            }))
+            .collect();
+        print_json(&json!({
+            "format_version": meshtax_model::FORMAT_VERSION, "mesh": mesh.name, "version": version,
+            "settings": choices.settings.id(), "namespace": mesh.namespace, "charts": charts,
+        }));
+        return Ok(SUCCESS);
+    }
+    let mut text = format!(
+        "{}, {} settings, in namespace {}\n",
+        mesh.title, choices.settings, mesh.namespace
+    );
+    for chart in mesh.charts {
+        text += &format!(
+            "\nrelease {} of chart {} {version} ({})\n",
+            chart.release, chart.name, mesh.repository
+        );
+        let values = chart.public_values(&choices);
+        if values.as_object().is_some_and(|values| !values.is_empty()) {
+            text += &format!("{values:#}\n");
+        }
+    }
+    terminal::print(&text);
+    Ok(SUCCESS)
+}
+
+fn check(mesh: &'static Installable, args: &ChangeArgs) -> Outcome {
+    let (cluster, helm) = connect(&args.cluster)?;
+    let checks = install::check(&cluster, &helm, mesh, &args.choice.sources());
+    let checks = checks.map_err(cluster_failed)?;
+    match args.cluster.json {
+        true => print_json(&json!({
+            "format_version": meshtax_model::FORMAT_VERSION, "mesh": mesh.name, "checks": checks,
+        })),
+        false => checks
+            .iter()
+            .for_each(|check| terminal::print(&line(check))),
+    }
+    let failed = checks
+        .iter()
+        .filter(|check| check.outcome == CheckOutcome::Failed);
+    match failed.count() {
+        0 => Ok(SUCCESS),
+        count => Err(Failure::new(
+            MISSING,
+            format!("{} cannot be installed: failed checks: {count}", mesh.name),
+        )),
+    }
+}
+
+fn line(check: &Check) -> String {
+    let mark = match check.outcome {
+        CheckOutcome::Passed => "✓",
+        CheckOutcome::Failed => "✗",
+        CheckOutcome::Unknown => "?",
+    };
+    let line = format!("{mark} {:<18} {}\n", name(check.id), check.found);
+    match check.fix.is_empty() {
+        true => line,
+        false => format!("{line}{:21}fix: {}\n", "", check.fix),
+    }
+}
+
+fn name(id: CheckId) -> &'static str {
+    match id {
+        CheckId::Installable => "installable",
+        CheckId::Helm => "Helm",
+        CheckId::Charts => "charts",
+        CheckId::KubernetesVersion => "Kubernetes",
+        CheckId::Nodes => "nodes",
+        CheckId::Kernel => "kernel",
+        CheckId::ContainerNetwork => "network (CNI)",
+        CheckId::KubeProxy => "Services",
+        CheckId::GatewayApi => "Gateway API",
+        CheckId::Permissions => "permissions",
+        CheckId::NotInstalled => "not installed yet",
+    }
+}
+
+fn print_objects(mesh: &'static Installable, args: &ChangeArgs) -> Outcome {
+    let helm = Helm::new(&args.cluster.helm, &args.cluster.access.access());
+    let choices = choices(&args.choice, false)?;
+    let sources = args.choice.sources();
+    terminal::print(&format!("---\n{:#}\n", install::namespace(mesh)));
+    for chart in mesh.charts {
+        let objects = helm.template(mesh, chart, &sources, &chart.public_values(&choices));
+        let objects = objects.map_err(|e| install_failed(e.into()))?;
+        terminal::print(&format!("{objects}\n"));
+    }
+    Ok(SUCCESS)
+}
+
+fn install(mesh: &'static Installable, args: &ChangeArgs) -> Outcome {
+    let (cluster, helm) = connect(&args.cluster)?;
+    let settings = args.choice.settings.settings();
+    let mut steps = Vec::new();
+    let mut report = |step: Step| reported(step, &mut steps);
+    install::install(
+        &cluster,
+        &helm,
+        mesh,
+        &args.choice.sources(),
+        settings,
+        &mut report,
+    )
+    .map_err(|error| match error {
+        InstallError::Helm(_) => {
+            let fix = format!(
+                "{}; `meshtax mesh uninstall {}` removes what was installed",
+                error.fix(),
+                mesh.name
+            );
+            Failure::with_fix(MISSING, error, fix)
+        }
+        _ => install_failed(error),
+    })?;
+    ended("installed", mesh, &steps, args.cluster.json);
+    Ok(SUCCESS)
+}
+
+fn uninstall(mesh: &'static Installable, crds: bool, args: &ClusterArgs) -> Outcome {
+    let (cluster, helm) = connect(args)?;
+    let mut steps = Vec::new();
+    let mut report = |step: Step| reported(step, &mut steps);
+    install::uninstall(&cluster, &helm, mesh, crds, &mut report).map_err(install_failed)?;
+    ended("removed", mesh, &steps, args.json);
+    Ok(SUCCESS)
+}
+
+/// Each step is shown when it ends: some take a minute.
+fn reported(step: Step, steps: &mut Vec<Step>) {
+    let what = match step.what {
+        StepKind::CreateNamespace => "created namespace",
+        StepKind::InstallRelease => "installed release",
+        StepKind::RemoveRelease => "removed release",
+        StepKind::RemoveConfigMaps => "removed ConfigMaps",
+        StepKind::RemoveNamespace => "removed namespace",
+        StepKind::RemoveType => "removed type",
+    };
+    terminal::say(&format!("{what} {}, {:.1} s", step.name, step.seconds));
+    steps.push(step);
+}
+
+fn ended(done: &str, mesh: &Installable, steps: &[Step], json: bool) {
+    let seconds: f64 = steps.iter().map(|step| step.seconds).sum();
+    match json {
+        true => print_json(&json!({
+            "format_version": meshtax_model::FORMAT_VERSION, "mesh": mesh.name, "steps": steps, "seconds": seconds,
+        })),
+        false => terminal::print(&format!("{}: {done} in {seconds:.1} s\n", mesh.name)),
+    }
+}
+
+fn status(name: Option<&str>, args: &ClusterArgs) -> Outcome {
+    let meshes: Vec<&'static Installable> = match name {
+        Some(name) => vec![find(name)?],
+        None => INSTALLABLE.iter().collect(),
+    };
+    let (cluster, helm) = connect(args)?;
+    let mut all = Vec::new();
+    for mesh in meshes {
+        all.push(install::status(&cluster, &helm, mesh).map_err(install_failed)?);
+    }
+    if args.json {
+        print_json(&json!({"format_version": meshtax_model::FORMAT_VERSION, "meshes": all}));
+        return Ok(SUCCESS);
+    }
+    all.iter()
+        .for_each(|status| terminal::print(&shown(status)));
+    Ok(SUCCESS)
+}
+
+fn shown(status: &Status) -> String {
+    let Status {
+        mesh, namespace, ..
+    } = status;
+    if !status.is_installed() {
+        return format!("{mesh}: not installed\n");
+    }
+    let who = match (status.releases.is_empty(), status.by_meshtax) {
+        (_, true) => "by meshtax",
+        (false, false) => "with Helm, not by meshtax",
+        (true, false) => "without Helm, not by meshtax",
+    };
+    let mut text = format!("{mesh}: installed {who}, namespace {namespace}\n");
+    for release in &status.releases {
+        text += &format!(
+            "  release {:<24} {:<32} {}\n",
+            release.name, release.chart, release.status
+        );
+    }
+    for Workload {
+        name,
+        ready,
+        desired,
+        images,
+    } in &status.workloads
+    {
+        text += &format!(
+            "  {name:<32} {ready} of {desired} ready  {}\n",
+            images.join(", ")
+        );
+    }
+    text
+}

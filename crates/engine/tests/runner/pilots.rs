@@ -1,0 +1,135 @@
+//! What is determined before the first round: injected delays, the work of an application that saturates.
+
+use meshtax_engine::RunError;
+use meshtax_engine::fake::Fault;
+use meshtax_model::experiment::{Inject, LoadPoint};
+use meshtax_model::saturation::Saturation;
+use meshtax_spec::add_injected;
+
+use crate::setup::{SECOND, Setup, TEN_TRIALS, id, trial_id};
+
+#[test]
+fn injected_shares_are_resolved_to_nanoseconds_before_anything_is_stored() {
+    let mut setup = Setup::new(TEN_TRIALS, []);
+    add_injected(&mut setup.experiment, Inject::DelayShareOfP50(0.15)).unwrap();
+    let ran = setup.run();
+    assert_eq!(ran.calls[..2], ["prepare", "start 0: none"]);
+    assert!(
+        ran.calls[2..11]
+            .iter()
+            .all(|call| call.starts_with("trial r0b1t0"))
+    );
+    assert_eq!(
+        ran.calls[11..13],
+        [
+            "end",
+            "start 1: none none-again limit-mtls envoy-sidecar-mtls envoy-sidecar-l7 none+delay"
+        ]
+    );
+    let stored = ran.sink.experiment.as_ref().unwrap();
+    let Some(Inject::DelayNs(ns)) = stored.variant(&id("none+delay")).unwrap().inject else {
+        panic!("not resolved: {stored:?}");
+    };
+    assert!((14_000..17_000).contains(&ns), "{ns}");
+    assert_eq!(*stored, ran.outcome.experiment);
+    assert!(ran.sink.trials.iter().all(|t| t.trial.round > 0));
+    assert!(ran.took_ns <= 120 * SECOND);
+}
+
+#[test]
+fn a_failed_pilot_is_a_pilot_error() {
+    let mut setup = Setup::new(TEN_TRIALS, []);
+    add_injected(&mut setup.experiment, Inject::DelayShareOfP50(0.15)).unwrap();
+    setup.experiment.load_points.retain(|p| !p.is_steady());
+    let ran = setup.run();
+    assert!(matches!(ran.outcome.problem, Some(RunError::Pilot { .. })));
+    assert_eq!(ran.calls, ["teardown"]);
+    for fault in [
+        Fault::VariantFails(id("none"), 0),
+        Fault::TrialFails(trial_id("r0b1t02")),
+    ] {
+        let mut setup = Setup::new(TEN_TRIALS, [fault]);
+        add_injected(&mut setup.experiment, Inject::DelayShareOfP50(0.15)).unwrap();
+        let ran = setup.run();
+        assert!(matches!(ran.outcome.problem, Some(RunError::Pilot { .. })));
+        assert!(ran.sink.calls.is_empty());
+        assert_eq!(ran.calls[ran.calls.len() - 2..], ["end", "teardown"]);
+    }
+}
+
+/// The fake application takes 0.1 ms of one core for a request, and 2 ns for each step of work.
+#[test]
+fn work_is_scaled_until_the_baseline_saturates_and_is_stored_with_its_bursts() {
+    let mut setup = Setup::new(TEN_TRIALS, []);
+    setup.experiment.saturation = Some(Saturation::at(500.0));
+    let ran = setup.run();
+    assert_eq!(
+        ran.calls[..5],
+        ["prepare", "work", "start 0: none", "trial r0b1t01", "end"]
+    );
+    let stored = ran.sink.experiment.as_ref().unwrap();
+    let saturation = stored.saturation.as_ref().unwrap();
+    let reached = saturation.reached().unwrap();
+    assert!((saturation.bursts.len()) >= 3, "{saturation:?}");
+    assert!(
+        (reached.rate_per_s / 500.0 - 1.0).abs() < 0.03,
+        "{reached:?}"
+    );
+    // 2 ms less the 0.1 ms without work.
+    let chosen = &saturation.services[0];
+    assert!(
+        (900_000..1_000_000).contains(&chosen.burn_steps),
+        "{chosen:?}"
+    );
+    let added_ns = chosen.added_cpu_ns.unwrap();
+    assert!((added_ns / 1.9e6 - 1.0).abs() < 0.05, "{chosen:?}");
+    assert_eq!(
+        stored.topology.services[0].work.burn_steps,
+        chosen.burn_steps
+    );
+    assert_eq!(*stored, ran.outcome.experiment);
+    // A run that is continued keeps it.
+    let mut again = Setup::new(TEN_TRIALS, []);
+    again.experiment = stored.clone();
+    let again = again.run();
+    assert_eq!(again.sink.experiment.as_ref(), Some(stored));
+    assert!(!again.calls.contains(&"work".to_owned()));
+}
+
+#[test]
+fn bursts_are_short_where_trials_have_a_number_of_requests() {
+    let mut setup = Setup::new(TEN_TRIALS, []);
+    setup.experiment.saturation = Some(Saturation::at(500.0));
+    setup.experiment.design.requests_per_trial = Some(300_000);
+    setup.experiment.design.trial_ns = 3600 * SECOND;
+    setup.experiment.design.time_limit_ns = SECOND;
+    let ran = setup.run();
+    let bursts = ran.calls.iter().filter(|call| call.starts_with("trial r0"));
+    assert!(bursts.count() >= 3, "{:?}", ran.calls);
+    let of_the_run_ns = 10 * 3600 * SECOND;
+    assert!(
+        ran.took_ns < of_the_run_ns + 100 * SECOND,
+        "{}",
+        ran.took_ns
+    );
+    assert_eq!(
+        ran.outcome.experiment.design.requests_per_trial,
+        Some(300_000)
+    );
+}
+
+#[test]
+fn an_application_that_is_slower_anyway_gets_no_work() {
+    let mut setup = Setup::new(TEN_TRIALS, []);
+    setup.experiment.saturation = Some(Saturation::at(1e6));
+    let ran = setup.run();
+    let saturation = ran.outcome.experiment.saturation.unwrap();
+    assert_eq!(saturation.bursts.len(), 1);
+    assert_eq!(saturation.services[0].burn_steps, 0);
+    let mut setup = Setup::new(TEN_TRIALS, []);
+    setup.experiment.saturation = Some(Saturation::at(500.0));
+    setup.experiment.load_points.retain(LoadPoint::is_steady);
+    let ran = setup.run();
+    assert!(matches!(ran.outcome.problem, Some(RunError::Pilot { .. })));
+    assert_eq!(ran.calls, ["teardown"]);
+}

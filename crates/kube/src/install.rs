@@ -1,0 +1,288 @@
+//! Installing meshes with the user's Helm: what they need first, their charts in order, and their removal without a trace.
+//!
+//! Runs do not depend on it: they use an installed mesh as it is.
+
+mod charts;
+mod error;
+mod helm;
+mod prerequisites;
+mod status;
+mod workloads;
+
+use std::time::{Duration, Instant};
+
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::Api;
+use kube::api::DeleteParams;
+use serde_json::{Value, json};
+
+pub use charts::{Chart, Choices, INSTALLABLE, Installable, Settings};
+pub use error::InstallError;
+pub use helm::{Helm, HelmError, Release, Sources};
+pub use prerequisites::{Check, CheckId, CheckOutcome};
+pub use status::{Status, status};
+pub use workloads::Workload;
+
+use crate::cluster::{Cluster, wait};
+use crate::error::ClusterError;
+use crate::install::helm::MESH;
+use crate::install::prerequisites::{Facts, checks};
+use crate::names::MANAGED_BY;
+
+/// How long namespaces and types have to go.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// A step that was completed.
+#[derive(Clone, Debug, PartialEq, serde::Serialize)]
+pub struct Step {
+    /// What was done.
+    pub what: StepKind,
+    /// To which object or release.
+    pub name: String,
+    /// How long it took, in seconds.
+    pub seconds: f64,
+}
+
+/// The kinds of steps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum StepKind {
+    /// A namespace was created.
+    CreateNamespace,
+    /// A release was installed, and is ready.
+    InstallRelease,
+    /// A release was removed.
+    RemoveRelease,
+    /// ConfigMaps that the control plane had put into other namespaces were removed.
+    RemoveConfigMaps,
+    /// A namespace was removed.
+    RemoveNamespace,
+    /// A type was removed, with all its objects.
+    RemoveType,
+}
+
+/// Times each step, and reports it when it ends.
+struct Steps<'a> {
+    begin: Instant,
+    report: &'a mut dyn FnMut(Step),
+}
+
+impl Steps<'_> {
+    fn done(&mut self, what: StepKind, name: impl Into<String>) {
+        let seconds = self.begin.elapsed().as_secs_f64();
+        self.begin = Instant::now();
+        let name = name.into();
+        (self.report)(Step {
+            what,
+            name,
+            seconds,
+        });
+    }
+}
+
+/// What a mesh needs of this cluster.
+///
+/// # Errors
+/// If the cluster does not respond.
+pub fn check(
+    cluster: &Cluster,
+    helm: &Helm,
+    mesh: &Installable,
+    sources: &Sources,
+) -> Result<Vec<Check>, ClusterError> {
+    Ok(checks(&Facts::gather(cluster, mesh)?, helm, mesh, sources))
+}
+
+/// Installs a mesh that is not there yet. `report` gets each step when it ends.
+///
+/// # Errors
+/// If a prerequisite is missing, or a step fails: what was installed before it stays, for [`uninstall`].
+pub fn install(
+    cluster: &Cluster,
+    helm: &Helm,
+    mesh: &'static Installable,
+    sources: &Sources,
+    settings: Settings,
+    report: &mut dyn FnMut(Step),
+) -> Result<(), InstallError> {
+    let facts = Facts::gather(cluster, mesh)?;
+    let failed: Vec<Check> = checks(&facts, helm, mesh, sources)
+        .into_iter()
+        .filter(|check| check.outcome == CheckOutcome::Failed)
+        .collect();
+    if !failed.is_empty() {
+        return Err(InstallError::Prerequisites {
+            mesh: mesh.name,
+            checks: failed,
+        });
+    }
+    let choices = Choices::new(settings, facts.has_gateway_api)?;
+    let mut steps = Steps {
+        begin: Instant::now(),
+        report,
+    };
+    if create_namespace(cluster, mesh)? {
+        steps.done(StepKind::CreateNamespace, mesh.namespace);
+    }
+    for chart in mesh.charts {
+        helm.install(mesh, chart, sources, &chart.values(&choices))?;
+        steps.done(StepKind::InstallRelease, chart.release);
+    }
+    Ok(())
+}
+
+/// The namespace of a mesh: whether it was not there.
+fn create_namespace(cluster: &Cluster, mesh: &Installable) -> Result<bool, ClusterError> {
+    let api: Api<Namespace> = Api::all(cluster.client());
+    let doing = format!("get namespace {}", mesh.namespace);
+    if cluster
+        .request(&doing, |_| api.get_opt(mesh.namespace))?
+        .is_some()
+    {
+        return Ok(false);
+    }
+    cluster.apply(&namespace(mesh))?;
+    Ok(true)
+}
+
+/// The namespace that is created for a mesh.
+#[must_use]
+pub fn namespace(mesh: &Installable) -> Value {
+    let (key, value) = MANAGED_BY;
+    json!({
+        "apiVersion": "v1", "kind": "Namespace",
+        "metadata": {"name": mesh.namespace, "labels": {key: value, MESH: mesh.name}},
+    })
+}
+
+/// Removes what [`install`] installed; with `types` also the mesh's custom resource definitions, and with them all objects of these
+/// types.
+///
+/// # Errors
+/// If meshtax did not install it, or a step fails: what remains can be removed by trying again.
+pub fn uninstall(
+    cluster: &Cluster,
+    helm: &Helm,
+    mesh: &'static Installable,
+    types: bool,
+    report: &mut dyn FnMut(Step),
+) -> Result<(), InstallError> {
+    let own = helm.releases(Some(&format!("{MESH}={}", mesh.name)))?;
+    let namespace_is_ours = has_namespace(cluster, mesh)?;
+    if own.is_empty() && !namespace_is_ours {
+        let all = helm.releases(None)?.into_iter();
+        let releases = all
+            .filter(|release| release.is_of(mesh))
+            .map(|release| release.name);
+        return Err(InstallError::NotOurs {
+            mesh: mesh.name,
+            releases: releases.collect(),
+        });
+    }
+    let mut steps = Steps {
+        begin: Instant::now(),
+        report,
+    };
+    for chart in mesh.charts.iter().rev() {
+        if let Some(release) = own.iter().find(|release| release.name == chart.release) {
+            helm.uninstall(release)?;
+            steps.done(StepKind::RemoveRelease, chart.release);
+        }
+    }
+    if remove_config_maps(cluster, mesh)? {
+        steps.done(
+            StepKind::RemoveConfigMaps,
+            mesh.leaves_config_maps.join(", "),
+        );
+    }
+    if namespace_is_ours {
+        let api: Api<Namespace> = Api::all(cluster.client());
+        remove(cluster, &api, "namespace", mesh.namespace)?;
+        steps.done(StepKind::RemoveNamespace, mesh.namespace);
+    }
+    if types {
+        for name in types_of(cluster, mesh)? {
+            let api: Api<CustomResourceDefinition> = Api::all(cluster.client());
+            remove(cluster, &api, "type", &name)?;
+            steps.done(StepKind::RemoveType, name);
+        }
+    }
+    Ok(())
+}
+
+/// Whether there is a namespace that [`install`] created.
+fn has_namespace(cluster: &Cluster, mesh: &Installable) -> Result<bool, ClusterError> {
+    let api: Api<Namespace> = Api::all(cluster.client());
+    let labels = format!("{MESH}={}", mesh.name);
+    Ok(!cluster.list(&api, "list namespaces", &labels)?.is_empty())
+}
+
+/// Custom resource definitions that a release of the mesh brought and Helm kept, as some charts tell it to. Helm annotates what it
+/// creates.
+fn types_of(cluster: &Cluster, mesh: &Installable) -> Result<Vec<String>, ClusterError> {
+    let api: Api<CustomResourceDefinition> = Api::all(cluster.client());
+    let all = cluster.list(&api, "list custom resource definitions", "")?;
+    let is_of_mesh = |of: &CustomResourceDefinition| {
+        let annotation = |key: &str| of.metadata.annotations.as_ref()?.get(key).cloned();
+        let release = annotation("meta.helm.sh/release-name");
+        let namespace = annotation("meta.helm.sh/release-namespace");
+        namespace.as_deref() == Some(mesh.namespace)
+            && mesh
+                .charts
+                .iter()
+                .any(|chart| release.as_deref() == Some(chart.release))
+    };
+    let names = all.into_iter().filter(is_of_mesh);
+    Ok(names.filter_map(|of| of.metadata.name).collect())
+}
+
+/// Removes the ConfigMaps that the mesh's control plane left in the namespaces that have its trust anchor. Another mesh of the same project
+/// has ConfigMaps of the same names with another trust anchor: those stay. Returns whether there were any.
+fn remove_config_maps(cluster: &Cluster, mesh: &Installable) -> Result<bool, ClusterError> {
+    let Some(anchor) = mesh.leaves_config_maps.last() else {
+        return Ok(false);
+    };
+    let own = cluster.config_map(mesh.namespace, anchor)?;
+    if own.is_empty() {
+        return Ok(false);
+    }
+    let all: Api<ConfigMap> = Api::all(cluster.client());
+    let is_copy = |map: &&ConfigMap| {
+        map.metadata.name.as_deref() == Some(anchor) && map.data.as_ref() == Some(&own)
+    };
+    let maps = cluster.list(&all, "list ConfigMaps", "")?;
+    for map in maps.iter().filter(is_copy) {
+        let namespace = map.metadata.namespace.clone().unwrap_or_default();
+        let api: Api<ConfigMap> = Api::namespaced(cluster.client(), &namespace);
+        for name in mesh.leaves_config_maps {
+            let doing = format!("delete ConfigMap {namespace}/{name}");
+            delete(cluster, &api, name, &doing)?;
+        }
+    }
+    Ok(true)
+}
+
+/// Removes an object that may have others below it, and waits until it is gone. `what`: its kind, for messages.
+fn remove<K>(cluster: &Cluster, api: &Api<K>, what: &str, name: &str) -> Result<(), ClusterError>
+where
+    K: Clone + serde::de::DeserializeOwned + std::fmt::Debug,
+{
+    let object = format!("{what} {name}");
+    delete(cluster, api, name, &format!("delete {object}"))?;
+    let doing = format!("get {object}");
+    let is_gone = || Ok(cluster.request(&doing, |_| api.get_opt(name))?.is_none());
+    wait(PATIENCE, &object, is_gone)
+}
+
+/// Deleting an object that does not exist is not an error.
+fn delete<K>(cluster: &Cluster, api: &Api<K>, name: &str, doing: &str) -> Result<(), ClusterError>
+where
+    K: Clone + serde::de::DeserializeOwned + std::fmt::Debug,
+{
+    let usual = DeleteParams::default();
+    match cluster.request(doing, |_| api.delete(name, &usual)) {
+        Ok(_) | Err(ClusterError::Rejected { .. }) => Ok(()),
+        Err(e) => Err(e),
+    }
+}
