@@ -116,10 +116,15 @@ fn checked(spec: &LoadSpec) -> LoadResult {
     } else {
         assert!(r.grpc_status.is_empty(), "{what}");
     }
+    // Handshakes after the window are in no histogram: those of late requests, and one of each idle connection.
+    let outside = r.offered.saturating_sub(r.completed) + u64::from(spec.connections);
     let handshakes = r.connections_opened;
-    assert!(r.connect.count().abs_diff(handshakes) <= 4, "{what}");
+    assert!(r.connect.count().abs_diff(handshakes) <= outside, "{what}");
     let secured = if spec.tls.is_some() { handshakes } else { 0 };
-    assert!(r.tls_handshake.count().abs_diff(secured) <= 4, "{what}");
+    assert!(
+        r.tls_handshake.count().abs_diff(secured) <= outside,
+        "{what}"
+    );
     r
 }
 
