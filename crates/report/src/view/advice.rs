@@ -6,13 +6,13 @@ mod objectives;
 mod priorities;
 mod section;
 
-use crate::view::caveats;
 use meshtax_model::advice::{Advice, Standing};
+use meshtax_model::analysis::Caveat;
 use meshtax_model::experiment::VariantId;
 
 use self::section::{Section, list};
 use super::changes::run;
-use super::notes;
+use super::{caveats, notes};
 use crate::view::document::Block;
 use crate::view::table::Tone;
 
@@ -78,16 +78,30 @@ fn limits(advice: &Advice) -> Section {
 }
 
 fn never_ranked(advice: &Advice) -> Option<String> {
+    let of_kind = |standing| {
+        let variants = advice.variants.iter().filter(move |v| v.standing == standing);
+        variants.map(|v| v.variant.clone())
+    };
+    let (references, floors): (Vec<VariantId>, Vec<VariantId>) =
+        of_kind(Standing::Floor).partition(|id| costs_more_than_a_mesh(advice, id));
     let kinds = [
-        (Standing::Floor, "lower bound for any proxy"),
-        (Standing::Emulation, "emulation of a mesh's architecture"),
+        (floors, "floor of user-space proxies"),
+        (references, "reference: a mesh that does more costs less"),
+        (
+            of_kind(Standing::Emulation).collect(),
+            "emulation of a mesh's architecture",
+        ),
     ];
-    let kinds_excluded = kinds.iter().filter_map(|(standing, what)| {
-        let of_kind = advice.variants.iter().filter(|v| v.standing == *standing);
-        let ids: Vec<VariantId> = of_kind.map(|v| v.variant.clone()).collect();
-        (!ids.is_empty()).then(|| format!("{} ({what})", list(&ids)))
-    });
-    let kinds_excluded: Vec<String> = kinds_excluded.collect();
-    (!kinds_excluded.is_empty())
-        .then(|| format!("Excluded from rankings: {}.", kinds_excluded.join("; ")))
+    let excluded: Vec<String> = kinds
+        .iter()
+        .filter(|(ids, _)| !ids.is_empty())
+        .map(|(ids, what)| format!("{} ({what})", list(ids)))
+        .collect();
+    (!excluded.is_empty()).then(|| format!("Excluded from rankings: {}.", excluded.join("; ")))
+}
+
+/// Whether the run measured a mesh that costs less than this floor.
+fn costs_more_than_a_mesh(advice: &Advice, id: &VariantId) -> bool {
+    let mut caveats = advice.caveats.iter();
+    caveats.any(|caveat| matches!(caveat, Caveat::BelowFloor { floor, .. } if floor == id))
 }

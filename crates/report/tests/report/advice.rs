@@ -397,6 +397,22 @@ fn objective_missed_by_the_baseline_is_not_blamed_on_a_mesh() {
 }
 
 #[test]
+fn floor_that_a_mesh_undercuts_is_called_a_reference() {
+    let mut advice = advice();
+    advice.caveats.push(Caveat::BelowFloor {
+        floor: id(FLOOR),
+        variant: id(LINKERD),
+        metric: Metric::CpuPerRequest,
+        load_point: point("steady-500"),
+        change: -0.2,
+    });
+    let text = meshtax_report::advice_terminal(&advice, at(160));
+    let expected = "limit-mtls (reference: a mesh that does more costs less)";
+    assert!(text.contains(expected), "{text}");
+    assert!(!text.contains("floor of user-space proxies"), "{text}");
+}
+
+#[test]
 fn advice_fits_the_terminal_width() {
     for width in 60..=160 {
         for advice in [advice(), bare()] {

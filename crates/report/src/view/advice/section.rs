@@ -50,7 +50,7 @@ where
 }
 
 /// Behind a table's title, of floors and emulations.
-pub(super) const APART: &str = "lower bounds and emulations, for reference";
+pub(super) const APART: &str = "floors and emulations, for reference";
 
 pub(super) fn name_cell(advice: &Advice, id: &VariantId) -> Cell {
     let cell = Cell::text(id.0.clone());
