@@ -276,6 +276,7 @@ impl Engine for FakeEngine {
                 component_failures: died
                     .then(|| ComponentFailure {
                         component: format!("{}/server-proxy", variant.id),
+                        role: Some(ComponentRole::ServerProxy),
                         ending: ComponentEnding::Exited { code: 139 },
                         last_output: Vec::new(),
                     })

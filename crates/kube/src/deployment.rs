@@ -215,7 +215,12 @@ impl Instance {
     /// now shows neither.
     pub(crate) fn ended(&self, cluster: &Cluster) -> Vec<ComponentFailure> {
         let names: Vec<String> = self.pods.keys().cloned().collect();
-        let failures = ended(cluster, &self.namespace, &names).unwrap_or_default();
+        let role = |pod: &str, container: &str| {
+            let mut placed = self.containers.iter();
+            let placed = placed.find(|of| of.pod == pod && of.name == container);
+            placed.map(|of| of.role)
+        };
+        let failures = ended(cluster, &self.namespace, &names, role).unwrap_or_default();
         let in_variant = |failure: ComponentFailure| ComponentFailure {
             component: failure
                 .component

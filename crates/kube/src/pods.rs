@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use k8s_openapi::api::core::v1::{ContainerStateTerminated, ContainerStatus, Pod, PodCondition};
 use meshtax_agent::remote::{AgentClient, AgentError};
 use meshtax_model::failure::{ComponentEnding, ComponentFailure};
+use meshtax_model::trial::ComponentRole;
 
 use crate::cluster::Cluster;
 use crate::error::ClusterError;
@@ -349,11 +350,12 @@ fn reach(
 }
 
 /// The containers of a namespace's pods that have ended on their own, and pods that are no longer there, with their last
-/// output.
+/// output. `role`: of a container of a pod.
 pub(crate) fn ended(
     cluster: &Cluster,
     namespace: &str,
     expected: &[String],
+    role: impl Fn(&str, &str) -> Option<ComponentRole>,
 ) -> Result<Vec<ComponentFailure>, ClusterError> {
     let pods = cluster.list_pods(namespace)?;
     let mut failures = Vec::new();
@@ -362,6 +364,7 @@ pub(crate) fn ended(
         let Some(pod) = pods.iter().find(is_it) else {
             failures.push(ComponentFailure {
                 component: format!("{namespace}/{name}"),
+                role: None,
                 ending: ComponentEnding::Unknown {
                     detail: "the pod was deleted".into(),
                 },
@@ -373,6 +376,7 @@ pub(crate) fn ended(
             let log = cluster.log(namespace, name, container);
             failures.push(ComponentFailure {
                 component: format!("{namespace}/{name}/{container}"),
+                role: role(name, container),
                 ending: ending(&terminated),
                 last_output: log[log.len().saturating_sub(5)..].to_vec(),
             });

@@ -9,6 +9,7 @@ use crate::environment::Node;
 use crate::event::Ending;
 use crate::evidence::{Features, Handshake, ProbeId};
 use crate::experiment::{LoadPoint, LoadPointId, Variant, VariantId};
+use crate::pods::PodSettings;
 use crate::topology::{OwnProgram, ServiceAddress};
 
 /// A run that was compared.
@@ -63,6 +64,12 @@ pub enum Setting {
     Experiment,
     /// The service under test.
     Service,
+    /// The work of the application for a request, where a calibration chose it.
+    ApplicationWork,
+    /// On which nodes clients and servers are.
+    Placement,
+    /// Resources, scheduling and quality of service of the pods on a cluster.
+    PodSettings,
     /// Size of the responses.
     ResponseBytes,
     /// Connections of the generators.
@@ -128,6 +135,8 @@ pub enum SettingValue {
         /// Hash of its file, in hexadecimal; empty where there is none.
         sha256: String,
     },
+    /// What pods on a cluster request and are limited to, and where they may run.
+    Pods(Box<PodSettings>),
     /// A variant.
     Variant(Variant),
     /// A load point.

@@ -42,6 +42,9 @@ pub enum ComponentEnding {
 pub struct ComponentFailure {
     /// Its name, as in [`crate::trial::ComponentUsage::name`].
     pub component: String,
+    /// Its role in the traffic; `None`: it has none, or the system does not report which process it was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub role: Option<ComponentRole>,
     /// How it ended.
     pub ending: ComponentEnding,
     /// The last lines that it wrote to stderr.

@@ -251,14 +251,22 @@ fn differences(
 ) {
     let family = format!("{}_{unit}", figures.name);
     head(text, &family, "gauge", unit, figures.help);
-    for effect in &analysis.effects {
+    // What an overloaded variant would have cost under the load is not known.
+    let carried = analysis.effects.iter();
+    let carried = carried.filter(|effect| !matches!(effect.verdict, Verdict::Overloaded(_)));
+    for effect in carried {
         let Some(estimate) = of(effect) else { continue };
         let interval = estimate.interval;
-        let values = [
-            ("estimate", Some(estimate.value)),
-            ("low", interval.map(|interval| interval.low)),
-            ("high", interval.map(|interval| interval.high)),
-        ];
+        let low = ("low", interval.map(|interval| interval.low));
+        let values = match effect.lower_bound {
+            // Requests are missing from it: at least its lower end.
+            true => vec![low],
+            false => vec![
+                ("estimate", Some(estimate.value)),
+                low,
+                ("high", interval.map(|interval| interval.high)),
+            ],
+        };
         for (bound, value) in values {
             let labels = labels(
                 &effect.variant.0,

@@ -104,6 +104,17 @@ fn unequal(a: &Experiment, b: &Experiment) -> Vec<String> {
     let mut found = Differences::default();
     let [time_a, time_b] = [a, b].map(|side| side.design.clone());
     found.note("placement", a.placement, b.placement);
+    if a.kubernetes != b.kubernetes {
+        found
+            .0
+            .push("kubernetes differs: A and B have other settings of pods".to_owned());
+    }
+    let saturates_at = |side: &Experiment| side.saturation.as_ref().map(|s| s.rate_per_s);
+    found.note(
+        "saturates-at (requests/s)",
+        saturates_at(a),
+        saturates_at(b),
+    );
     let first = |side: &Experiment| {
         let first = side.topology.services.first().cloned();
         first.unwrap_or_else(|| Service::new("server"))

@@ -2,10 +2,11 @@
 //!
 //! A figure that counts the components in the path only can be beaten by work that is charged to nobody: softirq
 //! time outside any process, or the generator's own system calls. So both are estimated by the same pairs, and
-//! where they change by more than a tenth of the effect, the effect is a range.
+//! where they change by more than a tenth of the effect, the effect is a range. Nor is there *no relevant difference*
+//! where CPU elsewhere is known to have changed by more than the margin.
 
 use meshtax_model::analysis::{
-    AddedCpu, Effect, Elsewhere, Estimate, Metric, ThroughputLoss, Verdict, WithElsewhere,
+    AddedCpu, Effect, Elsewhere, Estimate, Interval, Metric, ThroughputLoss, Verdict, WithElsewhere,
 };
 use meshtax_model::event::Ending;
 use meshtax_model::experiment::{LoadPoint, Role, Variant};
@@ -62,9 +63,14 @@ fn of_effect(
     };
     let both = [Elsewhere::Unattributed, Elsewhere::Generator];
     let [unattributed, generator] = both.map(|part| difference(&[part], false));
+    let is_relevant = |change| match effect.verdict {
+        Verdict::Different => is_relevant(effect, change),
+        Verdict::Equivalent => exceeds_margin(change, relevant_ns(trials, &baselines)),
+        _ => false,
+    };
     let parts: Vec<Elsewhere> = [(both[0], unattributed), (both[1], generator)]
         .into_iter()
-        .filter(|(_, change)| change.is_some_and(|change| is_relevant(effect, change)))
+        .filter(|(_, change)| change.is_some_and(is_relevant))
         .map(|(part, _)| part)
         .collect();
     let with_elsewhere = match parts.is_empty() {
@@ -87,7 +93,43 @@ fn of_effect(
 /// Whether a change elsewhere makes a declared effect a range.
 fn is_relevant(effect: &Effect, change: Estimate) -> bool {
     let added = effect.difference.map_or(0.0, |added| added.value);
-    effect.verdict == Verdict::Different && change.value.abs() > SHARE_MAX * added.abs()
+    change.value.abs() > SHARE_MAX * added.abs()
+}
+
+/// The margin for CPU per request, in nanoseconds; `None`: the baselines have no such figure.
+fn relevant_ns(trials: &Trials<'_>, baselines: &[&Cell<'_>]) -> Option<f64> {
+    let margin = Metric::CpuPerRequest.margin(&trials.data.experiment.margins);
+    mean(&cpu_levels(baselines)).map(|level_ns| level_ns * margin)
+}
+
+/// Whether a change is known to be one, and larger than what does not matter.
+fn exceeds_margin(change: Estimate, margin_ns: Option<f64>) -> bool {
+    let excludes_zero = |interval: Interval| interval.low > 0.0 || interval.high < 0.0;
+    change.interval.is_some_and(excludes_zero)
+        && margin_ns.is_some_and(|margin_ns| change.value.abs() > margin_ns)
+}
+
+fn cpu_levels(cells: &[&Cell<'_>]) -> Vec<f64> {
+    let levels = cells.iter();
+    levels
+        .filter_map(|cell| level_in(Metric::CpuPerRequest, cell))
+        .collect()
+}
+
+/// Takes *no relevant difference* back where CPU elsewhere changed by more than the margin: the work may have moved there.
+pub(crate) fn veto_equivalence(effects: &mut [Effect], added: &[AddedCpu]) {
+    let moved = added.iter().filter(|added| added.with_elsewhere.is_some());
+    for added in moved {
+        let is_it = |effect: &&mut Effect| {
+            effect.metric == Metric::CpuPerRequest
+                && effect.verdict == Verdict::Equivalent
+                && effect.variant == added.variant
+                && effect.load_point == added.load_point
+        };
+        if let Some(effect) = effects.iter_mut().find(is_it) {
+            effect.verdict = Verdict::Inconclusive;
+        }
+    }
 }
 
 /// CPU elsewhere per completed request, in nanoseconds; it can be below zero by the kernel's tick.
@@ -145,10 +187,7 @@ fn losses(effect: &Effect, baselines: &[&Cell<'_>]) -> Vec<ThroughputLoss> {
     let usual = effect
         .difference
         .map(|added| of(USUAL_APP_CPU_NS, false, added, USUAL_APP_CPU_NS));
-    let levels = baselines.iter();
-    let levels: Vec<f64> = levels
-        .filter_map(|cell| level_in(Metric::CpuPerRequest, cell))
-        .collect();
+    let levels = cpu_levels(baselines);
     // The effect relative to the baseline is added CPU in units of the application's own.
     let own = effect
         .relative
@@ -164,8 +203,6 @@ fn lost_share(added: Estimate, own: f64) -> Estimate {
 
 #[cfg(test)]
 mod tests {
-    use meshtax_model::analysis::Interval;
-
     use super::*;
 
     #[test]

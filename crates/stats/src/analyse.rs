@@ -3,7 +3,7 @@
 use meshtax_model::FORMAT_VERSION;
 use meshtax_model::analysis::Analysis;
 
-use crate::added_cpu::added_cpu;
+use crate::added_cpu::{added_cpu, veto_equivalence};
 use crate::advise::decide;
 use crate::attribution::attributions;
 use crate::caveats::caveats;
@@ -20,7 +20,9 @@ use crate::{cluster, noise, points};
 pub(crate) fn analyse(data: &RunData<'_>) -> Analysis {
     let trials = Trials::new(data);
     let blocks = trials.blocks();
-    let (effects, noise_floor) = effects(&trials);
+    let (mut effects, noise_floor) = effects(&trials);
+    let added_cpu = added_cpu(&trials, &effects);
+    veto_equivalence(&mut effects, &added_cpu);
     let mut analysis = Analysis {
         format_version: FORMAT_VERSION,
         run: data.run.clone(),
@@ -34,7 +36,7 @@ pub(crate) fn analyse(data: &RunData<'_>) -> Analysis {
             .iter()
             .map(|variant| points::variant(&trials, variant))
             .collect(),
-        added_cpu: added_cpu(&trials, &effects),
+        added_cpu,
         effects,
         comparisons: comparisons(&trials, &noise_floor),
         attribution: attributions(&trials),

@@ -11,6 +11,7 @@ use meshtax_model::cluster::Severity;
 use meshtax_model::environment::NodeRole;
 use meshtax_model::event::Ending;
 use meshtax_model::experiment::{LoadPoint, LoadPointId, Role, Variant};
+use meshtax_model::trial::ResourceSample;
 
 use crate::account::{IN_PATH, account};
 use crate::effects::{compare_cells, few_rounds};
@@ -21,6 +22,7 @@ use crate::noise;
 use crate::points::sampled;
 use crate::tails::TRIALS_ABOVE_MIN;
 use crate::trials::Trials;
+use crate::validity::{INVALID_SHARE_MAX, proxies_grow};
 
 /// Steal time of the hypervisor, as a share of the machine's time.
 const STEAL_SHARE_MAX: f64 = 0.02;
@@ -51,6 +53,7 @@ pub(crate) fn caveats(trials: &Trials<'_>, analysis: &Analysis) -> Vec<Caveat> {
         below_floor,
         generator_bound,
         not_warm,
+        growing_proxies,
         steady_too_busy,
         steal,
         noise,
@@ -66,13 +69,17 @@ pub(crate) fn caveats(trials: &Trials<'_>, analysis: &Analysis) -> Vec<Caveat> {
 fn cluster_warnings(_: &Trials<'_>, analysis: &Analysis) -> Vec<Caveat> {
     let warnings = analysis.events.iter();
     let warnings = warnings.filter(|event| event.severity == Severity::Warning);
-    let reasons: Vec<&str> = warnings.map(|event| event.reason.as_str()).collect();
-    let distinct: BTreeSet<&str> = reasons.iter().copied().collect();
-    match reasons.len() {
-        0 => Vec::new(),
-        events => vec![Caveat::ClusterWarnings {
-            reasons: distinct.into_iter().map(str::to_owned).collect(),
-            events: u32::try_from(events).unwrap_or(u32::MAX),
+    let mut reasons: BTreeSet<&str> = BTreeSet::new();
+    let mut events = 0_u32;
+    for event in warnings {
+        reasons.insert(&event.reason);
+        events = events.saturating_add(event.count);
+    }
+    match reasons.is_empty() {
+        true => Vec::new(),
+        false => vec![Caveat::ClusterWarnings {
+            reasons: reasons.into_iter().map(str::to_owned).collect(),
+            events,
         }],
     }
 }
@@ -174,7 +181,7 @@ fn invalid(_: &Trials<'_>, analysis: &Analysis) -> Vec<Caveat> {
 }
 
 /// Loads that were not carried. A load beyond the machine is reported once.
-fn not_carried(_: &Trials<'_>, analysis: &Analysis) -> Vec<Caveat> {
+fn not_carried(trials: &Trials<'_>, analysis: &Analysis) -> Vec<Caveat> {
     let mut caveats = Vec::new();
     for (found, point) in analysis
         .variants
@@ -200,7 +207,12 @@ fn not_carried(_: &Trials<'_>, analysis: &Analysis) -> Vec<Caveat> {
                 variant,
                 load_point,
                 trials: point.short.values().sum(),
-                of: point.valid,
+                of: count(
+                    trials
+                        .cell(&found.variant, &point.load_point)
+                        .attempts()
+                        .count(),
+                ),
                 shortfalls: point.short.keys().copied().collect(),
             },
         };
@@ -440,6 +452,29 @@ fn not_warm(trials: &Trials<'_>, _: &Analysis) -> Vec<Caveat> {
         candidates.filter_map(of_variant).collect::<Vec<_>>()
     };
     points.flat_map(of_point).collect()
+}
+
+/// A single trial with growth is no pattern.
+fn growing_proxies(trials: &Trials<'_>, _: &Analysis) -> Vec<Caveat> {
+    let of_point = |variant: &Variant, point: &LoadPoint| {
+        let carried = trials.cell(&variant.id, &point.id).valid.iter();
+        let carried = carried.filter(|trial| trial.short.is_none());
+        let samples: Vec<&ResourceSample> = carried.filter_map(|trial| trial.sample).collect();
+        let growing = samples.iter().filter(|sample| proxies_grow(sample)).count();
+        let is_pattern = growing > 1 && growing as f64 > INVALID_SHARE_MAX * samples.len() as f64;
+        is_pattern.then(|| Caveat::GrowingProxies {
+            variant: variant.id.clone(),
+            load_point: point.id.clone(),
+            trials: count(growing),
+            of: count(samples.len()),
+        })
+    };
+    let points = trials.points().iter();
+    let candidates = |point| {
+        let candidates = trials.by_role(Role::Candidate);
+        candidates.filter_map(move |variant| of_point(variant, point))
+    };
+    points.flat_map(candidates).collect()
 }
 
 /// The steady rate should leave the slowest variant's cores mostly idle.

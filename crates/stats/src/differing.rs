@@ -139,6 +139,9 @@ const SETTINGS: &[(Setting, Read)] = &[
     (Setting::Generator, generator),
     (Setting::Experiment, |d| text(&d.experiment.name)),
     (Setting::Service, service),
+    (Setting::ApplicationWork, application_work),
+    (Setting::Placement, |d| text(d.experiment.placement.word())),
+    (Setting::PodSettings, pod_settings),
     (Setting::ResponseBytes, |d| {
         SettingValue::Bytes(d.experiment.workload.response_bytes.into())
     }),
@@ -170,6 +173,9 @@ pub(crate) fn prevents_comparison(setting: &Setting) -> bool {
             | Setting::Kernel
             | Setting::CoreLayout
             | Setting::Generator
+            | Setting::ApplicationWork
+            | Setting::Placement
+            | Setting::PodSettings
     )
 }
 
@@ -212,6 +218,22 @@ fn service(data: &RunData<'_>) -> SettingValue {
         nodes: service.nodes,
         address: service.address,
         program: service.program.clone(),
+    })
+}
+
+/// Steps over all services of a calibrated application, which each run chooses anew.
+fn application_work(data: &RunData<'_>) -> SettingValue {
+    let services = data.experiment.topology.services.iter();
+    match data.experiment.saturation {
+        Some(_) => count(services.map(|service| service.work.burn_steps).sum::<u64>()),
+        None => SettingValue::Absent,
+    }
+}
+
+fn pod_settings(data: &RunData<'_>) -> SettingValue {
+    let settings = data.experiment.kubernetes.clone();
+    settings.map_or(SettingValue::Absent, |settings| {
+        SettingValue::Pods(Box::new(settings))
     })
 }
 

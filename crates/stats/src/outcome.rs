@@ -14,7 +14,7 @@ use statrs::distribution::{Binomial, DiscreteCDF as _};
 use crate::family::ALPHA;
 use crate::pairing::{BlockKey, Unit};
 use crate::shortfall::{FAULTY_SHARE_MAX, Lost, exceeds, sum};
-use crate::trials::{Cell, Trial, Trials};
+use crate::trials::{Attempt, Cell, Trials};
 
 /// With a larger share of trials that did not carry the load, it was not carried.
 const SHORT_SHARE_MAX: f64 = 0.10;
@@ -45,23 +45,23 @@ pub(crate) fn is_lower_bound(metric: Metric, cell: &Cell<'_>) -> bool {
 
 /// Whether a variant carried the load of a point.
 pub(crate) fn outcome(trials: &Trials<'_>, variant: &Variant, point: &LoadPoint) -> LoadOutcome {
-    let baselines: Vec<&Trial<'_>> = [Role::Baseline, Role::Control]
+    let baselines: Vec<Attempt<'_>> = [Role::Baseline, Role::Control]
         .into_iter()
         .flat_map(|role| trials.by_role(role))
-        .flat_map(|baseline| &trials.cell(&baseline.id, &point.id).valid)
+        .flat_map(|baseline| trials.cell(&baseline.id, &point.id).attempts())
         .collect();
-    let [short, of] = counts(baselines.iter().copied());
+    let [short, of] = counts(&baselines);
     if is_too_many([short, of]) {
         return LoadOutcome::BeyondMachine { trials: short, of };
     }
-    let own = &trials.cell(&variant.id, &point.id).valid;
+    let own: Vec<Attempt<'_>> = trials.cell(&variant.id, &point.id).attempts().collect();
     if variant.role != Role::Candidate {
         return LoadOutcome::Carried;
     }
-    if let Some(overload) = overload(own, &baselines) {
+    if let Some(overload) = overload(&own, &baselines) {
         return LoadOutcome::Overloaded(overload);
     }
-    match counts(own) {
+    match counts(&own) {
         all if is_too_many(all) => LoadOutcome::Uncertain {
             trials: all[0],
             of: all[1],
@@ -71,7 +71,7 @@ pub(crate) fn outcome(trials: &Trials<'_>, variant: &Variant, point: &LoadPoint)
 }
 
 /// Trials that did not carry the load, and all.
-fn counts<'t, 'a: 't>(trials: impl IntoIterator<Item = &'t Trial<'a>>) -> [u32; 2] {
+fn counts<'t, 'a: 't>(trials: impl IntoIterator<Item = &'t Attempt<'a>>) -> [u32; 2] {
     trials.into_iter().fold([0, 0], |[short, of], trial| {
         [short + u32::from(trial.short.is_some()), of + 1]
     })
@@ -83,7 +83,7 @@ fn is_too_many([short, of]: [u32; 2]) -> bool {
 
 /// `Some`: the variant fell short in too many of the trials whose baselines carried the load, and in more units than
 /// the baselines did, beyond chance.
-fn overload(own: &[Trial<'_>], baselines: &[&Trial<'_>]) -> Option<Overload> {
+fn overload(own: &[Attempt<'_>], baselines: &[Attempt<'_>]) -> Option<Overload> {
     let tested: BTreeSet<BlockKey> = baselines.iter().map(|trial| trial.key).collect();
     let failed = baselines.iter().filter(|trial| trial.short.is_some());
     let failed: BTreeSet<BlockKey> = failed.map(|trial| trial.key).collect();
@@ -95,18 +95,15 @@ fn overload(own: &[Trial<'_>], baselines: &[&Trial<'_>]) -> Option<Overload> {
     if !is_too_many([short, of]) || !is_beyond_chance(own, baselines) {
         return None;
     }
-    let fell: Vec<&LoadResult> = judged()
-        .filter(|trial| trial.short.is_some())
-        .map(|trial| trial.load)
-        .collect();
+    let fell: Vec<&Attempt<'_>> = judged().filter(|trial| trial.short.is_some()).collect();
     Some(describe(&fell, [short, of]))
 }
 
 /// The sign test, one-sided at 5 %, over the units in which the variant fell short in more trials than the baselines,
 /// or in fewer: without a difference, either is equally likely.
-fn is_beyond_chance(own: &[Trial<'_>], baselines: &[&Trial<'_>]) -> bool {
+fn is_beyond_chance(own: &[Attempt<'_>], baselines: &[Attempt<'_>]) -> bool {
     let unit = Unit::for_blocks(own.iter().map(|trial| &trial.key));
-    let shares = |trials: &mut dyn Iterator<Item = &Trial<'_>>| {
+    let shares = |trials: &[Attempt<'_>]| {
         let mut shares: BTreeMap<BlockKey, [u32; 2]> = BTreeMap::new();
         for trial in trials {
             let [short, of] = shares.entry(unit.of(trial.key)).or_default();
@@ -115,9 +112,9 @@ fn is_beyond_chance(own: &[Trial<'_>], baselines: &[&Trial<'_>]) -> bool {
         }
         shares
     };
-    let theirs = shares(&mut baselines.iter().copied());
+    let theirs = shares(baselines);
     let (mut worse, mut better) = (0_u64, 0_u64);
-    for (key, [short, of]) in shares(&mut own.iter()) {
+    for (key, [short, of]) in shares(own) {
         let Some([base_short, base_of]) = theirs.get(&key) else {
             continue;
         };
@@ -131,15 +128,19 @@ fn is_beyond_chance(own: &[Trial<'_>], baselines: &[&Trial<'_>]) -> bool {
         && Binomial::new(0.5, worse + better).is_ok_and(|chance| chance.sf(worse - 1) <= ALPHA)
 }
 
-fn describe(loads: &[&LoadResult], [trials, of]: [u32; 2]) -> Overload {
+fn describe(fell: &[&Attempt<'_>], [trials, of]: [u32; 2]) -> Overload {
+    let loads: Vec<&LoadResult> = fell.iter().filter_map(|trial| trial.load).collect();
     let total = |count: fn(&LoadResult) -> u64| sum(loads.iter().map(|load| count(load))) as f64;
     let window_s = total(|load| load.window_ns) / 1e9;
     let offered = total(|load| load.offered);
     // A trial without a window or without requests is invalid.
     let share = |count: fn(&LoadResult) -> u64| total(count) / offered.max(1.0);
+    let ended = fell.iter().filter_map(|trial| trial.short);
+    let ended = ended.filter(|short| short.is_of_proxies()).count();
     Overload {
         trials,
         of,
+        proxies_ended: u32::try_from(ended).unwrap_or(u32::MAX),
         offered_per_s: offered / window_s.max(1e-9),
         achieved_per_s: total(|load| load.completed) / window_s.max(1e-9),
         errors: share(|load| Lost::of(load).errors),

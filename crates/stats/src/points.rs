@@ -126,7 +126,7 @@ fn point(outcome: LoadOutcome, point: &LoadPoint, cell: &Cell<'_>, stopped: bool
 /// How many trials lacked what.
 fn shortfalls(cell: &Cell<'_>) -> BTreeMap<Shortfall, u32> {
     let mut counts = BTreeMap::new();
-    for short in cell.valid.iter().filter_map(|trial| trial.short) {
+    for short in cell.attempts().filter_map(|trial| trial.short) {
         *counts.entry(short).or_default() += 1;
     }
     counts

@@ -34,16 +34,38 @@ pub(crate) struct Trial<'a> {
     pub(crate) replicas: &'a [u64],
 }
 
+/// A trial that the machine did not disturb, as far as its outcome is concerned.
+#[derive(Clone, Copy)]
+pub(crate) struct Attempt<'a> {
+    pub(crate) key: BlockKey,
+    /// What it lacked of its load; `None`: it carried it.
+    pub(crate) short: Option<Shortfall>,
+    /// `None`: the proxies had ended before the load began.
+    pub(crate) load: Option<&'a LoadResult>,
+}
+
 /// The trials of one variant at one load point.
 #[derive(Default)]
 pub(crate) struct Cell<'a> {
     pub(crate) valid: Vec<Trial<'a>>,
+    /// Those without figures because the variant's proxies had ended.
+    pub(crate) without_proxies: Vec<Attempt<'a>>,
     pub(crate) invalid: BTreeMap<InvalidReason, u32>,
 }
 
-impl Cell<'_> {
+impl<'a> Cell<'a> {
     pub(crate) fn valid_count(&self) -> u32 {
         u32::try_from(self.valid.len()).unwrap_or(u32::MAX)
+    }
+
+    /// All trials that the machine did not disturb.
+    pub(crate) fn attempts(&self) -> impl Iterator<Item = Attempt<'a>> {
+        let measured = self.valid.iter().map(|trial| Attempt {
+            key: trial.key,
+            short: trial.short,
+            load: Some(trial.load),
+        });
+        measured.chain(self.without_proxies.iter().copied())
     }
 }
 
@@ -195,10 +217,16 @@ impl<'a> Trials<'a> {
                 load,
                 short,
                 response: Counts::from(&load.response),
-                sample,
+                // What a process used that has ended is not known.
+                sample: sample.filter(|_| !short.is_some_and(Shortfall::is_of_proxies)),
                 proxy_connections: *proxy_connections,
                 injected: *injected,
                 replicas,
+            }),
+            (Ok(Some(short)), TrialOutcome::Failed { .. }) => cell.without_proxies.push(Attempt {
+                key,
+                short: Some(short),
+                load: None,
             }),
             (judged, _) => {
                 let why = judged.err().unwrap_or(InvalidReason::Failed);
@@ -230,10 +258,21 @@ impl<'a> Trials<'a> {
         }
     }
 
-    /// The course of the run. A round in which nothing was measured has no entry.
+    /// The course of the run. A round in which every variant failed has an entry without trials.
     pub(crate) fn round_log(&self) -> Vec<RoundLog> {
-        let rounds = self.rounds.values().map(|log| {
-            let mut log = log.clone();
+        let failed = self.data.failures.iter().map(|failure| failure.round);
+        let numbers: BTreeSet<u32> = self.rounds.keys().copied().chain(failed).collect();
+        // Nothing records when a round without trials began: not before the one that was measured last.
+        let mut at_ns = 0;
+        let rounds = numbers.into_iter().map(|round| {
+            let mut log = self.rounds.get(&round).cloned().unwrap_or(RoundLog {
+                round,
+                at_ns,
+                trials: 0,
+                invalid: BTreeMap::new(),
+                failed: Vec::new(),
+            });
+            at_ns = log.at_ns;
             let of_round = self.data.failures.iter().filter(|f| f.round == log.round);
             let failed: BTreeSet<&VariantId> = of_round.map(|failure| &failure.variant).collect();
             log.failed = failed.into_iter().cloned().collect();

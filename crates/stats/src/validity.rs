@@ -5,7 +5,9 @@
 use meshtax_model::analysis::{InvalidReason, Shortfall};
 use meshtax_model::experiment::LoadPoint;
 use meshtax_model::failure::{ComponentEnding, ComponentFailure, TrialFailure};
-use meshtax_model::trial::{LoadResult, MachineUsage, ResourceSample, TrialOutcome, TrialRecord};
+use meshtax_model::trial::{
+    ComponentRole, LoadResult, MachineUsage, ResourceSample, TrialOutcome, TrialRecord,
+};
 
 use crate::account::IN_PATH;
 use crate::growth::Growth;
@@ -52,13 +54,20 @@ pub const GROWING_STEPS_MIN: f64 = 0.6;
 /// checked in [`crate::analyse`].
 ///
 /// # Errors
-/// The first reason why it is invalid. Memory that grows throughout a trial invalidates only one that carried its load:
-/// an overloaded proxy holds more and more requests, and that is a result.
+/// The first reason why it is invalid. A proxy that ends is no such reason: it did not carry the load. An application's
+/// memory that grows throughout a trial invalidates only one that carried its load: behind an overloaded proxy, requests
+/// wait in it.
 pub fn judge(
     record: &TrialRecord,
     sample: Option<&ResourceSample>,
     point: &LoadPoint,
 ) -> Result<Option<Shortfall>, InvalidReason> {
+    if let Some(ended) = shortfall_of_proxies(ended_components(record)) {
+        return match sample.and_then(disturbed) {
+            Some(reason) => Err(reason),
+            None => Ok(Some(ended)),
+        };
+    }
     let load = measured(record)?;
     let bound = || generator_bound(load).filter(|_| point.is_steady());
     let invalid = no_requests(load)
@@ -68,24 +77,45 @@ pub fn judge(
         return Err(reason);
     }
     let short = shortfall(load, point);
-    match short.is_none() && sample.is_some_and(growing) {
+    match short.is_none() && sample.is_some_and(application_grows) {
         true => Err(InvalidReason::MemoryGrowth),
         false => Ok(short),
     }
 }
 
-fn measured(record: &TrialRecord) -> Result<&LoadResult, InvalidReason> {
+/// What ended or was restarted in a trial, or before it.
+fn ended_components(record: &TrialRecord) -> &[ComponentFailure] {
     match &record.outcome {
         TrialOutcome::Failed {
             failure: TrialFailure::ComponentsEnded { components },
-        } if is_out_of_memory(components) => Err(InvalidReason::OutOfMemory),
+        } => components,
+        TrialOutcome::Failed { .. } => &[],
+        TrialOutcome::Measured {
+            component_failures, ..
+        } => component_failures,
+    }
+}
+
+/// `Some`: all that ended are proxies of the variant. With the application or the generator gone as well, the proxies may
+/// not be the cause.
+fn shortfall_of_proxies(ended: &[ComponentFailure]) -> Option<Shortfall> {
+    let is_proxy =
+        |component: &ComponentFailure| component.role.is_some_and(ComponentRole::is_proxy);
+    if ended.is_empty() || !ended.iter().all(is_proxy) {
+        return None;
+    }
+    Some(match is_out_of_memory(ended) {
+        true => Shortfall::ProxyOutOfMemory,
+        false => Shortfall::ProxyEnded,
+    })
+}
+
+fn measured(record: &TrialRecord) -> Result<&LoadResult, InvalidReason> {
+    let ended = ended_components(record);
+    match &record.outcome {
+        _ if is_out_of_memory(ended) => Err(InvalidReason::OutOfMemory),
         TrialOutcome::Failed { .. } => Err(InvalidReason::Failed),
-        TrialOutcome::Measured {
-            component_failures, ..
-        } if is_out_of_memory(component_failures) => Err(InvalidReason::OutOfMemory),
-        TrialOutcome::Measured {
-            component_failures, ..
-        } if !component_failures.is_empty() => Err(InvalidReason::ComponentFailed),
+        TrialOutcome::Measured { .. } if !ended.is_empty() => Err(InvalidReason::ComponentFailed),
         TrialOutcome::Measured { lost_evidence, .. } if !lost_evidence.is_empty() => {
             Err(InvalidReason::EvidenceLost)
         }
@@ -153,11 +183,21 @@ fn used_by_others(sample: &ResourceSample) -> bool {
     })
 }
 
-fn growing(sample: &ResourceSample) -> bool {
+/// A proxy's memory is a result, but an application that leaks is not what the variants are measured with.
+fn application_grows(sample: &ResourceSample) -> bool {
+    grows(sample, |role| IN_PATH.contains(&role) && !role.is_proxy())
+}
+
+/// Whether the memory of a variant's proxies grew throughout a trial.
+pub(crate) fn proxies_grow(sample: &ResourceSample) -> bool {
+    grows(sample, ComponentRole::is_proxy)
+}
+
+fn grows(sample: &ResourceSample, is_judged: impl Fn(ComponentRole) -> bool) -> bool {
     let series = &sample.series;
-    let in_path = series.components.iter();
-    let in_path = in_path.filter(|component| IN_PATH.contains(&component.role));
-    in_path
+    let judged = series.components.iter();
+    let judged = judged.filter(|component| is_judged(component.role));
+    judged
         .filter_map(|component| Growth::of(series, component))
         .any(|growth| {
             growth.bytes >= GROWTH_BYTES_MIN
@@ -184,9 +224,7 @@ mod tests {
     use meshtax_model::experiment::{Arrivals, LoadPointId, Regime, VariantId};
     use meshtax_model::failure::LostEvidence;
     use meshtax_model::plan::{PlannedTrial, TrialId};
-    use meshtax_model::trial::{
-        ComponentRole, ComponentSeries, GeneratorBound, GeneratorLimit, OtherProcess,
-    };
+    use meshtax_model::trial::{ComponentSeries, GeneratorBound, GeneratorLimit, OtherProcess};
 
     use super::*;
 
@@ -380,7 +418,8 @@ mod tests {
         } = &mut restarted.outcome
         {
             component_failures.push(ComponentFailure {
-                component: "server-proxy".to_owned(),
+                component: "app".to_owned(),
+                role: Some(ComponentRole::App),
                 ending: ComponentEnding::Killed { signal: 9 },
                 last_output: Vec::new(),
             });
@@ -394,7 +433,8 @@ mod tests {
     #[test]
     fn trial_of_a_component_out_of_memory_says_so() {
         let killed = || ComponentFailure {
-            component: "server-proxy".to_owned(),
+            component: "app".to_owned(),
+            role: Some(ComponentRole::App),
             ending: ComponentEnding::OutOfMemory,
             last_output: Vec::new(),
         };
@@ -495,12 +535,64 @@ mod tests {
 
     #[test]
     fn steady_memory_growth_is_a_leak_and_a_buffer_is_not() {
-        use ComponentRole::{App, Generator};
-        assert!(growing(&leaking()));
-        assert!(!growing(&held(App, &[10, 14, 14, 14, 14])), "a buffer");
+        use ComponentRole::{App, Generator, ServerProxy};
+        assert!(application_grows(&leaking()));
+        let buffer = held(App, &[10, 14, 14, 14, 14]);
+        assert!(!application_grows(&buffer));
         let below = held(App, &[1000, 1001, 1002, 1003, 1004]);
-        assert!(!growing(&below), "below 1 %");
-        assert!(!growing(&held(Generator, &[10, 11, 12, 13, 14])));
+        assert!(!application_grows(&below), "below 1 %");
+        let grown = &[10, 11, 12, 13, 14];
+        assert!(!application_grows(&held(Generator, grown)));
+        let proxy = held(ServerProxy, grown);
+        assert!(!application_grows(&proxy) && proxies_grow(&proxy));
+    }
+
+    #[test]
+    fn trial_in_which_a_proxy_ended_did_not_carry_its_load() {
+        let ended = |role, ending| ComponentFailure {
+            component: "one".to_owned(),
+            role: Some(role),
+            ending,
+            last_output: Vec::new(),
+        };
+        let of = |components: Vec<ComponentFailure>| {
+            let mut during = record(good());
+            if let TrialOutcome::Measured {
+                component_failures, ..
+            } = &mut during.outcome
+            {
+                component_failures.extend(components.clone());
+            }
+            let mut before = record(good());
+            before.outcome = TrialOutcome::Failed {
+                failure: TrialFailure::ComponentsEnded { components },
+            };
+            [during, before].map(|trial| valid(&trial, &steady()))
+        };
+        use ComponentRole::{App, ServerProxy, Waypoint};
+        let exited = || ended(ServerProxy, ComponentEnding::Exited { code: 139 });
+        let killed = || ended(Waypoint, ComponentEnding::OutOfMemory);
+        assert_eq!(of(vec![exited()]), [Ok(Some(Shortfall::ProxyEnded)); 2]);
+        let out_of_memory = [Ok(Some(Shortfall::ProxyOutOfMemory)); 2];
+        assert_eq!(of(vec![exited(), killed()]), out_of_memory);
+        // The application went as well: the proxy may not be the cause.
+        let both = of(vec![exited(), ended(App, ComponentEnding::Ended)]);
+        let [during, before] = both;
+        assert_eq!(during, Err(InvalidReason::ComponentFailed));
+        assert_eq!(before, Err(InvalidReason::Failed));
+        // On a disturbed machine, neither counts.
+        let throttled = sample(|s| s.machines[0].throttled_ns = Some(400_000_000));
+        let mut during = record(good());
+        if let TrialOutcome::Measured {
+            component_failures, ..
+        } = &mut during.outcome
+        {
+            component_failures.push(exited());
+        }
+        assert_eq!(
+            judge(&during, Some(&throttled), &steady()),
+            Err(InvalidReason::Throttled)
+        );
     }
 
     #[test]

@@ -139,6 +139,7 @@ impl Component {
         };
         Some(ComponentFailure {
             component: self.name.clone(),
+            role: Some(self.role),
             ending,
             last_output: self.last_output(),
         })

@@ -108,6 +108,7 @@ fn try_measure(
     if listening(lab, instance) != listening_before {
         component_failures.push(ComponentFailure {
             component: format!("{}/own-program", trial.variant),
+            role: Some(ComponentRole::App),
             ending: ComponentEnding::Restarted,
             last_output: Vec::new(),
         });

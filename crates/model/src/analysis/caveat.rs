@@ -219,6 +219,18 @@ pub enum Caveat {
         /// The most connections that were opened in one of them.
         most: u32,
     },
+    /// The memory of a variant's proxies grew throughout more than one trial in ten: a leak, or a store that was still
+    /// filling. The variant's memory is that of a moment.
+    GrowingProxies {
+        /// Which variant.
+        variant: VariantId,
+        /// At which load point.
+        load_point: LoadPointId,
+        /// In how many valid trials that carried their load.
+        trials: u32,
+        /// All of them in which memory was read.
+        of: u32,
+    },
     /// A variant kept its cores busy at a steady load: part of its latency is queueing.
     BusyAtSteady {
         /// Which variant.

@@ -7,6 +7,10 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Shortfall {
+    /// A proxy exceeded its memory limit, and the kernel killed it.
+    ProxyOutOfMemory,
+    /// A proxy ended, or was restarted.
+    ProxyEnded,
     /// No request got a response.
     NoResponses,
     /// Too many requests failed.
@@ -19,13 +23,24 @@ pub enum Shortfall {
     AchievedBelowOffered,
 }
 
+impl Shortfall {
+    /// Whether the variant's proxies ended.
+    #[must_use]
+    pub fn is_of_proxies(self) -> bool {
+        matches!(self, Self::ProxyOutOfMemory | Self::ProxyEnded)
+    }
+}
+
 /// What a variant did of its load, in the trials that did not carry it. Shares are of the offered requests, 0 to 1.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Overload {
     /// Trials that did not carry the load, in blocks whose baselines did.
     pub trials: u32,
-    /// All its valid trials in such blocks.
+    /// All its trials in such blocks that the machine did not disturb.
     pub of: u32,
+    /// Those in which a proxy ended. Where it had ended before the load began, there is no figure of the trial.
+    #[serde(default)]
+    pub proxies_ended: u32,
     /// Offered requests per second.
     pub offered_per_s: f64,
     /// Completed requests per second, of any status.

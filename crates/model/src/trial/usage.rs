@@ -31,6 +31,12 @@ pub enum ComponentRole {
 }
 
 impl ComponentRole {
+    /// Whether it is a proxy of the variant, and so what the variant is measured for. The gateway is the same for all.
+    #[must_use]
+    pub fn is_proxy(self) -> bool {
+        matches!(self, Self::ClientProxy | Self::ServerProxy | Self::Waypoint)
+    }
+
     /// The place of a proxy that limits apply to; `None`: none do.
     #[must_use]
     pub fn limited(self) -> Option<ProxyRole> {

@@ -79,7 +79,10 @@ fn limits(advice: &Advice) -> Section {
 
 fn never_ranked(advice: &Advice) -> Option<String> {
     let of_kind = |standing| {
-        let variants = advice.variants.iter().filter(move |v| v.standing == standing);
+        let variants = advice
+            .variants
+            .iter()
+            .filter(move |v| v.standing == standing);
         variants.map(|v| v.variant.clone())
     };
     let (references, floors): (Vec<VariantId>, Vec<VariantId>) =

@@ -141,6 +141,15 @@ pub(crate) fn sentence(caveat: &Caveat) -> String {
             "{variant} at {load_point}: in {trials} of {of} trials its proxies opened connections to each other within \
              the window (up to {most}). Their handshakes are part of its figures."
         ),
+        Caveat::GrowingProxies {
+            variant,
+            load_point,
+            trials,
+            of,
+        } => format!(
+            "{variant} at {load_point}: the memory of its proxies grew throughout {trials} of {of} trials. Its memory is \
+             that of these moments: a longer run may need more."
+        ),
         Caveat::GeneratorBoundBaselines { load_point, trials } => format!(
             "At {load_point} the generator was the limit in {trials} trials of the baselines: their throughput is a \
              lower bound, so a mesh's true throughput cost is at least what is shown."

@@ -16,6 +16,8 @@ pub(crate) fn at_least(figure: String, lower_bound: bool) -> String {
 /// What a trial lacked of its load.
 pub(crate) fn shortfall(shortfall: Shortfall) -> &'static str {
     match shortfall {
+        Shortfall::ProxyOutOfMemory => "a proxy exceeded its memory limit",
+        Shortfall::ProxyEnded => "a proxy ended",
         Shortfall::NoResponses => "no responses",
         Shortfall::Errors => "errors above 0.1 %",
         Shortfall::BadStatus => "bad status codes above 0.1 %",
@@ -25,8 +27,26 @@ pub(crate) fn shortfall(shortfall: Shortfall) -> &'static str {
 }
 
 /// `completed 2,310 of 6,000 requests/s (61 % without a response) in 12 of 12 trials, where the baselines carried the
-/// load`.
+/// load`; `lost a proxy in 4 of 12 trials, …` where no trial has figures.
 pub(crate) fn overload(overload: &Overload) -> String {
+    let failed = if overload.proxies_ended == overload.trials {
+        "lost a proxy".to_owned()
+    } else {
+        completed(overload)
+    };
+    let also = match overload.proxies_ended {
+        0 => String::new(),
+        ended if ended == overload.trials => String::new(),
+        ended => format!(", and a proxy ended in {ended} of them"),
+    };
+    format!(
+        "{failed} in {} of {} trials{also}, where the baselines carried the load",
+        overload.trials, overload.of,
+    )
+}
+
+/// `completed 2,310 of 6,000 requests/s (61 % without a response)`.
+fn completed(overload: &Overload) -> String {
     let lost = [
         (overload.errors, "errors"),
         (overload.bad_status, "bad status codes"),
@@ -50,11 +70,9 @@ pub(crate) fn overload(overload: &Overload) -> String {
         lost => format!(" ({})", lost.join(", ")),
     };
     format!(
-        "completed {} of {} requests/s{lost} in {} of {} trials, where the baselines carried the load",
+        "completed {} of {} requests/s{lost}",
         grouped(overload.achieved_per_s, 0),
         grouped(overload.offered_per_s, 0),
-        overload.trials,
-        overload.of,
     )
 }
 

@@ -16,6 +16,9 @@ use crate::view::table::{Align, Cell, Column, Keep, Table, Tone};
 /// The rate of a saturated application does not grow by more than this with the number of connections, as a share.
 const FLAT: f64 = 0.1;
 
+/// Cores of which more than this share is used are fully used.
+const FULL: f64 = 0.9;
+
 /// Empty: the run scales no work.
 pub(crate) fn tables(source: Source<'_>) -> Vec<Table> {
     let found = source.analysis.experiment.saturation.as_ref();
@@ -150,9 +153,8 @@ fn row(
     let cpu = at.cpu.as_ref()?;
     let app_ns = per_request_ns(cpu, |role| role == ComponentRole::App);
     let proxies_ns = per_request_ns(cpu, is_proxy);
-    let all_ns = per_request_ns(cpu, |role| role != ComponentRole::Generator);
-    let used = all_ns * at.achieved_per_s / 1e9;
-    let is_full = cores.is_some_and(|cores| used > 0.9 * cores as f64);
+    let used = used_cores(cpu, at.achieved_per_s);
+    let is_full = cores.is_some_and(|cores| used > FULL * cores as f64);
     Some(vec![
         Cell::text(source.analysis.experiment.connections(load).to_string()),
         name_cell(asked),
@@ -202,11 +204,35 @@ fn footnotes(source: Source<'_>) -> Vec<(String, String)> {
 }
 
 /// A closed loop of the baseline.
+#[derive(Clone, Copy)]
 struct Loop {
     connections: u32,
     rate_per_s: f64,
-    /// The application's share of the CPU; `None`: CPU was not read.
-    application: Option<f64>,
+    /// `None`: CPU was not read, or there is no set of cores to compare it with.
+    used: Option<Used>,
+}
+
+/// Whose the cores were.
+#[derive(Clone, Copy)]
+struct Used {
+    /// The share of the tested cores' time that was used, 0 to 1.
+    of_cores: f64,
+    /// The application's share of the CPU that was used, 0 to 1.
+    application: f64,
+}
+
+impl Used {
+    fn of(cpu: &CpuAccount, rate_per_s: f64, cores: usize) -> Option<Self> {
+        Some(Self {
+            of_cores: used_cores(cpu, rate_per_s) / cores as f64,
+            application: share(cpu)?,
+        })
+    }
+}
+
+/// Cores' worth of CPU time of all processes except the load generator.
+fn used_cores(cpu: &CpuAccount, rate_per_s: f64) -> f64 {
+    per_request_ns(cpu, |role| role != ComponentRole::Generator) * rate_per_s / 1e9
 }
 
 /// Whether the application saturates; `None`: there is one number of connections only.
@@ -215,16 +241,26 @@ fn saturates(source: Source<'_>) -> Option<String> {
     let (_, baseline) = source
         .measured()
         .find(|(asked, _)| asked.role == Role::Baseline)?;
+    let cores = tested_cores(source);
     let of_point = |point: &LoadPoint| {
         let at = point_of(baseline, &point.id)?;
         (at.achieved_per_s > 0.0).then(|| Loop {
             connections: experiment.connections(point),
             rate_per_s: at.achieved_per_s,
-            application: at.cpu.as_ref().and_then(share),
+            used: at
+                .cpu
+                .as_ref()
+                .zip(cores)
+                .and_then(|(cpu, cores)| Used::of(cpu, at.achieved_per_s, cores)),
         })
     };
-    let closed = source.points().filter(|point| !point.is_steady());
-    let loops: Vec<Loop> = closed.filter_map(of_point).collect();
+    let closed: Vec<&LoadPoint> = source.points().filter(|point| !point.is_steady()).collect();
+    let first = closed.first()?;
+    // Rates of other requests say nothing of this application.
+    let same = closed
+        .iter()
+        .filter(|point| differ_in_connections_only(first, point));
+    let loops: Vec<Loop> = same.filter_map(|point| of_point(point)).collect();
     let fewest = loops.iter().min_by_key(|of| of.connections)?;
     let most = loops.iter().max_by_key(|of| of.connections)?;
     (fewest.connections < most.connections).then(|| saturation_sentence(fewest, most))
@@ -237,16 +273,31 @@ fn share(cpu: &CpuAccount) -> Option<f64> {
     (all_ns > 0.0).then(|| app_ns / all_ns)
 }
 
-/// A rate that does not grow any more shows that something is saturated, and the larger part of the CPU what it is.
+/// Whether two closed loops send the same requests in the same way, over however many connections.
+fn differ_in_connections_only(one: &LoadPoint, other: &LoadPoint) -> bool {
+    let connections = |point: &LoadPoint| LoadPoint {
+        id: one.id.clone(),
+        connections: None,
+        ..point.clone()
+    };
+    connections(one) == connections(other)
+}
+
+/// A rate that more connections do not change shows that something is saturated; cores that are all used by the
+/// application show that it is the application.
 fn saturation_sentence(fewest: &Loop, most: &Loop) -> String {
     let growth = most.rate_per_s / fewest.rate_per_s - 1.0;
-    let verdict = match (growth <= FLAT, most.application) {
-        (false, _) => "not saturated with the fewer connections",
-        (true, Some(share)) if share > 0.5 => "the application saturates",
-        (true, Some(_)) => {
+    let verdict = match most.used {
+        _ if growth > FLAT => "not saturated with the fewer connections",
+        _ if growth < -FLAT => "beyond saturation: more connections lower the rate",
+        None => "saturated; by what is not known without CPU",
+        Some(used) if used.of_cores <= FULL => {
+            "saturated, but not by the application: its cores are not fully used"
+        }
+        Some(used) if used.application <= 0.5 => {
             "saturated, but not by the application, which has less than half of the CPU"
         }
-        (true, None) => "saturated; by what is not known without CPU",
+        Some(_) => "the application saturates",
     };
     format!(
         "{verdict}: without a mesh, {} instead of {} connections change the rate by {} %",
@@ -262,29 +313,40 @@ mod tests {
 
     #[test]
     fn application_saturates_only_if_the_rate_is_flat_and_most_of_the_cpu_is_its_own() {
-        let sentence = |rate_per_s, application| {
+        let sentence = |rate_per_s, used: Option<[f64; 2]>| {
+            let used = used.map(|[of_cores, application]| Used {
+                of_cores,
+                application,
+            });
             let of = |connections, rate_per_s| Loop {
                 connections,
                 rate_per_s,
-                application,
+                used,
             };
             saturation_sentence(&of(32, 157.0), &of(128, rate_per_s))
         };
-        for (rate_per_s, application, expected) in [
-            (166.0, Some(0.88), "the application saturates: without"),
-            (152.0, Some(0.88), "the application saturates: without"),
+        let full = Some([0.97, 0.88]);
+        for (rate_per_s, used, expected) in [
+            (166.0, full, "the application saturates: without"),
+            (152.0, full, "the application saturates: without"),
+            (180.0, full, "not saturated with the fewer connections:"),
+            (90.0, full, "beyond saturation: more connections lower"),
             (
-                180.0,
-                Some(0.88),
-                "not saturated with the fewer connections: without",
+                157.0,
+                Some([0.97, 0.2]),
+                "saturated, but not by the application, which",
             ),
-            (157.0, Some(0.2), "saturated, but not by the application"),
+            (
+                157.0,
+                Some([0.4, 1.0]),
+                "saturated, but not by the application: its cores",
+            ),
             (157.0, None, "saturated; by what is not known"),
         ] {
-            let said = sentence(rate_per_s, application);
+            let said = sentence(rate_per_s, used);
             assert!(said.starts_with(expected), "{said}");
         }
-        let said = sentence(166.0, Some(0.88));
+        let said = sentence(166.0, full);
         assert!(
             said.ends_with("128 instead of 32 connections change the rate by +5.7 %"),
             "{said}"

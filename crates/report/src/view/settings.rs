@@ -24,6 +24,9 @@ pub(crate) fn name(setting: &Setting) -> String {
         Setting::Generator => "load generator",
         Setting::Experiment => "experiment",
         Setting::Service => "service",
+        Setting::ApplicationWork => "calibrated work of the application",
+        Setting::Placement => "placement",
+        Setting::PodSettings => "settings of pods",
         Setting::ResponseBytes => "responses",
         Setting::Connections => "connections",
         Setting::Clients => "client pods",
@@ -103,6 +106,7 @@ fn value(value: &SettingValue) -> String {
                 digest => format!("{version} (sha256 {digest})"),
             }
         }
+        SettingValue::Pods(settings) => serde_json::to_string(settings).unwrap_or_default(),
         SettingValue::Variant(configured) => variant(configured),
         SettingValue::LoadPoint(point) => load_point(point),
     }

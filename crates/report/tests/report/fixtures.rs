@@ -441,6 +441,7 @@ pub(crate) fn overload() -> Overload {
     Overload {
         trials: 17,
         of: 18,
+        proxies_ended: 0,
         offered_per_s: 16_000.0,
         achieved_per_s: 5_312.4,
         errors: 0.0004,

@@ -22,8 +22,9 @@ const UNITS: [(&str, f64); 8] = [
 pub(crate) fn cpu_millis(text: &str) -> Result<u64, ValueError> {
     const EXAMPLE: &str = "2 or 500m";
     let (value, unit) = number::with_unit(text, "an amount of CPU", EXAMPLE)?;
+    // 1.001 × 1000 is not exactly 1001.
     let millis = match unit {
-        "" => value * 1000.0,
+        "" => (value * 1e9).round() / 1e6,
         "m" => value,
         unit => return Err(unknown_unit(text, unit, "cores, or m", EXAMPLE)),
     };
@@ -66,7 +67,13 @@ mod tests {
 
     #[test]
     fn quantities_are_those_of_kubernetes() {
-        for (text, millis) in [("2", 2000), ("0.5", 500), ("500m", 500), ("1", 1000)] {
+        for (text, millis) in [
+            ("2", 2000),
+            ("0.5", 500),
+            ("500m", 500),
+            ("1.001", 1001),
+            ("1", 1000),
+        ] {
             assert_eq!(cpu_millis(text), Ok(millis), "{text}");
         }
         for (text, bytes) in [("256Mi", 256 << 20), ("1G", 1_000_000_000), ("8192", 8192)] {

@@ -22,7 +22,10 @@ pub(super) fn decision(
     sufficient: &[VariantId],
 ) -> Option<Decision> {
     let points = points(analysis, asked);
-    let groups = groups(asked, variants, sufficient);
+    let mut groups = groups(asked, variants, sufficient);
+    for group in &mut groups {
+        group.members.retain(|id| is_unmodified(analysis, id));
+    }
     let comparable = groups.iter().filter(|group| group.members.len() > 1);
     let groups: Vec<DecisionGroup> = comparable
         .map(|group| {
@@ -39,6 +42,13 @@ pub(super) fn decision(
         weights: asked.weights.clone(),
         groups,
     })
+}
+
+/// Whether a variant does the work of its data plane alone: what an option, a runtime switch or a limit costs does not decide
+/// between meshes.
+fn is_unmodified(analysis: &Analysis, id: &VariantId) -> bool {
+    let variant = analysis.experiment.variant(id);
+    variant.is_some_and(|v| v.options.is_empty() && v.runtime.is_empty() && v.limits.is_empty())
 }
 
 fn rows(compared: &Compared<'_>, asked: &Asked) -> DecisionGroup {

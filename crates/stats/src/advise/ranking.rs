@@ -75,7 +75,7 @@ pub(super) fn groups<'a>(
 
 pub(super) fn metrics(priority: Priority) -> &'static [Metric] {
     match priority {
-        Priority::Performance => &[Metric::ResponseP50, Metric::ResponseP99, Metric::Throughput],
+        Priority::Performance => &[Metric::ResponseP50, Metric::ResponseP99],
         Priority::Cost => &[Metric::CpuPerRequest],
         Priority::EaseOfInstallation
         | Priority::EaseOfMaintenance
@@ -205,7 +205,7 @@ fn tells_of(comparison: &Comparison, id: &VariantId) -> bool {
 }
 
 /// The better one and the other, if a difference is shown: the adjusted interval excludes zero, and the
-/// difference exceeds the margin.
+/// difference exceeds the noise floor.
 pub(super) fn better(comparison: &Comparison) -> Option<(&VariantId, &VariantId)> {
     if comparison.verdict != Verdict::Different {
         return None;

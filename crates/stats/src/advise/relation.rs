@@ -77,16 +77,19 @@ impl Compared<'_> {
             equivalent,
             open,
         };
+        // Sums of decimal fractions are not exact: 0.1 + 0.2 does not outweigh 0.3.
+        const TOLERANCE: f64 = 1e-9;
         is_compared.then_some(match (better, worse) {
-            (better, worse) if better > worse + open => Relation::Better(ground),
-            (better, worse) if worse > better + open => Relation::Worse(ground),
-            _ if open == 0.0 => Relation::Equivalent(ground),
+            (better, worse) if better > worse + open + TOLERANCE => Relation::Better(ground),
+            (better, worse) if worse > better + open + TOLERANCE => Relation::Worse(ground),
+            // Advantages that outweigh each other are no equivalence.
+            _ if better + worse + open == 0.0 => Relation::Equivalent(ground),
             _ => Relation::Open(ground),
         })
     }
 
-    /// Better by one metric, and worse by none. The first metric, at the first load point, is the one by which variants
-    /// are as good as each other.
+    /// Better by one metric, and worse by none. Equivalent only by all that are compared: one that could not be estimated,
+    /// or is inconclusive, leaves it open.
     fn by_metrics(
         &self,
         requirement: Priority,
@@ -107,7 +110,11 @@ impl Compared<'_> {
                 worse: *worse,
             })),
             (Some((_, shown)), None) | (None, Some((_, shown))) => Some(shown.clone()),
-            (None, None) => Some(found.first()?.1.clone()),
+            (None, None) => {
+                let is_open = |r: &Relation| matches!(r, Relation::Open(_));
+                let open = found.iter().find(|(_, r)| is_open(r));
+                Some(open.or_else(|| found.first())?.1.clone())
+            }
         }
     }
 
@@ -136,7 +143,8 @@ impl Compared<'_> {
         if by_load((other, one)) {
             return Some(Relation::Worse(ground(false)));
         }
-        Some(relation(compared, one))
+        let margin = metric.margin(&self.analysis.experiment.margins);
+        Some(relation(compared, one, margin))
     }
 
     fn by_proof(&self, one: &VariantId, other: &VariantId) -> Option<Relation> {
@@ -161,8 +169,8 @@ impl Compared<'_> {
     }
 }
 
-/// As seen from `one` of the two.
-fn relation(compared: &Comparison, one: &VariantId) -> Relation {
+/// As seen from `one` of the two. A difference that is shown, and shown to be within the margin, does not matter.
+fn relation(compared: &Comparison, one: &VariantId, margin: f64) -> Relation {
     let load_point: LoadPointId = compared.load_point.clone();
     let metric = compared.metric;
     if let Verdict::NotEstimable { reason } = &compared.verdict {
@@ -181,6 +189,11 @@ fn relation(compared: &Comparison, one: &VariantId) -> Relation {
         load_point,
         relative,
     };
+    let within = |interval: Interval| interval.largest_absolute_end() < margin;
+    let interval = compared.relative.and_then(|relative| relative.interval);
+    if compared.verdict == Verdict::Different && interval.is_some_and(within) {
+        return Relation::Equivalent(ground);
+    }
     match (better(compared), &compared.verdict) {
         (Some((better, _)), _) if better == one => Relation::Better(ground),
         (Some(_), _) => Relation::Worse(ground),

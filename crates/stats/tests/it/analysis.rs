@@ -497,6 +497,33 @@ fn effect_is_a_range_where_unattributed_cpu_grows_with_it() {
 }
 
 #[test]
+fn no_relevant_difference_is_withheld_where_cpu_moved_elsewhere() {
+    const FREE: Cost = Cost {
+        delay_ns: 0.0,
+        cpu_ns: 0.0,
+        ..MESH
+    };
+    let mut run = run(5, 60, 1, 0.005, &[FREE]);
+    let verdict = |run: &crate::common::Run| {
+        let analysis = run.analyse();
+        let effect = effect(&analysis, "mesh-mtls", "saturated", Metric::CpuPerRequest);
+        let added = analysis.added_cpu(&effect.variant, &effect.load_point);
+        let parts = added.and_then(|added| added.with_elsewhere.clone());
+        (effect.verdict.clone(), parts.map(|end| end.parts))
+    };
+    assert_eq!(verdict(&run), (Verdict::Equivalent, None));
+    // As much as a fifth of the application's CPU, charged to nobody.
+    for (trial, sample) in run.trials.iter().zip(&mut run.samples) {
+        let is_mesh = trial.trial.variant.0 == "mesh-mtls";
+        if let (true, TrialOutcome::Measured { load, .. }) = (is_mesh, &trial.outcome) {
+            sample.machines[0].idle_ns -= 1_000 * load.completed;
+        }
+    }
+    let moved = Some(vec![Elsewhere::Unattributed]);
+    assert_eq!(verdict(&run), (Verdict::Inconclusive, moved));
+}
+
+#[test]
 fn missing_samples_remove_only_the_cpu_figures() {
     let mut run = run(5, 6, 2, 0.02, &[MESH]);
     run.samples.clear();
@@ -684,7 +711,7 @@ fn cluster_is_reported_and_changes_no_figure() {
             object: "Pod/server".to_owned(),
             reason: reason.to_owned(),
             message: String::new(),
-            count: 1,
+            count: 4,
         })
     };
     run.cluster = vec![
@@ -699,7 +726,7 @@ fn cluster_is_reported_and_changes_no_figure() {
     assert_eq!(after.events.len(), 2);
     let warning = Caveat::ClusterWarnings {
         reasons: vec!["Evicted".to_owned()],
-        events: 1,
+        events: 4,
     };
     assert_eq!(after.caveats.last(), Some(&warning));
     after.caveats.pop();

@@ -6,6 +6,8 @@ use meshtax_model::analysis::{
 };
 use meshtax_model::comparison::{Allowed, GateVerdict, InconclusiveCheck, Limit, Setting};
 use meshtax_model::experiment::{PolicyLevel, VariantId};
+use meshtax_model::failure::{ComponentEnding, ComponentFailure, TrialFailure};
+use meshtax_model::trial::{ComponentRole, TrialOutcome};
 use meshtax_stats::advise::advise;
 use meshtax_stats::between::{Options, Runs, compare};
 use meshtax_stats::gate::{GateError, gate_runs, gate_sides};
@@ -182,6 +184,71 @@ fn overloaded_variant_fails_every_gate() {
     let verdict = |run: &Run| gate_sides(&run.data(), &pairs, &limits).unwrap().verdict;
     assert_eq!(verdict(&bad), GateVerdict::Fail);
     assert_eq!(verdict(&good), GateVerdict::Pass);
+}
+
+/// Ends a proxy in trials of a variant at the steady load: in the first of a round, or before it, so that it has no figures.
+fn lose_proxy(run: &mut Run, variant: &str, trials: usize, ending: &ComponentEnding) {
+    let steady = run.trials.iter_mut().filter(|record| {
+        record.trial.variant.0 == variant && record.trial.load_point.0 == "steady"
+    });
+    for (at, record) in steady.take(trials).enumerate() {
+        let components = vec![ComponentFailure {
+            component: format!("{variant}/server-proxy"),
+            role: Some(ComponentRole::ServerProxy),
+            ending: ending.clone(),
+            last_output: Vec::new(),
+        }];
+        match &mut record.outcome {
+            TrialOutcome::Measured {
+                component_failures, ..
+            } if at % 2 == 0 => *component_failures = components,
+            outcome => {
+                let failure = TrialFailure::ComponentsEnded { components };
+                *outcome = TrialOutcome::Failed { failure };
+            }
+        }
+    }
+}
+
+#[test]
+fn proxy_that_dies_again_and_again_is_overloaded_and_fails_every_gate() {
+    let endings = [
+        (ComponentEnding::Exited { code: 139 }, Shortfall::ProxyEnded),
+        (ComponentEnding::OutOfMemory, Shortfall::ProxyOutOfMemory),
+    ];
+    for (ending, shortfall) in endings {
+        let mut run = made();
+        lose_proxy(&mut run, "mesh", 6, &ending);
+        let analysis = run.analyse();
+        let LoadOutcome::Overloaded(overload) = outcome(&analysis, 2) else {
+            panic!("{:?}", outcome(&analysis, 2));
+        };
+        assert_eq!((overload.trials, overload.of), (6, 12));
+        assert_eq!(overload.proxies_ended, 6);
+        let point = &analysis.variants[2].points[0];
+        assert_eq!((point.valid, point.invalid.len()), (9, 0));
+        assert_eq!(point.short, [(shortfall, 6)].into());
+        assert!(matches!(p50(&analysis), Verdict::Overloaded(_)));
+        assert_eq!(gated(&made(), &run).verdict, GateVerdict::Fail);
+    }
+    // One death in twelve trials decides nothing, and is no figure.
+    let mut once = made();
+    lose_proxy(
+        &mut once,
+        "mesh",
+        1,
+        &ComponentEnding::Killed { signal: 11 },
+    );
+    let analysis = once.analyse();
+    assert_eq!(outcome(&analysis, 2), LoadOutcome::Carried);
+    let cpu = effect(&analysis, "mesh", "steady", Metric::CpuPerRequest);
+    assert_eq!(cpu.blocks, 11, "what the dead process used is not known");
+    let mut caveats = analysis.caveats.iter();
+    assert!(caveats.any(|caveat| matches!(
+        caveat,
+        Caveat::ShortTrials { trials: 1, of: 12, shortfalls, .. }
+            if shortfalls == &[Shortfall::ProxyEnded]
+    )));
 }
 
 #[test]

@@ -7,7 +7,7 @@ use meshtax_model::experiment::{PolicyLevel, Role, VariantId};
 use meshtax_model::failure::{
     ComponentEnding, ComponentFailure, TrialFailure, VariantFailure, VariantFailureReason,
 };
-use meshtax_model::trial::{InjectedTime, TrialOutcome, TrialRecord};
+use meshtax_model::trial::{ComponentRole, InjectedTime, TrialOutcome, TrialRecord};
 use proptest::prelude::*;
 
 pub(crate) fn small() -> Run {
@@ -100,6 +100,7 @@ fn spoil(record: &mut TrialRecord, harm: &Harm) {
     match harm {
         Harm::Kill => component_failures.push(ComponentFailure {
             component: "app".to_owned(),
+            role: Some(ComponentRole::App),
             ending: ComponentEnding::Killed { signal: 9 },
             last_output: Vec::new(),
         }),
