@@ -69,7 +69,7 @@ fn calibration(saturation: &Saturation) -> Table {
 fn chosen(saturation: &Saturation) -> String {
     let services = saturation.services.iter();
     if services.clone().all(|service| service.burn_steps == 0) {
-        return "the application is slower than that by itself: no work was added".to_owned();
+        return "the application is already slower than that: no work was added".to_owned();
     }
     let of_service = |service: &meshtax_model::saturation::ChosenWork| {
         let amount = service.added_cpu_ns.map_or_else(
@@ -246,7 +246,7 @@ fn saturation_sentence(fewest: &Loop, most: &Loop) -> String {
         (true, Some(_)) => {
             "saturated, but not by the application, which has less than half of the CPU"
         }
-        (true, None) => "saturated; by what is not known without CPU",
+        (true, None) => "saturated; without CPU figures the cause is unknown",
     };
     format!(
         "{verdict}: without a mesh, {} instead of {} connections change the rate by {} %",
@@ -279,7 +279,7 @@ mod tests {
                 "not saturated with the fewer connections: without",
             ),
             (157.0, Some(0.2), "saturated, but not by the application"),
-            (157.0, None, "saturated; by what is not known"),
+            (157.0, None, "saturated; without CPU figures"),
         ] {
             let said = sentence(rate_per_s, application);
             assert!(said.starts_with(expected), "{said}");
