@@ -70,7 +70,9 @@ pub enum ProgramError {
     #[error(transparent)]
     NotUnpackedImage(UnpackError),
     /// The program is not in the image.
-    #[error("{0}\n  fix: extract the binary from the image yourself, and give its path with --from")]
+    #[error(
+        "{0}\n  fix: extract the binary from the image yourself, and give its path with --from"
+    )]
     NotInImage(#[source] ExtractError),
     /// A download or a cached file is not what was downloaded the first time.
     #[error(
