@@ -70,11 +70,13 @@ pub enum ProgramError {
     #[error(transparent)]
     NotUnpackedImage(UnpackError),
     /// The program is not in the image.
-    #[error("{0}\n  fix: take the binary out of the image yourself, and give its path with --from")]
+    #[error(
+        "{0}\n  fix: extract the binary from the image yourself, and give its path with --from"
+    )]
     NotInImage(#[source] ExtractError),
     /// A download or a cached file is not what was downloaded the first time.
     #[error(
-        "{entry} has the SHA-256 {found}, and {recorded} when it was first downloaded (recorded in {})\n  \
+        "the SHA-256 of {entry} is {found}, but was {recorded} at the first download (recorded in {})\n  \
          fix: find out why it changed; if the new one is right, remove the entry from that file",
         lock_file.display()
     )]
@@ -212,7 +214,7 @@ pub enum InspectError {
     Script,
     /// It did not report a version of that program.
     #[error(
-        "asked for its version, it ended with {status} and did not name {}{}",
+        "when asked for its version, it ended with {status} and did not name {}{}",
         title(*program), last_output(output)
     )]
     NoVersion {

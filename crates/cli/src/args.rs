@@ -48,7 +48,7 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Run an experiment and report it (the preset `quick` if none is named)
     Run(Box<RunArgs>),
-    /// Run known costs, and report the smallest cost that this machine resolves
+    /// Measure known costs, and report the smallest effect that a run on this machine can detect
     Calibrate(CalibrateArgs),
     /// Report a stored run
     Report(ReportArgs),
@@ -56,11 +56,11 @@ pub(crate) enum Command {
     Compare(CompareArgs),
     /// Check a change against limits, for a pipeline: pass (0), fail (20) or inconclusive (21)
     Gate(Box<GateArgs>),
-    /// From a run: which variants meet objectives, what they cost per month, and how they rank
+    /// Advise from a run: which variants meet objectives, what they cost per month, and how they rank
     Advise(Box<AdviseArgs>),
     /// Generate load and report latency
     Load(Box<LoadArgs>),
-    /// Serve a load generator to `meshtax load --workers` on another machine
+    /// Run a load generator for `meshtax load --workers` on another machine
     Worker(WorkerArgs),
     /// Serve the test application
     Serve(ServeArgs),
@@ -76,11 +76,11 @@ pub(crate) enum Command {
     Image(ImageArgs),
     /// List published results, or show one with its environment and its faults
     Published(PublishedArgs),
-    /// Check, install and remove meshes on a cluster, and list facts of each
+    /// Check, install and remove meshes on a cluster, and list facts about each
     Mesh(Box<MeshArgs>),
-    /// Report what this machine supports, and how to fix what it does not
+    /// Check what this machine supports, with a fix for each missing feature
     Doctor(DoctorArgs),
-    /// Remove what runs left on a cluster
+    /// Remove objects that killed runs left on a cluster
     Cleanup(CleanupArgs),
     /// Processes of a run
     #[command(hide = true)]
@@ -90,7 +90,7 @@ pub(crate) enum Command {
     },
 }
 
-/// Options that determine a new run: an interrupted one has them already.
+/// Options that define a new run: `--resume` takes them from the interrupted one.
 const OF_A_NEW_RUN: [&str; 19] = [
     "spec",
     "preset",
@@ -121,10 +121,10 @@ pub(crate) struct RunArgs {
     /// Experiment to run: a preset (see `meshtax presets`) [default: quick]
     #[arg(long)]
     pub(crate) preset: Option<String>,
-    /// Continue an interrupted run, with its experiment, seed, engine and nodes, in the time that it has left
+    /// Continue an interrupted run, with its experiment, seed, engine and nodes, for the rest of its time limit
     #[arg(long, value_name = "RUN", conflicts_with_all = OF_A_NEW_RUN)]
     pub(crate) resume: Option<PathBuf>,
-    /// Topology instead of the spec's: a name (see `meshtax topologies`), or a YAML file in meshtax's or isotope's format
+    /// Topology, in place of the spec's: a name (see `meshtax topologies`), or a YAML file (meshtax's or isotope's format)
     #[arg(long, value_name = "NAME|FILE")]
     pub(crate) topology: Option<String>,
     /// Client pods, each with its own proxy, that share the load [default: the spec's]
@@ -133,7 +133,7 @@ pub(crate) struct RunArgs {
     /// Send all requests from outside the mesh through a gateway, with plaintext or tls to the gateway
     #[arg(long, value_name = "plaintext|tls", value_parser = meshtax_spec::ingress)]
     pub(crate) ingress: Option<Ingress>,
-    /// Omit the work with which a preset's application saturates at the rate of its study (the spec's `saturates-at`)
+    /// Do not slow the application down to the rate at which the study's application saturates (the spec's `saturates-at`)
     #[arg(long)]
     pub(crate) fast_application: bool,
     /// Engine to run on
@@ -148,20 +148,20 @@ pub(crate) struct RunArgs {
     /// Stop when all primary intervals are within ± this share, e.g. 2%
     #[arg(long, value_parser = meshtax_spec::precision)]
     pub(crate) precision: Option<f64>,
-    /// Measure as long as the published study that the preset reproduces; prints the duration beforehand
+    /// Measure as long as the published study that the preset reproduces; the duration is printed first
     #[arg(long, conflicts_with_all = ["time", "precision"])]
     pub(crate) faithful: bool,
     /// Seed of the trial order and the arrivals [default: random]
     #[arg(long)]
     pub(crate) seed: Option<u64>,
-    /// Add the baseline with a known cost, to validate the measurement: delay=15% (of its p50), delay=12us,
+    /// Add a variant without a mesh but with a known cost, to validate the measurement: delay=15% (of the p50), delay=12us,
     /// delay=1ms@1% (of the requests), burn=100k (steps), memory=64MiB, cap=5000/s, leak=4KiB (per request);
     /// repeatable
     #[arg(long, value_name = "COST", value_parser = meshtax_spec::inject)]
     pub(crate) inject: Vec<Inject>,
     #[command(flatten)]
     pub(crate) programs: ProgramArgs,
-    /// Worker threads of each proxy: a number for all, or native for what each mesh sets by default [default: the spec's]
+    /// Worker threads of each proxy: a number for all, or native for each mesh's own default [default: the spec's]
     #[arg(long, value_name = "N|native", value_parser = meshtax_spec::workers)]
     pub(crate) workers: Option<meshtax_model::experiment::Workers>,
     #[command(flatten)]
@@ -203,10 +203,10 @@ pub(crate) struct ProgramArgs {
     /// Envoy binary [default: from PATH or the cache, or downloaded with pip]
     #[arg(long, global = true, value_name = "PATH", env = "MESHTAX_ENVOY")]
     pub(crate) envoy: Option<PathBuf>,
-    /// ztunnel binary [default: from PATH or the cache]
+    /// ztunnel binary [default: from PATH or the cache, or downloaded from its image]
     #[arg(long, global = true, value_name = "PATH", env = "MESHTAX_ZTUNNEL")]
     pub(crate) ztunnel: Option<PathBuf>,
-    /// linkerd2-proxy binary [default: from PATH or the cache]
+    /// linkerd2-proxy binary [default: from PATH or the cache, or downloaded from its image]
     #[arg(
         long,
         global = true,
@@ -214,7 +214,7 @@ pub(crate) struct ProgramArgs {
         env = "MESHTAX_LINKERD_PROXY"
     )]
     pub(crate) linkerd_proxy: Option<PathBuf>,
-    /// Ask this registry first for images of REGISTRY: a host with its port and a path, if there is one; repeatable
+    /// Try this mirror first for images of REGISTRY: HOST[:PORT][/PATH]; repeatable
     #[arg(long, global = true, value_name = "REGISTRY=HOST", env = "MESHTAX_MIRRORS", value_delimiter = ',', value_parser = mirror)]
     pub(crate) mirror: Vec<(String, String)>,
     /// Download nothing
@@ -258,7 +258,7 @@ impl ProgramArgs {
 pub(crate) enum EngineName {
     /// This machine
     Local,
-    /// A cluster, with the baseline and meshtax's own proxy (see docs/kubernetes.md)
+    /// A cluster, with the baseline, meshtax's own proxy and installed meshes (see docs/kubernetes.md)
     Kubernetes,
 }
 
@@ -269,12 +269,12 @@ pub(crate) struct ReportArgs {
     /// Format of the report
     #[arg(long, value_enum, default_value_t = Format::Terminal)]
     pub(crate) format: Format,
-    /// Write to this file instead of standard output. Markdown writes its charts to a directory beside the file; CSV
-    /// writes all tables to this directory
+    /// Write to this file instead of standard output. Markdown also writes its charts to a directory beside the file; for
+    /// CSV, this is a directory for all tables
     #[arg(long, value_name = "PATH")]
     pub(crate) out: Option<PathBuf>,
-    /// Write a page to publish into this directory: report.md, structured as published studies are, with its charts
-    /// (pictures) and all tables as CSV (data)
+    /// Write a page to publish into this directory: report.md, with the structure of published studies, charts (pictures)
+    /// and all tables as CSV (data)
     #[arg(long, value_name = "DIR", conflicts_with_all = ["format", "out", "watch"])]
     pub(crate) publish: Option<PathBuf>,
     /// Compare with a published result, for matching variants and loads (see `meshtax published`)
@@ -410,12 +410,12 @@ pub(crate) enum InternalPart {
         /// Its configuration, JSON
         config: String,
     },
-    /// The agent of a pod or a node: serves its run at this port of the pod's loopback
+    /// The agent of a pod or a node: listens on this port of the pod's loopback
     Agent {
         /// The port
         port: u16,
     },
-    /// A container of a pod: becomes what the pod's agent says
+    /// A container of a pod: waits for the pod's agent, then executes the program that it names
     Container {
         /// Its name
         name: String,

@@ -17,7 +17,7 @@ pub enum ClusterError {
         cause: String,
     },
     /// This process cannot run the client.
-    #[error("the Kubernetes client does not start: {0}")]
+    #[error("cannot start the Kubernetes client: {0}")]
     Runtime(#[source] std::io::Error),
     /// The API server did not respond, also not when asked again.
     #[error("the API server does not respond ({doing}): {cause}")]
@@ -29,7 +29,7 @@ pub enum ClusterError {
     },
     /// A permission is missing, a quota is used up, or an admission policy forbids it: the API server answers all of
     /// these alike.
-    #[error("the API server forbids to {doing}: {message}")]
+    #[error("the API server does not allow meshtax to {doing}: {message}")]
     Forbidden {
         /// What was to be done.
         doing: String,
@@ -43,7 +43,7 @@ pub enum ClusterError {
         Vec<String>,
     ),
     /// The API server or an admission controller rejected an object.
-    #[error("the API server rejects to {doing}: {message}")]
+    #[error("the API server rejects the request to {doing}: {message}")]
     Rejected {
         /// What was to be done.
         doing: String,
@@ -87,7 +87,7 @@ pub enum ClusterError {
         waited: Duration,
     },
     /// Something other than meshtax put a proxy into a pod.
-    #[error("pod {pod} has what meshtax did not put there: {}", .found.join(", "))]
+    #[error("pod {pod} has parts that meshtax did not add: {}", .found.join(", "))]
     Injected {
         /// Namespace and name.
         pod: String,
@@ -179,7 +179,7 @@ pub enum ClusterError {
         PassedError,
     ),
     /// A Secret for pulling images does not exist.
-    #[error("there is no Secret {namespace}/{name}, of `image-pull-secrets`")]
+    #[error("the Secret {namespace}/{name} of `image-pull-secrets` does not exist")]
     NoPullSecret {
         /// Where it should be.
         namespace: String,
@@ -218,7 +218,7 @@ impl NodeProblem {
                 "`kubectl uncordon NODE`, or name other nodes with --nodes; the first is for the clients"
             }
             Self::NotReady => {
-                "`kubectl describe node NODE` tells why; or name other nodes with --nodes, the first for the clients"
+                "`kubectl describe node NODE` shows why; or name other nodes with --nodes, the first for the clients"
             }
             Self::Tainted => {
                 "add `tolerations` to the spec's `kubernetes`, or name other nodes with --nodes"
@@ -257,16 +257,16 @@ impl ClusterError {
             }
             Self::Node { problem, .. } => problem.fix(),
             Self::NodesInUse { .. } => {
-                "wait for its end, or use other nodes (--nodes); `meshtax cleanup RUN` removes it"
+                "wait until it ends, or use other nodes (--nodes); `meshtax cleanup RUN` removes its objects"
             }
             Self::NotReady { .. } | Self::Ended { .. } | Self::NoAgent { .. } => {
-                "`kubectl describe pod` and `kubectl get events` in its namespace tell more"
+                "`kubectl describe pod` and `kubectl get events` in its namespace show details"
             }
             Self::Injected { .. } => {
-                "a mesh's webhook or CNI agent joins every namespace: exclude those whose names begin with meshtax"
+                "a mesh's webhook or CNI agent acts on every namespace: exclude those whose names begin with meshtax"
             }
             Self::NotJoined { .. } => {
-                "check that the mesh's injector or CNI agent runs: some of them admit pods unchanged while they do not"
+                "check that the mesh's injector or CNI agent runs: if it does not, some meshes admit pods unchanged"
             }
             Self::Unschedulable { .. } => {
                 "uncordon the node or free resources on it, or use other nodes (--nodes)"
@@ -275,13 +275,15 @@ impl ClusterError {
                 "push one with `meshtax image push REF`, and name it with --image REF"
             }
             Self::Agent { source, .. } => match source {
-                AgentError::Version { .. } => "use an image of this very version of meshtax",
+                AgentError::Version { .. } => "use an image of exactly this version of meshtax",
                 AgentError::Failed(_) => "the nodes' kernel or a policy of the cluster forbids it",
                 _ => "check that `kubectl port-forward` to that pod works",
             },
             Self::NotForwarded { .. } => "check that `kubectl port-forward` to that pod works",
             Self::NotRemoved { .. } | Self::Remains { .. } => "`meshtax cleanup --all` tries again",
-            Self::Settings(_) => "`kubectl explain pod.spec` describes what Kubernetes has",
+            Self::Settings(_) => {
+                "`kubectl explain pod.spec` describes the fields that Kubernetes has"
+            }
             Self::NoPullSecret { .. } => {
                 "create it with `kubectl create secret docker-registry`, or name another as NAMESPACE/NAME"
             }

@@ -32,7 +32,7 @@ pub(crate) const REMOVED_WITHIN: Duration = Duration::from_secs(2);
 /// What the kernel refused to do with a cgroup.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LimitError {
-    #[error("the controller `{0}` is on no mounted hierarchy of cgroups")]
+    #[error("no mounted cgroup hierarchy has the controller `{0}`")]
     NoController(&'static str),
     #[error("cannot {action} {path}: {source}")]
     Refused {

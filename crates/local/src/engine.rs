@@ -118,7 +118,7 @@ impl LocalEngine {
             },
             Ok(false) => {
                 lab.is_given_up = true;
-                Err(lost("the trial", "was given up: the run was interrupted"))
+                Err(lost("the trial", "was abandoned: the run was interrupted"))
             }
             Err(e) => Err(lab.lost(&e)),
         }

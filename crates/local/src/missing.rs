@@ -90,7 +90,7 @@ fn forbidden_fix() -> String {
 fn apparmor_fix() -> Option<String> {
     let path = "/proc/sys/kernel/apparmor_restrict_unprivileged_userns";
     (setting(path).as_deref() == Some("1")).then(|| {
-        "AppArmor takes the rights away in user namespaces (Ubuntu 24.04 and later): \
+        "AppArmor removes the privileges in user namespaces (Ubuntu 24.04 and later): \
          `sudo sysctl kernel.apparmor_restrict_unprivileged_userns=0`, or run as root"
             .into()
     })
@@ -105,7 +105,7 @@ pub(crate) fn refused_inside(step: LabStep, cause: &str, not_permitted: bool) ->
     } else if not_permitted {
         apparmor_fix().unwrap_or_else(forbidden_fix)
     } else {
-        "the kernel may lack a feature: `meshtax doctor` tells which".into()
+        "the kernel may lack a feature: `meshtax doctor` shows which".into()
     };
     EngineError::Missing {
         what: format!("the lab cannot {step}: {cause}"),

@@ -26,7 +26,7 @@ pub enum PullError {
     },
     /// This machine trusts no certificate authority.
     #[error(
-        "no certificate authority is known to verify {registry} with\n  \
+        "there are no CA certificates to verify {registry} with\n  \
          fix: install them (Debian: `sudo apt-get install ca-certificates`), or set SSL_CERT_FILE"
     )]
     NoRoots {
@@ -35,7 +35,7 @@ pub enum PullError {
     },
     /// Plain HTTP was asked for, and the registry is not on this machine.
     #[error(
-        "{registry} would be asked without TLS, which is only done on this machine's loopback\n  \
+        "{registry} would be contacted without TLS, which is allowed only on this machine's loopback\n  \
          fix: give the registry a certificate, and name its authority in SSL_CERT_FILE"
     )]
     PlainHttp {
@@ -43,7 +43,7 @@ pub enum PullError {
         registry: Box<str>,
     },
     /// The name of a mirror is not a host, with or without a path.
-    #[error("`{mirror}` is no mirror\n  fix: write it like mirror.example.com/docker-hub")]
+    #[error("`{mirror}` is not a mirror\n  fix: write it like mirror.example.com/docker-hub")]
     Mirror {
         /// The mirror as given.
         mirror: String,
@@ -98,7 +98,7 @@ pub enum PullError {
     },
     /// The registry's token service gives no token.
     #[error(
-        "the token service {service} of {registry} gives no token for {image}: {reason}\n  \
+        "the token service {service} of {registry} issues no token for {image}: {reason}\n  \
          fix: check the credentials of {registry}, or try again later"
     )]
     NoToken {
@@ -127,7 +127,7 @@ pub enum PullError {
     },
     /// The registry fails.
     #[error(
-        "{registry} answers {status} for {image}: {what}\n  fix: try again later, or configure a mirror"
+        "{registry} responds with {status} for {image}: {what}\n  fix: try again later, or configure a mirror"
     )]
     Server {
         /// The image.
@@ -192,7 +192,7 @@ pub enum PullError {
     },
     /// The tag stands for another image than before.
     #[error(
-        "{image} has changed: it has the digest {found}, recorded is {expected}\n  \
+        "{image} has changed: its digest is {found}, but {expected} was recorded\n  \
          fix: if that is intended, remove the line of {image} from the lock file"
     )]
     Changed {

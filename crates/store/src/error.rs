@@ -20,7 +20,7 @@ pub enum StoreError {
     },
     /// There is something in the output directory already.
     #[error(
-        "{} is not empty: a run never writes over another one\n  fix: give another --out, or remove it first",
+        "{} is not empty: a run never overwrites another one\n  fix: give another --out, or remove it first",
         path.display()
     )]
     Occupied {
@@ -29,7 +29,7 @@ pub enum StoreError {
     },
     /// The output path is a file.
     #[error(
-        "{} is there and is not a directory\n  fix: give a directory that does not exist yet as --out",
+        "{} exists and is not a directory\n  fix: give a directory that does not exist yet as --out",
         path.display()
     )]
     NotADirectory {
@@ -38,7 +38,7 @@ pub enum StoreError {
     },
     /// Its run goes on.
     #[error(
-        "another meshtax is writing into {}: its run goes on\n  fix: wait for its end, or interrupt it first",
+        "another meshtax is writing into {}: the run is still in progress\n  fix: wait until it ends, or interrupt it first",
         path.display()
     )]
     InUse {
@@ -46,7 +46,7 @@ pub enum StoreError {
         path: PathBuf,
     },
     /// There is nothing at this path.
-    #[error("there is no run at {}: nothing exists there\n  fix: give the directory that `meshtax run` named at its end", path.display())]
+    #[error("there is no run at {}: the path does not exist\n  fix: give the directory that `meshtax run` named at its end", path.display())]
     NotFound {
         /// The path.
         path: PathBuf,
@@ -104,7 +104,7 @@ pub enum StoreError {
         cause: serde_json::Error,
     },
     /// A line that is not the torn last one is not what meshtax writes.
-    #[error("{}:{line} is corrupt: {cause}\n  fix: restore the file from a copy, or remove that line if you accept to lose it", path.display())]
+    #[error("{}:{line} is corrupt: {cause}\n  fix: restore the file from a copy, or remove that line if you can do without it", path.display())]
     CorruptLine {
         /// The file.
         path: PathBuf,

@@ -24,10 +24,10 @@ pub(crate) struct AdviseArgs {
     /// User requests per second in the whole cluster, e.g. 20000/s
     #[arg(long, value_name = "RATE", value_parser = meshtax_spec::rate_per_s)]
     pub(crate) requests: Option<f64>,
-    /// Mean number of calls between services per user request, through the mesh
+    /// Mean number of service-to-service hops through the mesh per user request
     #[arg(long, default_value = "1", allow_negative_numbers = true, value_parser = meshtax_spec::hops)]
     pub(crate) hops: f64,
-    /// Topology whose calls are counted instead: a name or a file (see `meshtax topologies`)
+    /// Topology whose number of calls is used instead of --hops: a name or a file (see `meshtax topologies`)
     #[arg(long, value_name = "TOPOLOGY", conflicts_with = "hops")]
     pub(crate) topology: Option<String>,
     /// Price of a core per hour
@@ -43,7 +43,8 @@ pub(crate) struct AdviseArgs {
     /// Weight of a requirement in the decision table, e.g. performance=3; repeatable
     #[arg(long, value_name = "REQUIREMENT=WEIGHT", value_parser = meshtax_spec::weight)]
     pub(crate) weight: Vec<Weight>,
-    /// Requirement: mtls, identity-policy, http-policy, http-metrics, request-balancing, retries or fips; repeatable
+    /// Feature that the mesh must provide: mtls, identity-policy, http-policy, http-metrics, request-balancing, retries or
+    /// fips; repeatable
     #[arg(long, value_parser = meshtax_spec::need)]
     pub(crate) need: Vec<Need>,
     /// CNI plugin of the cluster
@@ -79,7 +80,7 @@ pub(crate) enum Managed {
     Other,
 }
 
-/// Of a requirement that has several weights, the last one.
+/// The last weight of each requirement.
 pub(crate) fn last_weights(typed: &[Weight]) -> Vec<Weight> {
     let mut weights: Vec<Weight> = Vec::new();
     for weight in typed {

@@ -8,7 +8,7 @@ use meshtax_spec::ValueError;
 
 use super::ProgramArgs;
 
-/// The stored runs of two sides.
+/// The stored runs of both sides.
 #[derive(Debug, Args)]
 pub(crate) struct RunsArgs {
     /// Run directory of the reference
@@ -23,7 +23,7 @@ pub(crate) struct RunsArgs {
     /// Additional run of NEW
     #[arg(long, value_name = "DIR")]
     pub(crate) new: Vec<PathBuf>,
-    /// Variation between runs without any change, e.g. 3% [default: per metric, 1 to 5%: docs/method.md]
+    /// Variation to expect between runs without any change, e.g. 3% [default: 1 to 5% by metric, see docs/method.md]
     #[arg(long, value_name = "SHARE", value_parser = meshtax_spec::between)]
     pub(crate) between: Option<f64>,
     /// Compare BASE's variant A with NEW's variant B, whose ids differ; repeatable

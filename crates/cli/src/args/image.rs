@@ -43,7 +43,7 @@ pub(crate) struct PushArgs {
 /// What is in the image.
 #[derive(Debug, Args)]
 pub(crate) struct ContentArgs {
-    /// meshtax binary for the image: one that is statically linked, or for another processor [default: this one]
+    /// meshtax binary to pack into the image, e.g. a statically linked one, or one for another architecture [default: this one]
     #[arg(long, value_name = "PATH")]
     pub(crate) program: Option<PathBuf>,
     /// Print the result as JSON

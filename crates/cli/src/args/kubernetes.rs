@@ -27,12 +27,12 @@ impl AccessArgs {
     }
 }
 
-/// What a run on a cluster needs in addition.
+/// The additional options of a run on a cluster.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct KubernetesArgs {
     #[command(flatten)]
     pub(crate) access: AccessArgs,
-    /// Image of this meshtax, which the nodes can pull (see `meshtax image push`)
+    /// Image of exactly this version of meshtax that the nodes can pull (see `meshtax image push`)
     #[arg(
         long,
         value_name = "REF",
@@ -40,7 +40,7 @@ pub(crate) struct KubernetesArgs {
         help_heading = "Kubernetes"
     )]
     pub(crate) image: Option<String>,
-    /// Nodes to use, the clients' first, e.g. worker-1,worker-2 [default: those that take pods, by name]
+    /// Nodes to use, the clients' first, e.g. worker-1,worker-2 [default: schedulable nodes, by name]
     #[arg(
         long,
         value_name = "NAMES",
@@ -48,7 +48,7 @@ pub(crate) struct KubernetesArgs {
         help_heading = "Kubernetes"
     )]
     pub(crate) nodes: Vec<String>,
-    /// Beginning of the names of the run's namespaces
+    /// Prefix of the names of the run's namespaces
     #[arg(
         long,
         value_name = "PREFIX",
@@ -57,13 +57,13 @@ pub(crate) struct KubernetesArgs {
         help_heading = "Kubernetes"
     )]
     pub(crate) namespace_prefix: String,
-    /// Print every object that the run would apply, as JSON documents (which are YAML), and apply nothing
+    /// Print every object that the run would apply, as JSON documents (also valid YAML), and apply nothing
     #[arg(long, help_heading = "Kubernetes")]
     pub(crate) dry_run: bool,
 }
 
 impl KubernetesArgs {
-    /// For one run.
+    /// The options of one run.
     pub(crate) fn options(
         &self,
         sabotage: BTreeMap<VariantId, Sabotage>,
@@ -97,10 +97,10 @@ fn namespace_prefix(text: &str) -> Result<String, meshtax_spec::ValueError> {
 /// `meshtax cleanup`.
 #[derive(Debug, Args)]
 pub(crate) struct CleanupArgs {
-    /// Remove what this run left, e.g. 3fa2b1
+    /// Run whose objects to remove, e.g. 3fa2b1
     #[arg(required_unless_present = "all", conflicts_with = "all")]
     pub(crate) run: Option<String>,
-    /// Remove what all runs left, also those that are under way
+    /// Remove the objects of all runs, including runs in progress
     #[arg(long)]
     pub(crate) all: bool,
     #[command(flatten)]

@@ -59,13 +59,13 @@ pub(crate) struct AmountArgs {
     /// Arrivals of an open loop: constant or poisson [default: poisson]
     #[arg(long, value_parser = meshtax_spec::arrivals, conflicts_with = "replay")]
     pub(crate) arrivals: Option<Arrivals>,
-    /// Open loop whose rate changes from one to the other over the window, as in 100..5000
+    /// Open loop whose rate changes linearly over the window, as in 100..5000
     #[arg(long, value_name = "FROM..TO", value_parser = values::ramp, conflicts_with_all = ["users", "replay"])]
     pub(crate) ramp: Option<Ramp>,
-    /// Number of equal steps of the ramp [default: a straight line]
+    /// Change the rate in this number of equal steps instead
     #[arg(long, value_name = "N", requires = "ramp")]
     pub(crate) ramp_steps: Option<u32>,
-    /// Virtual users, each with its own connection and schedule, iterating over the requests
+    /// Open loop of virtual users, each with its own connection and schedule; each sends the requests in order
     #[arg(
         long,
         value_name = "N",
@@ -153,7 +153,7 @@ pub(crate) struct ConnectionArgs {
     /// Concurrent requests on each HTTP/2 connection
     #[arg(short = 'p', long, value_name = "M")]
     pub(crate) streams: Option<u32>,
-    /// Connect to another address than the URL's; an empty first HOST or PORT matches any
+    /// Connect to the second HOST:PORT instead of the first, as in curl; an empty first HOST or PORT matches any
     #[arg(long, value_name = "HOST:PORT:HOST:PORT", value_parser = values::connect_to)]
     pub(crate) connect_to: Vec<ConnectTo>,
     /// Use IPv4 addresses only

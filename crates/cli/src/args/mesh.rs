@@ -15,13 +15,13 @@ pub(crate) struct MeshArgs {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum MeshAction {
-    /// List the meshes that can be installed, with the data planes that a run measures on each
+    /// List the meshes that can be installed, with the data planes that a run can measure on each
     List {
         /// Print JSON
         #[arg(long)]
         json: bool,
     },
-    /// Print what `install` would install: charts, versions and values. No cluster is asked
+    /// Print what `install` would install: charts, versions and values, without contacting a cluster
     Show {
         /// Mesh (see `meshtax mesh list`)
         name: String,
@@ -31,7 +31,7 @@ pub(crate) enum MeshAction {
         #[arg(long)]
         json: bool,
     },
-    /// Check what a mesh needs of the cluster, and name the fix of each failure
+    /// Check whether the cluster meets a mesh's requirements, with a fix for each failure
     Check(ChangeArgs),
     /// Install a mesh with the user's Helm, and time each step
     Install {
@@ -58,7 +58,7 @@ pub(crate) enum MeshAction {
         #[command(flatten)]
         cluster: ClusterArgs,
     },
-    /// List features and operational facts of the meshes, each with its source
+    /// List facts about the features and operation of the meshes, each with its source
     Facts {
         /// Mesh whose facts and sources to print [default: a table of all meshes]
         name: Option<String>,
@@ -71,7 +71,7 @@ pub(crate) enum MeshAction {
 /// How the cluster and Helm are reached, and how results are printed.
 #[derive(Debug, Args)]
 pub(crate) struct ClusterArgs {
-    /// Helm [default: helm on PATH]
+    /// Helm binary [default: helm on PATH]
     #[arg(long, value_name = "PATH", default_value = "helm")]
     pub(crate) helm: PathBuf,
     /// Print JSON
@@ -81,10 +81,10 @@ pub(crate) struct ClusterArgs {
     pub(crate) access: AccessArgs,
 }
 
-/// What is installed.
+/// The charts to install, and their settings.
 #[derive(Debug, Args)]
 pub(crate) struct ChoiceArgs {
-    /// Settings: one worker thread for each proxy (equal), or as the project ships it (native)
+    /// Settings: one worker thread for each proxy (equal), or the charts' defaults (native)
     #[arg(long, value_enum, default_value = "equal")]
     pub(crate) settings: SettingsName,
     /// Version of the charts [default: the one that `meshtax mesh list` shows]
@@ -93,7 +93,7 @@ pub(crate) struct ChoiceArgs {
     /// Directory with the charts (a directory or an archive for each), instead of the project's repository
     #[arg(long, value_name = "DIR")]
     pub(crate) charts: Option<PathBuf>,
-    /// File of further values, for every chart of the mesh; can be repeated, the last one prevails
+    /// File with additional values for every chart of the mesh; repeatable, the last one takes precedence
     #[arg(long, value_name = "FILE")]
     pub(crate) values: Vec<PathBuf>,
 }

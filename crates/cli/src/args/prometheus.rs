@@ -1,34 +1,34 @@
-//! The options of `meshtax run` for a Prometheus that watches the same machines.
+//! The options of `meshtax run` for a Prometheus that monitors the same machines.
 
 use clap::Args;
 use http::Uri;
 use meshtax_spec::ValueError;
 
-/// Where a Prometheus is, and what it is asked.
+/// The address of a Prometheus, and additional queries.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct PrometheusArgs {
-    /// After the run, read CPU and memory of proxies, control planes and nodes over its time from this Prometheus, as
+    /// After the run, query this Prometheus for CPU and memory of proxies, control planes and nodes during the run, as
     /// context in the report, e.g. http://127.0.0.1:9090 (with the bearer token MESHTAX_PROMETHEUS_TOKEN, if set)
     #[arg(long, value_name = "URL", value_parser = server, help_heading = "Monitoring")]
     pub(crate) prometheus: Option<Uri>,
-    /// Ask this, too, or instead of the query of that name: NAME=PROMQL; repeatable
+    /// Add this query, or replace the one of the same name: NAME=PROMQL; repeatable
     #[arg(long, value_name = "NAME=PROMQL", value_parser = query, requires = "prometheus", help_heading = "Monitoring")]
     pub(crate) prometheus_query: Vec<(String, String)>,
 }
 
 fn server(text: &str) -> Result<Uri, ValueError> {
     let invalid = |problem: &str| {
-        let fix = "write where its web page is, as in http://127.0.0.1:9090";
+        let fix = "give the address of its web interface, as in http://127.0.0.1:9090";
         ValueError::new(format!("`{text}` {problem}"), fix)
     };
     let uri: Uri = text.parse().map_err(|_| invalid("is not a URL"))?;
     let is_http = matches!(uri.scheme_str(), Some("http" | "https"));
     let authority = uri.authority().filter(|_| is_http);
-    let authority = authority.ok_or_else(|| invalid("is not a URL of HTTP"))?;
+    let authority = authority.ok_or_else(|| invalid("is not an HTTP URL"))?;
     if authority.as_str().contains('@') {
         return Err(ValueError::new(
-            "a URL with a password would be on record",
-            "omit it, and set MESHTAX_PROMETHEUS_TOKEN to a bearer token, or ask through a port-forward",
+            "the password in the URL would be stored with the run",
+            "omit it, and set MESHTAX_PROMETHEUS_TOKEN to a bearer token, or use a port-forward",
         ));
     }
     match uri.query() {
@@ -43,7 +43,7 @@ fn query(text: &str) -> Result<(String, String), ValueError> {
             Ok((name.trim().to_owned(), query.trim().to_owned()))
         }
         _ => Err(ValueError::new(
-            format!("`{text}` names no query"),
+            format!("`{text}` is not a query with a name"),
             "write it as NAME=PROMQL, as in retries=sum(rate(envoy_cluster_upstream_rq_retry[1m]))",
         )),
     }

@@ -11,7 +11,7 @@ use super::ProgramArgs;
 
 #[derive(Debug, Args)]
 pub(crate) struct ScaleArgs {
-    /// What is varied
+    /// Quantity to vary
     #[arg(value_enum)]
     pub(crate) over: OverName,
     /// Numbers to measure, one run each [default: pods 1,10,50,90; nodes 1,2,4,8; hops 1,2,3,5; rates
@@ -22,13 +22,13 @@ pub(crate) struct ScaleArgs {
     /// churn 75]
     #[arg(long, value_name = "N", value_parser = number)]
     pub(crate) predict: Option<u32>,
-    /// Predict a topology from the laws over hops: a name or a file
+    /// For `hops`: predict a topology from the lines fitted to chains; a name or a file
     #[arg(long = "for", value_name = "TOPOLOGY", conflicts_with = "predict")]
     pub(crate) topology: Option<String>,
     /// Also measure the predicted number or topology, and compare
     #[arg(long)]
     pub(crate) check: bool,
-    /// Pods, for `nodes` [default: two for each node of the largest number]
+    /// For `nodes`: number of pods in all runs [default: two per node at the largest number]
     #[arg(long, value_name = "N", value_parser = number)]
     pub(crate) pods: Option<u32>,
     /// Data plane (see `meshtax dataplanes`)
@@ -37,7 +37,7 @@ pub(crate) struct ScaleArgs {
     /// Policy level
     #[arg(long, value_name = "LEVEL", default_value = "mtls", value_parser = meshtax_spec::policy_level)]
     pub(crate) level: PolicyLevel,
-    /// Offered rate in requests per second, not for `rates` [default: 50]
+    /// Offered rate in requests per second, except for `rates` [default: 50]
     #[arg(long, value_parser = meshtax_spec::rate_per_s)]
     pub(crate) rate: Option<f64>,
     /// Extra endpoints per service, for `endpoints` and `churn`
@@ -57,7 +57,7 @@ pub(crate) struct ScaleArgs {
     pub(crate) seed: Option<u64>,
     #[command(flatten)]
     pub(crate) programs: ProgramArgs,
-    /// Print the laws as JSON (docs/schema/scale-v2.json)
+    /// Print the fitted lines as JSON (docs/schema/scale-v2.json)
     #[arg(long)]
     pub(crate) json: bool,
 }

@@ -11,7 +11,7 @@ use meshtax_spec::ValueError;
 
 #[derive(Debug, Args)]
 pub(crate) struct ServeArgs {
-    /// Address to listen on: IP:PORT, or with http://, https://, tcp:// (echo) or tls:// (echo) before it; repeatable
+    /// Address to listen on: IP:PORT, optionally prefixed with http://, https://, tcp:// (echo) or tls:// (echo); repeatable
     /// [default: 127.0.0.1:8080]
     #[arg(long, value_name = "ADDR", value_parser = listen)]
     pub(crate) listen: Vec<Listen>,
@@ -43,11 +43,11 @@ pub(crate) struct ServeArgs {
     /// (median, sigma)
     #[arg(long, value_name = "DIST", value_parser = meshtax_spec::service_time)]
     pub(crate) delay_dist: Option<ServiceTime>,
-    /// Call these services concurrently before each response: http://HOST:PORT/PATH, with @20% after it for a share of
-    /// the requests, separated by commas; repeat the option for calls in sequence
+    /// Call these services concurrently before each response: http://HOST:PORT/PATH, separated by commas, each with the
+    /// suffix @20% for a share of the requests; repeat the option for calls in sequence
     #[arg(long, value_name = "URLS", value_parser = calls)]
     pub(crate) call: Vec<ServiceStep>,
-    /// Steps of CPU work before each response, about a nanosecond each
+    /// Steps of CPU work before each response, one to two nanoseconds each
     #[arg(long, value_name = "STEPS", default_value_t = 0)]
     pub(crate) burn: u64,
     /// Share of requests that get an error (503; gRPC: UNAVAILABLE), e.g. 1%
@@ -61,7 +61,7 @@ pub(crate) struct ServeArgs {
     pub(crate) threads: u32,
 }
 
-/// An address to listen on, and the protocol if it is given.
+/// An address to listen on, and its protocol, if given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Listen {
     pub(crate) address: SocketAddr,

@@ -6,23 +6,23 @@ use meshtax_model::comparison::Limit;
 use meshtax_model::experiment::{PolicyLevel, ProgramBuild, Protocol};
 use meshtax_spec::ValueError;
 
-/// Two builds of one data plane. Only `--preset upgrade` has them.
+/// Two builds of one data plane, for `--preset upgrade` only.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "With --preset upgrade")]
 pub(crate) struct UpgradeArgs {
     /// Data plane whose builds are compared [default: envoy-sidecar]
     #[arg(long, value_name = "NAME", requires = "from")]
     pub(crate) data_plane: Option<String>,
-    /// Its present build: a version to download, or the path of a binary
+    /// Current build: a version to download, or the path of a binary
     #[arg(long, value_name = "VERSION|PATH", requires = "to", value_parser = meshtax_spec::build)]
     pub(crate) from: Option<ProgramBuild>,
-    /// Its new build
+    /// New build
     #[arg(long, value_name = "VERSION|PATH", requires = "from", value_parser = meshtax_spec::build)]
     pub(crate) to: Option<ProgramBuild>,
     /// Program that differs, if the data plane runs several (envoy, ztunnel)
     #[arg(long, value_name = "NAME", requires = "from", value_parser = program)]
     pub(crate) program: Option<Program>,
-    /// Policy level of both [default: mtls]
+    /// Policy level of both builds [default: mtls]
     #[arg(long, requires = "from", value_parser = meshtax_spec::policy_level)]
     pub(crate) level: Option<PolicyLevel>,
     /// Protocol: http1, http2, grpc, tcp [default: http1]
@@ -50,7 +50,7 @@ fn program(text: &str) -> Result<Program, ValueError> {
             .map(|program| program.name())
             .collect();
         ValueError::new(
-            format!("`{text}` is no program of a data plane"),
+            format!("`{text}` is not a program of a data plane"),
             format!("use one of: {}", names.join(", ")),
         )
     })

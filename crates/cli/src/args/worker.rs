@@ -30,7 +30,7 @@ pub(crate) struct FleetArgs {
 
 #[derive(Clone, Debug, Args)]
 pub(crate) struct SecretArgs {
-    /// Secret shared by the workers and their user
+    /// Secret shared by the workers and `meshtax load`
     #[arg(
         long = "worker-secret",
         env = "MESHTAX_WORKER_SECRET",

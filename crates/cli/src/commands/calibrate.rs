@@ -1,4 +1,4 @@
-//! `meshtax calibrate`: known costs, and the smallest cost that this machine resolves.
+//! `meshtax calibrate`: known costs, and the smallest effect that a run on this machine can detect.
 
 use std::path::PathBuf;
 
@@ -37,7 +37,7 @@ pub(crate) fn calibrate(args: CalibrateArgs) -> Outcome {
     let mut found = Vec::new();
     if costs.interrupted().is_none() {
         terminal::say(
-            "known costs are done; next: identical variants, for the smallest effect that a run resolves",
+            "known costs are done; next: identical variants, for the smallest effect that a run can detect",
         );
         let within = args.out.map(|out| out.join("noise"));
         found = of_equals(&perform(quiet, within, args.seed)?);

@@ -39,10 +39,10 @@ pub(crate) fn cleanup(args: &CleanupArgs) -> Outcome {
 
 fn nothing_of(run: &str, others: &[String]) -> String {
     match others {
-        [] => format!("nothing of run {run} is on the cluster, nor of any other\n"),
+        [] => format!("run {run} has left nothing on the cluster, nor has any other\n"),
         others => {
             let others = others.join(", ");
-            format!("nothing of run {run} is on the cluster; there is something of: {others}\n")
+            format!("run {run} has left nothing on the cluster; these runs have: {others}\n")
         }
     }
 }

@@ -120,7 +120,7 @@ fn reach_one(address: &str, config: &Arc<ClientConfig>) -> Result<Member, Failur
     let stranger = |e: std::io::Error| {
         Failure::with_fix(
             NOTHING_MEASURED,
-            format!("worker {address} has another secret, or is not a meshtax worker: {e}"),
+            format!("worker {address} has a different secret, or is not a meshtax worker: {e}"),
             "use the same secret on both machines",
         )
     };

@@ -153,7 +153,7 @@ pub(super) fn failure(error: GateError) -> Failure {
                 all.join(", ")
             };
             let message = format!(
-                "the limit '{limit}' matches nothing that both sides have\n  variants: {}\n  load points: {}\n  metrics: {}",
+                "the limit '{limit}' matches no metric that both sides have\n  variants: {}\n  load points: {}\n  metrics: {}",
                 list(0),
                 list(1),
                 list(2)

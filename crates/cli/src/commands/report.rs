@@ -88,7 +88,7 @@ fn is_one_run(args: &ReportArgs) -> Result<(), Failure> {
     if args.publish.is_none() {
         return Ok(());
     }
-    let message = "--publish: a page is of one run, and this directory has several";
+    let message = "--publish: a page has one run, and this directory has several";
     let fix = "name one of the directories in it";
     Err(Failure::with_fix(USAGE, message, fix))
 }

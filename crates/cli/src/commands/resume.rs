@@ -127,6 +127,6 @@ fn refused(path: &Path, error: &NotComparable) -> Failure {
         list.join("\n  ")
     );
     let fix =
-        "restore these conditions, or begin a new run; what was measured can be reported as it is";
+        "restore these conditions, or begin a new run; `meshtax report` reports what was measured";
     Failure::with_fix(REFUSED, message, fix)
 }

@@ -75,7 +75,7 @@ fn generate_secret() -> Result<String, Failure> {
 fn serve(socket: TcpStream, peer: SocketAddr, config: Arc<ServerConfig>, busy: &AtomicBool) {
     match admit(socket, config) {
         Err(error) => say(&format!(
-            "{peer} rejected: it has another secret, or is not meshtax ({error})"
+            "{peer} rejected: it has a different secret, or is not meshtax ({error})"
         )),
         Ok((reader, writer)) => {
             if busy.swap(true, Ordering::Relaxed) {

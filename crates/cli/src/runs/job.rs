@@ -140,8 +140,7 @@ impl Job {
             return Ok(Box::new(KubernetesEngine::new(options)));
         }
         if self.experiment.kubernetes.is_some() {
-            let note =
-                "note: `kubernetes` of the spec is for runs on a cluster, and has no effect here";
+            let note = "note: `kubernetes` in the spec applies to runs on a cluster only, and has no effect here";
             progress.line(note);
         }
         let mut experiment = self.experiment.clone();
@@ -213,7 +212,9 @@ fn record_monitoring(args: &PrometheusArgs, store: &Store) {
         ));
     }
     if let Err(error) = store.monitoring(&monitoring) {
-        terminal::say(&format!("note: what --prometheus gave is lost: {error}"));
+        terminal::say(&format!(
+            "note: the data of --prometheus could not be stored: {error}"
+        ));
     }
 }
 

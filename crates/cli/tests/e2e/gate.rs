@@ -158,7 +158,7 @@ fn invalid_limits_and_runs_are_rejected() {
     let _alone = alone();
     let run = &runs().delayed;
     for (limit, message) in [
-        ("throughput -5%", "matches nothing that both sides have"),
+        ("throughput -5%", "matches no metric that both sides have"),
         ("envoy: p50 +5%", "variants: none+delay"),
         ("p50 +5% at saturated", "load points: steady"),
         ("p98 +5%", "allowed: `p50`"),

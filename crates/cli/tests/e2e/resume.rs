@@ -185,7 +185,7 @@ fn killed_run_with_a_torn_line_is_resumed_by_one_process_only() {
     let second = resume(&scratch, &run);
     let stderr = &second.expect_code(MISSING).stderr;
     assert!(
-        stderr.contains("goes on") && stderr.contains("fix: "),
+        stderr.contains("still in progress") && stderr.contains("fix: "),
         "{stderr}"
     );
     let finished = resumed.finish(PATIENCE);

@@ -55,7 +55,7 @@ impl InstallError {
         match self {
             Self::Cluster(error) => error.fix().to_owned(),
             Self::Helm(error) => error.fix().to_owned(),
-            Self::Issuer(_) => "the system's random numbers must work".to_owned(),
+            Self::Issuer(_) => "check that the system's random number generator works".to_owned(),
             Self::Prerequisites { checks, .. } => {
                 let each: Vec<&str> = checks.iter().map(|check| check.fix.as_str()).collect();
                 each.join("; ")

@@ -128,7 +128,7 @@ pub(crate) enum NotInstalled {
         labels: &'static str,
     },
     #[error(
-        "{mesh} has no trust anchor where it keeps it: key {key} of ConfigMap {namespace}/{name}\n  fix: check the \
+        "the trust anchor of {mesh} is missing: key {key} of ConfigMap {namespace}/{name}\n  fix: check the \
          installation of {mesh}"
     )]
     NoTrustAnchor {

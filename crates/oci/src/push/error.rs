@@ -38,7 +38,7 @@ pub enum PushError {
     },
     /// This machine trusts no certificate authority.
     #[error(
-        "no certificate authority is known to verify {registry} with\n  \
+        "there are no CA certificates to verify {registry} with\n  \
          fix: install them (Debian: `sudo apt-get install ca-certificates`), or set SSL_CERT_FILE"
     )]
     NoRoots {
@@ -47,7 +47,7 @@ pub enum PushError {
     },
     /// The registry is not on this machine, and TLS would not be used.
     #[error(
-        "{registry} would be asked without TLS, which is only done on this machine's loopback\n  \
+        "{registry} would be contacted without TLS, which is allowed only on this machine's loopback\n  \
          fix: give the registry a certificate, and name its authority in SSL_CERT_FILE"
     )]
     PlainHttp {
@@ -56,8 +56,8 @@ pub enum PushError {
     },
     /// The registry sends the upload to where it is not sent.
     #[error(
-        "{registry} wants {what} of {image} at `{target}`: {reason}\n  \
-         fix: name the registry by the host at which it takes uploads, or ask its operator"
+        "{registry} redirects the upload of {what} of {image} to `{target}`: {reason}\n  \
+         fix: name the registry by the host that accepts uploads, or ask its operator"
     )]
     Redirect {
         /// The image.
@@ -99,7 +99,7 @@ pub enum PushError {
     },
     /// The registry's token service gives no token.
     #[error(
-        "the token service {service} of {registry} gives no token for pushing {image}: {reason}\n  \
+        "the token service {service} of {registry} issues no token for pushing {image}: {reason}\n  \
          fix: log in with `docker login {registry}` as a user who may write there"
     )]
     NoToken {
@@ -140,7 +140,7 @@ pub enum PushError {
     },
     /// The registry does not take what is sent, or fails.
     #[error(
-        "{registry} answers {status} for {what} of {image}{}\n  \
+        "{registry} responds with {status} for {what} of {image}{}\n  \
          fix: try again later if it is 5xx, or else push to another registry or repository",
         because(reason)
     )]
@@ -158,7 +158,7 @@ pub enum PushError {
     },
     /// The registry has stored something else than what was sent.
     #[error(
-        "{registry} stored {image} as {found}, and not as {expected}\n  \
+        "{registry} stored {image} as {found} instead of {expected}\n  \
          fix: push again; if it stays wrong, do not trust this registry"
     )]
     WrongDigest {

@@ -173,8 +173,8 @@ pub(crate) fn sentence(caveat: &Caveat) -> String {
             load_point,
             busy_share,
         } => format!(
-            "{variant} kept its cores {} busy at {load_point}: a good part of its latency is queueing there; a lower \
-             rate shows the path alone.",
+            "{variant} kept its cores {} busy at {load_point}, so a large part of its latency is queueing; a lower \
+             rate shows the cost of the path alone.",
             percent(*busy_share)
         ),
         Caveat::ClusterWarnings { reasons, events } => format!(
@@ -309,7 +309,7 @@ fn incomplete(ending: Option<&Ending>) -> String {
         Some(Ending::Failed { detail, .. }) => {
             format!("The run failed: {detail}. This is what was measured until then.")
         }
-        _ => "The run's end is not on record: it was killed, or is still going on.".to_owned(),
+        _ => "The run's end is not on record: it was killed, or is still in progress.".to_owned(),
     }
 }
 
@@ -350,7 +350,7 @@ fn cheaper(variant: &VariantId, metric: Metric, load_point: &LoadPointId, change
 pub(crate) fn note(note: &ComparisonNote) -> String {
     match note {
         ComparisonNote::SameRun { run } => {
-            format!("{run} is on both sides: nothing can differ.")
+            format!("{run} is on both sides, so nothing can differ.")
         }
         ComparisonNote::SameSeed { seed } => {
             format!("Same seed ({seed}): the same order and the same arrivals.")

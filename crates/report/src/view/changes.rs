@@ -62,7 +62,7 @@ fn lead(comparison: &RunComparison) -> String {
         let mut primary = comparison.changes.iter().filter(|c| c.primary);
         return match primary.all(|change| change.verdict == Verdict::Equivalent) {
             true => "No relevant difference in any primary metric".to_owned(),
-            false => "No difference of a primary metric is shown".to_owned(),
+            false => "No significant difference in any primary metric".to_owned(),
         };
     }
     if changed.is_empty() {

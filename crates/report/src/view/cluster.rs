@@ -47,8 +47,7 @@ pub(crate) fn granted(source: Source<'_>) -> Table {
     };
     Table {
         title: "What the cluster granted".to_owned(),
-        detail: "each pod's class of quality of service, and the CPUs that its containers may use"
-            .to_owned(),
+        detail: "each pod's QoS class, and the CPUs that its containers may use".to_owned(),
         columns: vec![
             left("variant"),
             left("pod"),
@@ -112,8 +111,8 @@ pub(crate) fn events(source: Source<'_>) -> Table {
     };
     Table {
         title: "Events on the cluster".to_owned(),
-        detail: "what the cluster reported of the run's pods, by the time since the run began; the routine creation and \
-                 deletion of pods is left out"
+        detail: "events of the run's pods, by the time since the start of the run, without the routine creation and \
+                 deletion of pods"
             .to_owned(),
         columns: vec![
             left("after"),
@@ -148,7 +147,7 @@ fn monitoring(monitoring: &Monitoring) -> Table {
     Table {
         title: "What monitoring recorded".to_owned(),
         detail: format!(
-            "by {} over the whole run, set-up and all variants included: context, on which no figure of this report depends",
+            "by {} over the whole run, including set-up and all variants: context only, no figure of this report uses it",
             server(&monitoring.url)
         ),
         columns: vec![

@@ -285,7 +285,7 @@ fn without_cluster(source: Source<'_>) -> Option<String> {
     let is_ignored = source.analysis.experiment.kubernetes.is_some()
         && source.analysis.environment.kubernetes.is_none();
     is_ignored.then(|| {
-        "The settings of pods in the spec (`kubernetes`) are for runs on a cluster, and had no effect here.".to_owned()
+        "The pod settings in the spec (`kubernetes`) apply only to runs on a cluster, and had no effect here.".to_owned()
     })
 }
 

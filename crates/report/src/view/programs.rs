@@ -13,7 +13,7 @@ pub(crate) fn table(source: Source<'_>) -> Table {
     let text = |name, keep| Column::new(name, Align::Left, keep);
     Table {
         title: "Programs".to_owned(),
-        detail: "builds as far as the files and the programs themselves show them".to_owned(),
+        detail: "builds, as far as files and programs reveal them".to_owned(),
         columns: vec![
             text("data plane", Keep::Always),
             text("program", Keep::Always),

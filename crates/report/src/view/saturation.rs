@@ -290,7 +290,7 @@ fn saturation_sentence(fewest: &Loop, most: &Loop) -> String {
     let verdict = match most.used {
         _ if growth > FLAT => "not saturated with the fewer connections",
         _ if growth < -FLAT => "beyond saturation: more connections lower the rate",
-        None => "saturated; by what is not known without CPU",
+        None => "saturated; without CPU figures the cause is unknown",
         Some(used) if used.of_cores <= FULL => {
             "saturated, but not by the application: its cores are not fully used"
         }
@@ -341,7 +341,7 @@ mod tests {
                 Some([0.4, 1.0]),
                 "saturated, but not by the application: its cores",
             ),
-            (157.0, None, "saturated; by what is not known"),
+            (157.0, None, "saturated; without CPU figures"),
         ] {
             let said = sentence(rate_per_s, used);
             assert!(said.starts_with(expected), "{said}");

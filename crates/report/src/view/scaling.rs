@@ -298,8 +298,8 @@ fn of_its_kind(over: Over) -> &'static [&'static str] {
         ],
         Over::Clients => &[
             MEMORY,
-            "Rate and connections are those of all clients together, and constant: only the number of pods, each with \
-             its own proxy, that they come from differs.",
+            "All runs have the same total rate and number of connections: only the number of client pods, each with \
+             its own proxy, differs.",
         ],
         Over::Endpoints => &[
             MEMORY,
@@ -308,8 +308,8 @@ fn of_its_kind(over: Over) -> &'static [&'static str] {
             "Times are of this machine, with all proxies of the variant starting at once on shared cores.",
         ],
         Over::Churn => &[
-            "A change replaces one endpoint of a service, service by service, and each is sent by itself; \
-             Istio's control plane batches changes and sends fewer updates.",
+            "A change replaces one endpoint of a service, service by service, and each is pushed individually; \
+             Istio's control plane batches changes and pushes less often.",
             "The fixed part is the CPU of the load and what the proxies use without changes.",
         ],
     }

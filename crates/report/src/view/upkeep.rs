@@ -53,7 +53,7 @@ fn meaning(source: Source<'_>) -> &'static str {
              another variant was measured"
         }
         false => {
-            "start-up: from the start of the programs in pods that run, a mesh's own proxies among them, to the \
+            "start-up: from the start of the programs in running pods, including a mesh's own proxies, to the \
              first response; idle CPU: the proxies in the variant's pods while another variant was measured"
         }
     }

@@ -1,4 +1,4 @@
-//! The arguments of `meshtax load` for several levels of load, one after the other.
+//! The arguments of `meshtax load` for several levels of load in sequence.
 
 use clap::Args;
 use meshtax_model::LatencyGoal;

@@ -103,8 +103,8 @@ fn contradictions(args: &LoadArgs, url: &Url) -> Result<(), Failure> {
     let all = [
         (
             amount.arrivals.is_some() && !has_rate,
-            "--arrivals is of an open loop, and this one is closed",
-            "add -q RATE, --ramp or --users, or leave --arrivals out",
+            "--arrivals applies to an open loop, and this one is closed",
+            "add -q RATE, --ramp or --users, or omit --arrivals",
         ),
         (
             amount.ramp.is_some() && amount.duration.is_none() && amount.count.is_some(),
@@ -124,12 +124,12 @@ fn contradictions(args: &LoadArgs, url: &Url) -> Result<(), Failure> {
         (
             is_tcp && (is_http2 || request.grpc.is_some()),
             "TCP and HTTP/2 contradict each other",
-            "leave one of them out",
+            "omit one of them",
         ),
         (
             is_tcp && (!request.header.is_empty() || request.requests.is_some()),
             "plain TCP has no headers and no list of requests",
-            "give what is sent as -d, -D or --body-hex",
+            "give the bytes to send with -d, -D or --body-hex",
         ),
         (
             request.grpc.is_some() && url.path != "/",

@@ -147,7 +147,7 @@ impl Url {
         let found: Vec<_> = (host, to_port.unwrap_or(self.port))
             .to_socket_addrs()
             .map_err(|e| {
-                let fix = "see that the name is right, or give an address with --connect-to";
+                let fix = "check the name, or give an address with --connect-to";
                 Failure::with_fix(USAGE, format!("cannot look up {host}: {e}"), fix)
             })?
             .collect();

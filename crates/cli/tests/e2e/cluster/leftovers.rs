@@ -73,7 +73,7 @@ fn leftovers_of_another_version_are_removed_and_nothing_else() {
     let unknown = cluster.cleanup(&scratch, "abcdef");
     assert_eq!(
         unknown.expect_code(0).stdout,
-        "nothing of run abcdef is on the cluster; there is something of: 0ld\n"
+        "run abcdef has left nothing on the cluster; these runs have: 0ld\n"
     );
     let all = cluster.cleanup(&scratch, "--all");
     assert_eq!(

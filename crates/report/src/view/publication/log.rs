@@ -122,8 +122,8 @@ pub(super) fn roles(source: Source<'_>) -> Vec<PageContent> {
 /// What has no chart of its own.
 pub(super) fn absent(source: Source<'_>) -> Option<String> {
     source.analysis.environment.is_local().then(|| {
-        "CPU of the network plugin (CNI) and of control planes: cluster only. One machine has none of the first, and \
-         meshtax's emulation of the second is no substitute."
+        "CPU of the network plugin (CNI) and of control planes: cluster only. One machine has no CNI plugin, and \
+         meshtax's emulation of control planes is no substitute."
             .to_owned()
     })
 }
