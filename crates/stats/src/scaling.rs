@@ -276,6 +276,11 @@ impl Fit {
         self.line.fixed.value + self.line.each.value * at
     }
 
+    /// Whether the points are known not to be on a line.
+    fn is_curved(&self) -> bool {
+        self.line.lack_of_fit.is_some_and(|p| p < ALPHA)
+    }
+
     /// The variance of the line's value at a number, as a share of [`Self::variance`].
     fn away(&self, at: f64) -> f64 {
         1.0 / self.count + (at - self.x_mean).powi(2) / self.squares
@@ -327,8 +332,13 @@ fn line(points: &[(u32, f64)]) -> Option<Fit> {
         squares,
         variance: left.iter().map(|rest| rest.powi(2)).sum::<f64>() / (count - 2.0),
     };
-    fit.line.fixed = fit.estimate(fixed, fit.away(0.0));
-    fit.line.each = fit.estimate(slope, 1.0 / squares);
+    // Points on a curve have no slope, and outside the measured range nothing is known of the line.
+    if !fit.is_curved() {
+        fit.line.each = fit.estimate(slope, 1.0 / squares);
+        if xs.contains(&0.0) {
+            fit.line.fixed = fit.estimate(fixed, fit.away(0.0));
+        }
+    }
     Some(fit)
 }
 
@@ -386,8 +396,7 @@ fn predict(
     } else if is_outside {
         Some(NoInterval::OutsideRange)
     } else {
-        let is_curved = fit.line.lack_of_fit.is_some_and(|p| p < ALPHA);
-        is_curved.then_some(NoInterval::NotALine)
+        fit.is_curved().then_some(NoInterval::NotALine)
     };
     let mut value = fit.estimate(fit.value(at), 1.0 + fit.away(at));
     value.interval = value.interval.filter(|_| no_interval.is_none());
@@ -458,11 +467,23 @@ mod tests {
     }
 
     #[test]
+    fn fixed_part_has_an_interval_only_if_zero_was_measured() {
+        let from = |first: u32| {
+            let points = [(first, 12.0), (10, 30.5), (50, 109.0), (90, 190.0)];
+            line(&points).unwrap().line
+        };
+        assert!(from(1).fixed.interval.is_none() && from(1).each.interval.is_some());
+        assert!(from(0).fixed.interval.is_some());
+    }
+
+    #[test]
     fn curved_points_are_not_a_line() {
         let curve = [(1, 1.0), (10, 101.0), (50, 2500.0), (90, 8100.0)];
         let inside = predicted(&curve, 70.0, None);
         assert_eq!(inside.no_interval, Some(NoInterval::NotALine));
-        assert!(line(&curve).unwrap().line.lack_of_fit < Some(0.01));
+        let bent = line(&curve).unwrap().line;
+        assert!(bent.lack_of_fit < Some(0.01));
+        assert_eq!(bent.each.interval, None, "a curve has no slope");
         let straight = [(1, 1.0), (10, 11.0), (50, 49.0), (90, 90.5)];
         assert!(line(&straight).unwrap().line.lack_of_fit > Some(0.1));
         let three = [(1, 1.0), (10, 100.0), (50, 2500.0)];
