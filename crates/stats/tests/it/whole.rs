@@ -94,29 +94,42 @@ fn effects_of_twice_the_margin_are_not_declared_irrelevant() {
         cpu: 1.0 / 0.96,
         lossy: 0.0,
     }];
-    for (number, trial_sd) in [(4, 0.03), (5, 0.1), (6, 0.2)] {
-        let setting = Setting {
-            candidates: &TWICE,
-            trial_sd,
-            ..FIXED
-        };
-        let found = score_part(&setting, number, None, 0..60).false_equivalence;
-        assert_eq!(found.of, 60);
-        assert!(found.value() <= FALSE_MAX, "{trial_sd}: {found:?}");
+    let noisy = |trial_sd| Setting {
+        candidates: &TWICE,
+        trial_sd,
+        ..FIXED
+    };
+    // As in the test below, where the verdict is given to a cost of zero.
+    let quiet = Setting {
+        candidates: &TWICE,
+        ..QUIET
+    };
+    let cases = [
+        (4, noisy(0.03), 60),
+        (5, noisy(0.1), 60),
+        (6, noisy(0.2), 60),
+        (8, quiet, 20),
+    ];
+    for (number, setting, experiments) in cases {
+        let found = score_part(&setting, number, None, 0..experiments).false_equivalence;
+        assert_eq!(found.of, experiments);
+        assert!(found.value() <= FALSE_MAX, "{}: {found:?}", setting.trial_sd);
     }
 }
+
+/// A machine that resolves the margins.
+const QUIET: Setting = Setting {
+    candidates: &NOTHING,
+    points: &[BOTH_POINTS[1]],
+    rounds: 60,
+    trial_sd: 0.005,
+    ..FIXED
+};
 
 /// Without noise worth mentioning, the absence of a cost is shown: the verdict is not out of reach.
 #[test]
 fn absent_cost_is_declared_irrelevant_on_a_quiet_machine() {
-    let setting = Setting {
-        candidates: &NOTHING,
-        points: &BOTH_POINTS[1..],
-        rounds: 60,
-        trial_sd: 0.005,
-        ..FIXED
-    };
-    let found = score_part(&setting, 7, None, 0..20).true_equivalence;
+    let found = score_part(&QUIET, 7, None, 0..20).true_equivalence;
     assert!(found.value() > 0.5, "{found:?}");
 }
 
