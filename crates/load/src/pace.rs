@@ -12,7 +12,7 @@ pub(crate) enum Pace {
     /// One schedule; any free connection takes the next arrival.
     Shared(Schedule),
     /// Every connection has a time of its own at which it sends next.
-    Own(Own),
+    PerConnection(PerConnection),
     /// A free connection sends at once.
     Closed,
 }
@@ -21,11 +21,13 @@ impl Pace {
     pub(crate) fn new(spec: &LoadSpec) -> Self {
         match &spec.model {
             LoadModel::Closed { think_ns: 0 } => Self::Closed,
-            LoadModel::Closed { think_ns } => Self::Own(Own::thinking(spec, *think_ns)),
+            LoadModel::Closed { think_ns } => {
+                Self::PerConnection(PerConnection::thinking(spec, *think_ns))
+            }
             LoadModel::Users {
                 rate_per_s,
                 arrivals,
-            } => Self::Own(Own::users(
+            } => Self::PerConnection(PerConnection::users(
                 (0..spec.connections)
                     .map(|user| {
                         Schedule::of_user(*rate_per_s, *arrivals, spec.seed, spec.slice, user)
@@ -41,20 +43,20 @@ impl Pace {
     /// When the connection, which can send now, was to send and could not.
     pub(crate) fn catch_up(&mut self, index: u32) -> Option<u64> {
         match self {
-            Self::Own(own) => own.catch_up(index),
+            Self::PerConnection(own) => own.catch_up(index),
             Self::Shared(_) | Self::Closed => None,
         }
     }
 
     /// Whether a user has missed a time.
     pub(crate) fn is_behind(&self) -> bool {
-        matches!(self, Self::Own(own) if !own.schedules.is_empty() && own.missed > 0)
+        matches!(self, Self::PerConnection(own) if !own.schedules.is_empty() && own.missed > 0)
     }
 }
 
 /// Connections that keep their own time.
 #[derive(Debug)]
-pub(crate) struct Own {
+pub(crate) struct PerConnection {
     /// (When, which connection), the earliest first.
     due: BinaryHeap<Reverse<(u64, u32)>>,
     /// What was due while its connection was down, by connection.
@@ -66,7 +68,7 @@ pub(crate) struct Own {
     think_ns: u64,
 }
 
-impl Own {
+impl PerConnection {
     fn users(mut schedules: Vec<Schedule>) -> Self {
         let due = (0..)
             .zip(&mut schedules)
@@ -192,12 +194,12 @@ mod tests {
 
     use super::*;
 
-    fn own(connections: u32, model: LoadModel) -> Own {
+    fn own(connections: u32, model: LoadModel) -> PerConnection {
         let mut spec = LoadSpec::new("127.0.0.1:80".parse().unwrap());
         spec.connections = connections;
         spec.model = model;
         match Pace::new(&spec) {
-            Pace::Own(own) => own,
+            Pace::PerConnection(own) => own,
             other => panic!("{other:?}"),
         }
     }

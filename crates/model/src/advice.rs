@@ -314,7 +314,7 @@ pub struct Cost {
 /// The places that a variant may have in a ranking: all that the differences shown leave open, whatever could not be
 /// estimated.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Place {
+pub struct PlaceRange {
     /// The variant.
     pub variant: VariantId,
     /// One plus the number of variants that are shown to be better.
@@ -345,7 +345,7 @@ pub struct Ranking {
     /// The load point.
     pub load_point: LoadPointId,
     /// By the worst place, then by the best. Ranges overlap where no difference is shown.
-    pub places: Vec<Place>,
+    pub places: Vec<PlaceRange>,
     /// Pairs without a shown difference.
     pub ties: Vec<Tie>,
     /// Variants that could not be compared with any other, and could have any place: the ranges of the others leave room

@@ -30,7 +30,8 @@ pub use decision::{
     Suggestion, Weight,
 };
 pub use effect::{
-    Attribution, Comparison, Effect, GroundTruth, IngressCost, NoiseFloor, Part, Step, Verdict,
+    Attribution, AttributionPart, AttributionStep, Comparison, Effect, GroundTruth, IngressCost,
+    NoiseFloor, Verdict,
 };
 pub use estimate::{Estimate, Interval, Metric};
 pub use log::RoundLog;

@@ -8,7 +8,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::margins::Margins;
 use crate::pods::PodSettings;
-use crate::program::Program;
 pub use crate::program::{ProgramBuild, ProgramChoice, Workers, is_runtime_key};
 use crate::saturation::Saturation;
 use crate::topology::Topology;

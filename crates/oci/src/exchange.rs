@@ -98,7 +98,8 @@ impl From<Failure> for Fault {
 pub(crate) type Authorization = Option<(HeaderName, String)>;
 
 /// Sends a request, with what authorizes it.
-pub(crate) type Ask<'a> = dyn FnMut(&Client, Authorization) -> Result<Response<Body>, Failure> + 'a;
+pub(crate) type SendRequest<'a> =
+    dyn FnMut(&Client, Authorization) -> Result<Response<Body>, Failure> + 'a;
 
 /// Requests with the connections and tokens of those before.
 pub(crate) struct Exchange<'a> {
@@ -137,7 +138,7 @@ impl<'a> Exchange<'a> {
     pub(crate) fn ask(
         &self,
         endpoint: &Endpoint,
-        send: &mut Ask<'_>,
+        send: &mut SendRequest<'_>,
     ) -> Result<Response<Body>, Fault> {
         let mut is_renewed = false;
         loop {

@@ -1,6 +1,6 @@
 //! The components of a data plane's overhead: paired differences between neighbouring steps.
 
-use meshtax_model::analysis::{Attribution, Metric, Part, Step};
+use meshtax_model::analysis::{Attribution, AttributionPart, AttributionStep, Metric};
 use meshtax_model::catalogue;
 use meshtax_model::experiment::{LoadPoint, PolicyLevel, Role, Variant};
 
@@ -62,7 +62,7 @@ fn candidates<'t, 'a: 't>(trials: &'t Trials<'a>) -> impl Iterator<Item = &'a Va
 /// What a variant adds to the previous one.
 struct Rung<'a> {
     variant: &'a Variant,
-    parts: Vec<Part>,
+    parts: Vec<AttributionPart>,
 }
 
 /// From no mesh (excluded) up. Where a step is missing, its components are assigned to the next: they
@@ -76,11 +76,23 @@ fn ladder<'a>(trials: &Trials<'a>, data_plane: &str) -> Vec<Rung<'a>> {
         plaintext && catalogue::is_floor(&v.data_plane) && v.data_plane != data_plane
     });
     let rungs = [
-        (Part::Hop, hop),
-        (Part::Proxying, of(data_plane, PolicyLevel::Plaintext)),
-        (Part::Encryption, of(data_plane, PolicyLevel::Mtls)),
-        (Part::IdentityPolicy, of(data_plane, PolicyLevel::L4)),
-        (Part::RequestPolicy, of(data_plane, PolicyLevel::L7)),
+        (AttributionPart::Hop, hop),
+        (
+            AttributionPart::Proxying,
+            of(data_plane, PolicyLevel::Plaintext),
+        ),
+        (
+            AttributionPart::Encryption,
+            of(data_plane, PolicyLevel::Mtls),
+        ),
+        (
+            AttributionPart::IdentityPolicy,
+            of(data_plane, PolicyLevel::L4),
+        ),
+        (
+            AttributionPart::RequestPolicy,
+            of(data_plane, PolicyLevel::L7),
+        ),
     ];
     let mut open = Vec::new();
     let mut ladder = Vec::new();
@@ -101,7 +113,12 @@ fn ladder<'a>(trials: &Trials<'a>, data_plane: &str) -> Vec<Rung<'a>> {
     ladder
 }
 
-fn steps(trials: &Trials<'_>, ladder: &[Rung<'_>], point: &LoadPoint, metric: Metric) -> Vec<Step> {
+fn steps(
+    trials: &Trials<'_>,
+    ladder: &[Rung<'_>],
+    point: &LoadPoint,
+    metric: Metric,
+) -> Vec<AttributionStep> {
     let baselines: Vec<&Variant> = [Role::Baseline, Role::Control]
         .into_iter()
         .flat_map(|role| trials.by_role(role))
@@ -114,7 +131,7 @@ fn steps(trials: &Trials<'_>, ladder: &[Rung<'_>], point: &LoadPoint, metric: Me
         }
         let Some(from) = below.first() else { continue };
         let compared = compare_variants(trials, rung.variant, &below, point, metric);
-        steps.push(Step {
+        steps.push(AttributionStep {
             parts: rung.parts.clone(),
             from: from.id.clone(),
             to: rung.variant.id.clone(),

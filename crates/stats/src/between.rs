@@ -172,7 +172,7 @@ pub fn changes(runs: Runs<'_>, options: &Options) -> Result<Vec<Found>, NothingI
             }
             let metrics = Metric::of(point).iter();
             found.extend(metrics.map(|metric| {
-                let place = Place {
+                let place = ComparedCell {
                     variants: [&one.id, &two.id],
                     point,
                     metric: *metric,
@@ -190,7 +190,7 @@ fn candidate_names(experiment: &Experiment) -> Vec<String> {
 
 /// The cell of a change.
 #[derive(Clone, Copy)]
-struct Place<'a> {
+struct ComparedCell<'a> {
     variants: [&'a VariantId; 2],
     point: &'a LoadPoint,
     metric: Metric,
@@ -207,7 +207,7 @@ struct Side {
 }
 
 impl Side {
-    fn of(runs: &[Trials<'_>], place: Place<'_>, variant: &VariantId) -> Self {
+    fn of(runs: &[Trials<'_>], place: ComparedCell<'_>, variant: &VariantId) -> Self {
         let mut side = Self {
             fits: Vec::new(),
             level: None,
@@ -270,7 +270,7 @@ impl Side {
     }
 }
 
-fn change(sides: &[Vec<Trials<'_>>; 2], place: Place<'_>, given: Option<f64>) -> Found {
+fn change(sides: &[Vec<Trials<'_>>; 2], place: ComparedCell<'_>, given: Option<f64>) -> Found {
     let [base_id, new_id] = place.variants;
     let base = Side::of(&sides[0], place, base_id);
     let new = Side::of(&sides[1], place, new_id);

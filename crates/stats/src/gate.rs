@@ -118,10 +118,10 @@ pub fn limits_match(
     limits: &[Limit],
 ) -> Result<(), GateError> {
     let pairings = pairings(experiment, pairs);
-    let places: Vec<Place<'_>> = pairings
+    let places: Vec<LimitTarget<'_>> = pairings
         .iter()
         .flat_map(|pairing| {
-            let of = |metric: &Metric| Place {
+            let of = |metric: &Metric| LimitTarget {
                 names: names(&pairing.against[0].id, &pairing.second.id),
                 point: &pairing.point.id,
                 metric: *metric,
@@ -153,14 +153,15 @@ fn checks(limits: &[Limit], found: &[Found]) -> Result<Vec<GateCheck>, GateError
         let before = drafts.len();
         let matching = found
             .iter()
-            .filter(|found| Place::of(&found.change).matches(limit));
+            .filter(|found| LimitTarget::of(&found.change).matches(limit));
         drafts.extend(matching.map(|found| Draft {
             limit,
             found,
             at: threshold(limit, found),
         }));
         if drafts.len() == before {
-            let places: Vec<Place<'_>> = found.iter().map(|f| Place::of(&f.change)).collect();
+            let places: Vec<LimitTarget<'_>> =
+                found.iter().map(|f| LimitTarget::of(&f.change)).collect();
             return Err(unmatched_limit(limit, &places));
         }
     }
@@ -175,7 +176,7 @@ fn checks(limits: &[Limit], found: &[Found]) -> Result<Vec<GateCheck>, GateError
 }
 
 /// A possible target of a limit.
-struct Place<'a> {
+struct LimitTarget<'a> {
     /// The names that match its variant; the first one is reported.
     names: [&'a str; 4],
     point: &'a LoadPointId,
@@ -187,7 +188,7 @@ fn names<'a>(base: &'a VariantId, new: &'a VariantId) -> [&'a str; 4] {
     [bare(new), bare(base), &new.0, &base.0]
 }
 
-impl<'a> Place<'a> {
+impl<'a> LimitTarget<'a> {
     fn of(change: &'a Change) -> Self {
         Self {
             names: names(&change.base_variant, &change.new_variant),
@@ -205,8 +206,8 @@ impl<'a> Place<'a> {
     }
 }
 
-fn unmatched_limit(limit: &Limit, places: &[Place<'_>]) -> GateError {
-    let text = |place: &Place<'_>| {
+fn unmatched_limit(limit: &Limit, places: &[LimitTarget<'_>]) -> GateError {
+    let text = |place: &LimitTarget<'_>| {
         let [variant, ..] = place.names;
         [variant, &place.point.0, place.metric.name()].map(str::to_owned)
     };

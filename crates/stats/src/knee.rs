@@ -24,4 +24,4 @@ mod step;
 
 pub use rate::Verdict;
 pub use search::{Knee, Search, Settings};
-pub use step::{Limit, Part, Step, StepResult};
+pub use step::{Limit, RateStep, StepPart, StepResult};

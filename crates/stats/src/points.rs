@@ -146,7 +146,7 @@ fn curve(point: &LoadPoint, cell: &Cell<'_>, merged: &Counts) -> Vec<CurvePoint>
     let mut curve = Vec::new();
     for step in 0..=CURVE_STEPS * CURVE_NINES {
         let quantile = 1.0 - 0.1_f64.powf(f64::from(step) / f64::from(CURVE_STEPS));
-        if step > CURVE_STEPS && !stands_on_enough(quantile, cell, merged) {
+        if step > CURVE_STEPS && !has_enough_above(quantile, cell, merged) {
             break;
         }
         let Some(value_ns) = merged.quantile(quantile) else {
@@ -161,7 +161,7 @@ fn curve(point: &LoadPoint, cell: &Cell<'_>, merged: &Counts) -> Vec<CurvePoint>
     curve
 }
 
-fn stands_on_enough(quantile: f64, cell: &Cell<'_>, merged: &Counts) -> bool {
+fn has_enough_above(quantile: f64, cell: &Cell<'_>, merged: &Counts) -> bool {
     enough_above(
         quantile,
         cell.valid.iter().map(|trial| &trial.response),

@@ -34,14 +34,14 @@ pub struct Scaled<'a> {
 
 /// The number or call graph to predict for.
 #[derive(Clone, Copy, Debug)]
-pub enum Asked<'a> {
+pub enum ScalingTarget<'a> {
     /// A number.
     Number(u32),
     /// A call graph, by laws over hops.
     Topology(&'a Topology),
 }
 
-impl Asked<'_> {
+impl ScalingTarget<'_> {
     /// The equivalent number: the chain with as many sequential calls, calls in total,
     /// or pods, as this call graph has.
     fn at(self, grows: Grows) -> f64 {
@@ -65,7 +65,7 @@ pub struct Growth<'a> {
     /// From the smallest number to the largest.
     pub runs: &'a [Scaled<'a>],
     /// The requested prediction.
-    pub asked: Option<Asked<'a>>,
+    pub asked: Option<ScalingTarget<'a>>,
     /// A run at exactly that number, which is excluded from the fit.
     pub check: Option<&'a Analysis>,
 }
@@ -101,8 +101,8 @@ pub fn scaling(growth: &Growth<'_>) -> Scaling {
         over: growth.over,
         confidence: CONFIDENCE,
         topology: match growth.asked {
-            Some(Asked::Topology(topology)) => topology.name.clone(),
-            Some(Asked::Number(_)) | None => None,
+            Some(ScalingTarget::Topology(topology)) => topology.name.clone(),
+            Some(ScalingTarget::Number(_)) | None => None,
         },
         runs: all.map(|analysis| analysis.run.id.clone()).collect(),
         laws,
@@ -130,7 +130,7 @@ impl Growth<'_> {
         let mut line = line(&points);
         if let Some((fit, asked)) = line.as_mut().zip(self.asked) {
             let at = asked.at(grows);
-            let is_graph = matches!(asked, Asked::Topology(_));
+            let is_graph = matches!(asked, ScalingTarget::Topology(_));
             let mut predicted = predict(fit, &points, at, is_graph, self.check.and_then(value));
             predicted.by_one = self.by_one(variant, grows, at);
             fit.line.predicted = Some(predicted);
@@ -524,7 +524,7 @@ mod tests {
                 service("c", 1, Vec::new()),
             ],
         };
-        let asked = Asked::Topology(&shop);
+        let asked = ScalingTarget::Topology(&shop);
         let at = |grows| asked.at(grows);
         // Of two parallel calls, the longer chain counts.
         assert!((at(Grows::AddedMeanLatency) - 2.5).abs() < 1e-12);

@@ -33,15 +33,15 @@ const GROUPS: [(UsageGroup, &[ComponentRole]); 3] = [
 ];
 
 /// Latencies of a trial, or of a part of a long one, and their block.
-type Part = (BlockKey, Counts);
+type BlockLatencies = (BlockKey, Counts);
 
 /// Adds the figures of a study to the point, in a closed loop as well: the comparison uses the study's figures.
 /// `stopped`: because the run's intervals were narrow.
 pub(crate) fn studied(point: Point, cell: &Cell<'_>, stopped: bool) -> Point {
     let longest = cell.valid.iter().filter_map(|t| t.load.response.max_ns());
-    let responses: Vec<Part> = cell.valid.iter().flat_map(responses).collect();
+    let responses: Vec<BlockLatencies> = cell.valid.iter().flat_map(responses).collect();
     let first_bytes = cell.valid.iter();
-    let first_bytes: Vec<Part> = first_bytes
+    let first_bytes: Vec<BlockLatencies> = first_bytes
         .map(|trial| (trial.key, Counts::from(&trial.load.first_byte)))
         .collect();
     let samples: Vec<&ResourceSample> = cell.valid.iter().filter_map(|t| t.sample).collect();
@@ -58,9 +58,9 @@ pub(crate) fn studied(point: Point, cell: &Cell<'_>, stopped: bool) -> Point {
 }
 
 /// A trial's latencies: for a long one, those of its parts, so that a single stall does not become a tail.
-fn responses(trial: &Trial<'_>) -> Vec<Part> {
+fn responses(trial: &Trial<'_>) -> Vec<BlockLatencies> {
     let parts = trial.load.intervals.iter();
-    let parts: Vec<Part> = parts
+    let parts: Vec<BlockLatencies> = parts
         .map(|part| (trial.key, Counts::from(&part.response.expand())))
         .collect();
     let whole: u64 = parts.iter().map(|(_, counts)| counts.total()).sum();
@@ -70,7 +70,7 @@ fn responses(trial: &Trial<'_>) -> Vec<Part> {
     }
 }
 
-fn percentiles(parts: &[Part], stopped: bool) -> Vec<CurvePoint> {
+fn percentiles(parts: &[BlockLatencies], stopped: bool) -> Vec<CurvePoint> {
     let counts = || parts.iter().map(|(_, counts)| counts);
     let merged = Counts::merged(counts());
     let resolved = |quantile: &f64| *quantile < TAIL || enough_above(*quantile, counts(), &merged);
@@ -247,14 +247,15 @@ mod tests {
         let usual: Vec<u64> = (1..=1000).collect();
         let bad: Vec<u64> = (0..200).map(|n| 1_000_000 + n).collect();
         let in_round = |round, values: &[u64]| (BlockKey { round, block: 1 }, counts(values));
-        let mut parts: Vec<Part> = (1..=20).map(|round| in_round(round, &usual)).collect();
+        let mut parts: Vec<BlockLatencies> =
+            (1..=20).map(|round| in_round(round, &usual)).collect();
         parts[0] = in_round(1, &bad);
-        let has = |parts: &[Part], quantile| {
+        let has = |parts: &[BlockLatencies], quantile| {
             let found = percentiles(parts, false);
             found.iter().any(|p: &CurvePoint| p.quantile == quantile)
         };
         assert!(has(&parts, 0.75) && !has(&parts, 0.99));
-        let alike: Vec<Part> = (1..=20).map(|round| in_round(round, &usual)).collect();
+        let alike: Vec<BlockLatencies> = (1..=20).map(|round| in_round(round, &usual)).collect();
         assert!(has(&alike, 0.99));
         assert!(!has(&alike[..9], 0.99), "nine parts are too few");
         assert!(percentiles(&[], false).is_empty());
@@ -266,8 +267,8 @@ mod tests {
             let values: Vec<u64> = (1..=1000).map(|n| n * (100 + u64::from(round))).collect();
             (BlockKey { round, block: 1 }, counts(&values))
         };
-        let parts: Vec<Part> = (1..=8).map(of_round).collect();
-        let median = |parts: &[Part], stopped| percentiles(parts, stopped)[0];
+        let parts: Vec<BlockLatencies> = (1..=8).map(of_round).collect();
+        let median = |parts: &[BlockLatencies], stopped| percentiles(parts, stopped)[0];
         let plain = median(&parts, false);
         let interval = plain.interval.expect("eight rounds are enough");
         assert!(interval.low < plain.value_ns && plain.value_ns < interval.high);

@@ -8,7 +8,7 @@ use meshtax_model::experiment::{
 };
 use meshtax_model::topology::Topology;
 use meshtax_spec::TopologySpec;
-use meshtax_stats::scaling::{Asked, Growth, Scaled, scaling};
+use meshtax_stats::scaling::{Growth, Scaled, ScalingTarget, scaling};
 
 use crate::args::{OverName, ScaleArgs};
 use crate::exit::{Failure, Outcome, SUCCESS, TOO_FEW, USAGE};
@@ -148,10 +148,10 @@ impl Subject {
         }
     }
 
-    fn as_asked(&self) -> Asked<'_> {
+    fn as_asked(&self) -> ScalingTarget<'_> {
         match self {
-            Self::Number(number) => Asked::Number(*number),
-            Self::Topology(spec) => Asked::Topology(&spec.topology),
+            Self::Number(number) => ScalingTarget::Number(*number),
+            Self::Topology(spec) => ScalingTarget::Topology(&spec.topology),
         }
     }
 }

@@ -103,7 +103,7 @@ pub struct NoiseFloor {
 /// What a step of an [`Attribution`] adds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Part {
+pub enum AttributionPart {
     /// Two more sockets and processes in the path, regardless of what they do: `limit-l4` minus `none`.
     Hop,
     /// Further processing in the proxy: parsing, routing, counting.
@@ -118,9 +118,9 @@ pub enum Part {
 
 /// One step: a paired difference between two variants.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Step {
+pub struct AttributionStep {
     /// What it adds; several components if this run cannot separate them.
-    pub parts: Vec<Part>,
+    pub parts: Vec<AttributionPart>,
     /// The variant without it.
     pub from: VariantId,
     /// The variant with it.
@@ -140,7 +140,7 @@ pub struct Attribution {
     /// [`Metric::ResponseMean`] or [`Metric::CpuPerRequest`].
     pub metric: Metric,
     /// In their order.
-    pub steps: Vec<Step>,
+    pub steps: Vec<AttributionStep>,
 }
 
 /// The cost of ingress through a gateway for a variant: the same load from outside the mesh and from a pod in it, in

@@ -12,7 +12,7 @@ use ureq::Body;
 
 use crate::build::{Blob, BuiltImage};
 use crate::exchange::{
-    Access, Ask, Authorization, Connection, Endpoint, Exchange, Fault, retry_after,
+    Access, Authorization, Connection, Endpoint, Exchange, Fault, SendRequest, retry_after,
 };
 use crate::http_client::{Client, Failure, is_same_host, target};
 use crate::options::PushOptions;
@@ -164,7 +164,7 @@ impl PushSession<'_> {
         self.exchange.url(&self.endpoint, path)
     }
 
-    fn ask(&self, what: &str, send: &mut Ask<'_>) -> Result<Response<Body>, PushError> {
+    fn ask(&self, what: &str, send: &mut SendRequest<'_>) -> Result<Response<Body>, PushError> {
         let answer = self.exchange.ask(&self.endpoint, send);
         answer.map_err(|fault| self.failed(what, fault))
     }

@@ -2,7 +2,7 @@
 
 use super::{drawn, escaped, evidence_lines, is_all_shown, picture, picture_text, table_text};
 use crate::view::chart::{Choice, Figure};
-use crate::view::publication::{Part, Publication, Section};
+use crate::view::publication::{Publication, Section, SectionContent};
 
 /// Lays a page out as Markdown. `pictures_in`: the folder that has its pictures, as its readers find it; `data_in`: that
 /// of its data as CSV.
@@ -38,16 +38,16 @@ fn section_text(section: &Section, pictures_in: &str) -> String {
     format!("## {}\n\n{}", section.heading, parts.collect::<String>())
 }
 
-fn part_text(part: &Part, pictures_in: &str) -> String {
+fn part_text(part: &SectionContent, pictures_in: &str) -> String {
     match part {
-        Part::Text(text) => format!("{}\n\n", escaped(text)),
-        Part::Items(items) => {
+        SectionContent::Text(text) => format!("{}\n\n", escaped(text)),
+        SectionContent::Items(items) => {
             let lines = items.iter().map(|item| format!("- {}\n", escaped(item)));
             format!("{}\n", lines.collect::<String>())
         }
-        Part::Evidence(lines) => evidence_lines(lines),
-        Part::Table(table) => table_text(table),
-        Part::Figure(figure) => figure_text(figure, pictures_in),
+        SectionContent::Evidence(lines) => evidence_lines(lines),
+        SectionContent::Table(table) => table_text(table),
+        SectionContent::Figure(figure) => figure_text(figure, pictures_in),
     }
 }
 

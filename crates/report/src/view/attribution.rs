@@ -1,23 +1,23 @@
 //! The components of a data plane's overhead.
 
-use meshtax_model::analysis::{Attribution, Metric, Part};
+use meshtax_model::analysis::{Attribution, AttributionPart, Metric};
 
 use crate::format::{self, CPU_MS_PER_1K, MICROSECONDS};
 use crate::view::source::{Source, load_in_words};
 use crate::view::table::{Align, Cell, Column, Keep, Table};
 
-fn part_name(part: Part) -> &'static str {
+fn part_name(part: AttributionPart) -> &'static str {
     match part {
-        Part::Hop => "the hop itself",
-        Part::Proxying => "proxying and parsing",
-        Part::Encryption => "encryption",
-        Part::IdentityPolicy => "authorization by identity",
-        Part::RequestPolicy => "authorization by request",
+        AttributionPart::Hop => "the hop itself",
+        AttributionPart::Proxying => "proxying and parsing",
+        AttributionPart::Encryption => "encryption",
+        AttributionPart::IdentityPolicy => "authorization by identity",
+        AttributionPart::RequestPolicy => "authorization by request",
     }
 }
 
 /// `encryption`, or several components that are not separated.
-pub(crate) fn parts_in_words(parts: &[Part]) -> String {
+pub(crate) fn parts_in_words(parts: &[AttributionPart]) -> String {
     let names: Vec<&str> = parts.iter().copied().map(part_name).collect();
     match names.as_slice() {
         [one] => (*one).to_owned(),
@@ -30,7 +30,7 @@ pub(crate) fn parts_in_words(parts: &[Part]) -> String {
 pub(crate) fn is_asked_for(source: Source<'_>) -> bool {
     let all = source.analysis.attribution.iter();
     let mut steps = all.flat_map(|attribution| &attribution.steps);
-    steps.any(|step| step.parts == [Part::Hop])
+    steps.any(|step| step.parts == [AttributionPart::Hop])
 }
 
 /// One table per load point and metric.

@@ -9,9 +9,9 @@ use crate::view::source::{Source, confidence_in_words};
 use crate::view::table::{Align, Cell, Column, Keep, Table, Tone};
 
 /// The figure of a column.
-type Part = fn(&AddedCpu) -> Option<Estimate>;
+type ElsewhereFigure = fn(&AddedCpu) -> Option<Estimate>;
 
-const PARTS: [(&str, Part); 2] = [
+const PARTS: [(&str, ElsewhereFigure); 2] = [
     ("unattributed", |added| added.unattributed),
     ("generator", |added| added.generator),
 ];

@@ -9,7 +9,7 @@ mod section;
 use meshtax_model::analysis::Analysis;
 use meshtax_published::PageContent;
 
-pub(crate) use section::{Part, Publication, Section};
+pub(crate) use section::{Publication, Section, SectionContent};
 
 use crate::view::chart::{Chapter, Figure};
 use crate::view::document::{Headline, lead_line};
@@ -75,7 +75,9 @@ fn environment(source: Source<'_>) -> Section {
 fn deployment(source: Source<'_>) -> Section {
     let mut section = Section::new("Deployment evidence", &[PageContent::Evidence])
         .text(evidence::title(source.analysis));
-    section.parts.push(Part::Evidence(evidence::lines(source)));
+    section
+        .parts
+        .push(SectionContent::Evidence(evidence::lines(source)));
     section
 }
 

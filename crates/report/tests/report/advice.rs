@@ -4,7 +4,7 @@ use meshtax_model::FORMAT_VERSION;
 use meshtax_model::advice::{
     Advice, AdvisedVariant, Asked, Cost, CostFigure, CpuCost, Given, Gives, InconclusiveObjective,
     MemoryCost, MemoryPart, Missing, MissingReason, Need, NeedAnswer, Objective, ObjectiveAnswer,
-    ObjectiveCheck, ObjectiveVerdict, Place, Priority, PriorityAnswer, ProxyPlace, Question,
+    ObjectiveCheck, ObjectiveVerdict, PlaceRange, Priority, PriorityAnswer, ProxyPlace, Question,
     Ranking, Standing, Tie, Topic,
 };
 use meshtax_model::analysis::{
@@ -211,7 +211,7 @@ fn costs() -> Vec<Cost> {
 }
 
 fn ranking(metric: Metric) -> Ranking {
-    let place = |name: &str, best, worst| Place {
+    let place = |name: &str, best, worst| PlaceRange {
         variant: id(name),
         best,
         worst,

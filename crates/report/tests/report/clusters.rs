@@ -163,7 +163,7 @@ fn monitoring_is_context_with_its_source_and_its_gaps() {
     for text in [
         "What monitoring recorded",
         "by prometheus.example:9090 over",
-        "no figure of this report depends",
+        "no figure of this report uses it",
         "nothing matched",
         "bad_data: parse error",
     ] {

@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 use meshtax_fixtures::environment::nodes;
 use meshtax_model::FORMAT_VERSION;
 use meshtax_model::analysis::{
-    AddedCpu, Analysis, Arm, Attribution, Caveat, Comparison, ComponentCpu, ComponentMemory,
-    CpuAccount, CurvePoint, Effect, Elsewhere, Estimate, ExclusionReason, GroundTruth,
-    InstanceSpread, Interval, InvalidReason, Level, LinkPerRequest, LoadOutcome, Metric, Moment,
-    NoLevel, NodeMemory, NoiseFacts, NoiseFloor, NotEstimable, Overload, Part, Point, RoleMoment,
-    RoleSeries, RoundLog, RunFacts, Shortfall, Speed, Step, ThroughputLoss, Unresolved, Upkeep,
-    VariantAnalysis, Verdict, WithElsewhere,
+    AddedCpu, Analysis, Arm, Attribution, AttributionPart, AttributionStep, Caveat, Comparison,
+    ComponentCpu, ComponentMemory, CpuAccount, CurvePoint, Effect, Elsewhere, Estimate,
+    ExclusionReason, GroundTruth, InstanceSpread, Interval, InvalidReason, Level, LinkPerRequest,
+    LoadOutcome, Metric, Moment, NoLevel, NodeMemory, NoiseFacts, NoiseFloor, NotEstimable,
+    Overload, Point, RoleMoment, RoleSeries, RoundLog, RunFacts, Shortfall, Speed, ThroughputLoss,
+    Unresolved, Upkeep, VariantAnalysis, Verdict, WithElsewhere,
 };
 use meshtax_model::environment::{
     Artifact, Build, CpuSplit, Environment, Host, NodeRole, OwnBuild,
@@ -196,7 +196,7 @@ fn comparison() -> Comparison {
 }
 
 fn attribution() -> Attribution {
-    let step = |parts: &[Part], from: &str, to: &str, value: f64| Step {
+    let step = |parts: &[AttributionPart], from: &str, to: &str, value: f64| AttributionStep {
         parts: parts.to_vec(),
         from: VariantId(from.to_owned()),
         to: VariantId(to.to_owned()),
@@ -208,13 +208,20 @@ fn attribution() -> Attribution {
         metric: Metric::ResponseMean,
         steps: vec![
             step(
-                &[Part::Hop, Part::Proxying, Part::Encryption],
+                &[
+                    AttributionPart::Hop,
+                    AttributionPart::Proxying,
+                    AttributionPart::Encryption,
+                ],
                 "none",
                 "envoy-sidecar-mtls",
                 480e3,
             ),
             step(
-                &[Part::IdentityPolicy, Part::RequestPolicy],
+                &[
+                    AttributionPart::IdentityPolicy,
+                    AttributionPart::RequestPolicy,
+                ],
                 "envoy-sidecar-mtls",
                 "envoy-sidecar-l7",
                 22e3,

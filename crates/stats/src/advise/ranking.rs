@@ -7,7 +7,7 @@
 use std::collections::BTreeSet;
 
 use meshtax_model::advice::{
-    AdvisedVariant, Asked, Place, Priority, PriorityAnswer, Ranking, Standing, Tie,
+    AdvisedVariant, Asked, PlaceRange, Priority, PriorityAnswer, Ranking, Standing, Tie,
 };
 use meshtax_model::analysis::{Analysis, Comparison, LoadOutcome, Metric, Verdict};
 use meshtax_model::experiment::{LoadPoint, PolicyLevel, VariantId};
@@ -146,9 +146,9 @@ fn ranking(
         shown.iter().filter(|pair| is(pair)).count() as u32
     };
     let all = group.members.len() as u32;
-    let mut places: Vec<Place> = ranked
+    let mut places: Vec<PlaceRange> = ranked
         .iter()
-        .map(|id| Place {
+        .map(|id| PlaceRange {
             variant: (*id).clone(),
             best: 1 + count(&|(_, worse)| worse == id),
             worst: all - count(&|(better, _)| better == id),

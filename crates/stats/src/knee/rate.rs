@@ -3,7 +3,7 @@
 use meshtax_model::LatencyGoal;
 use statrs::distribution::{Beta, ContinuousCDF};
 
-use super::step::{Limit, Part, StepResult};
+use super::step::{Limit, StepPart, StepResult};
 
 /// Confidence of the interval that decides on a rate. The search makes several decisions, and each can be wrong.
 const CONFIDENCE: f64 = 0.99;
@@ -32,7 +32,7 @@ pub(super) struct Rate {
     pub(super) steps: u32,
     /// Steps that failed regardless of their latencies.
     pub(super) failures: Vec<Limit>,
-    pub(super) parts: Vec<Part>,
+    pub(super) parts: Vec<StepPart>,
     pub(super) unanswered: u64,
 }
 
@@ -78,7 +78,7 @@ impl Rate {
 }
 
 /// Whether the percentile is below the limit. Requests without a response count as above it.
-fn judge(goal: LatencyGoal, parts: &[Part], unanswered: u64) -> Verdict {
+fn judge(goal: LatencyGoal, parts: &[StepPart], unanswered: u64) -> Verdict {
     let count: u64 = parts.iter().map(|part| part.count).sum::<u64>() + unanswered;
     let above: u64 = parts.iter().map(|part| part.above).sum::<u64>() + unanswered;
     if count == 0 {
@@ -108,10 +108,10 @@ fn judge(goal: LatencyGoal, parts: &[Part], unanswered: u64) -> Verdict {
 }
 
 /// Neighbouring parts together.
-fn blocks(parts: &[Part], length: usize) -> Vec<Part> {
+fn blocks(parts: &[StepPart], length: usize) -> Vec<StepPart> {
     parts
         .chunks(length)
-        .map(|chunk| Part {
+        .map(|chunk| StepPart {
             count: chunk.iter().map(|part| part.count).sum(),
             above: chunk.iter().map(|part| part.above).sum(),
         })
@@ -120,7 +120,7 @@ fn blocks(parts: &[Part], length: usize) -> Vec<Part> {
 
 /// The variance of the parts' shares above the limit, relative to that of independent samples; at
 /// least 1.
-fn overdispersion(parts: &[Part]) -> f64 {
+fn overdispersion(parts: &[StepPart]) -> f64 {
     let filled: Vec<_> = parts.iter().filter(|part| part.count > 0).collect();
     let count: u64 = filled.iter().map(|part| part.count).sum();
     let above: u64 = filled.iter().map(|part| part.above).sum();

@@ -4,7 +4,7 @@ use meshtax_model::LatencyGoal;
 use meshtax_model::trial::GeneratorBound;
 
 use super::rate::{Rate, Verdict};
-use super::step::{Limit, Step, StepResult};
+use super::step::{Limit, RateStep, StepResult};
 
 /// The growth factor of the rate while there is no upper end.
 const GROWTH: f64 = 2.0;
@@ -110,19 +110,19 @@ impl Search {
 
     /// The next step to offer; `None` when the search is finished.
     #[must_use]
-    pub fn next(&self) -> Option<Step> {
+    pub fn next(&self) -> Option<RateStep> {
         if self.bound().is_some() || self.steps >= self.settings.max_steps {
             return None;
         }
         let rate_per_s = self.next_rate()?;
-        Some(Step {
+        Some(RateStep {
             rate_per_s,
             length_ns: self.length_ns(rate_per_s),
         })
     }
 
     /// Records the result of the step that [`Self::next`] returned.
-    pub fn observe(&mut self, step: Step, result: &StepResult) {
+    pub fn observe(&mut self, step: RateStep, result: &StepResult) {
         self.steps += 1;
         if let Some(reason) = &result.generator_bound {
             // It provides no information about the system.
@@ -266,7 +266,7 @@ mod tests {
     use rand_pcg::rand_core::{Rng, SeedableRng};
 
     use super::super::rate::share_interval;
-    use super::super::step::Part;
+    use super::super::step::StepPart;
     use super::*;
 
     fn busy() -> GeneratorBound {
@@ -302,12 +302,12 @@ mod tests {
         }
 
         /// Offers a step, after a warm-up of a fifth of its length.
-        fn offer(&mut self, goal: LatencyGoal, step: Step) -> StepResult {
+        fn offer(&mut self, goal: LatencyGoal, step: RateStep) -> StepResult {
             const PARTS: usize = 10;
             let length = step.length_ns as f64 / 1e9;
             let limit = goal.limit_ns as f64 / 1e9;
             let mut result = StepResult {
-                parts: vec![Part::default(); PARTS],
+                parts: vec![StepPart::default(); PARTS],
                 ..StepResult::default()
             };
             let (mut at, mut free_at, mut completed) = (-length / 5.0, f64::NEG_INFINITY, 0_u64);
@@ -383,7 +383,7 @@ mod tests {
         let good = StepResult {
             offered: 10_000,
             achieved: 1.0,
-            parts: vec![Part {
+            parts: vec![StepPart {
                 count: 10_000,
                 above: 0,
             }],
@@ -413,7 +413,7 @@ mod tests {
         let good = |offered: u64| StepResult {
             offered,
             achieved: 1.0,
-            parts: vec![Part {
+            parts: vec![StepPart {
                 count: offered,
                 above: 0,
             }],
@@ -482,7 +482,7 @@ mod tests {
                 &StepResult {
                     offered: 5000,
                     achieved,
-                    parts: vec![Part {
+                    parts: vec![StepPart {
                         count: 5000,
                         above: 0,
                     }],
@@ -528,7 +528,7 @@ mod tests {
                     achieved,
                     errors: if fails { above } else { 0 },
                     unanswered: above / 50,
-                    parts: vec![Part { count: count / 5, above: above.min(count) / 5 }; 5],
+                    parts: vec![StepPart { count: count / 5, above: above.min(count) / 5 }; 5],
                     generator_bound: None,
                 });
             }

@@ -12,7 +12,7 @@ const MAX_ERRORS: f64 = 0.01;
 
 /// A step to offer.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Step {
+pub struct RateStep {
     /// Requests per second, in an open loop.
     pub rate_per_s: f64,
     /// The measured time, in nanoseconds; a warm-up precedes it.
@@ -21,7 +21,7 @@ pub struct Step {
 
 /// Samples of a part of a step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Part {
+pub struct StepPart {
     /// How many.
     pub count: u64,
     /// How many of them were above the limit.
@@ -40,7 +40,7 @@ pub struct StepResult {
     /// Requests that never got a response.
     pub unanswered: u64,
     /// Requests with a response, in equal parts of the step's time.
-    pub parts: Vec<Part>,
+    pub parts: Vec<StepPart>,
     /// `Some`: the generator was the limit.
     pub generator_bound: Option<GeneratorBound>,
 }
@@ -50,7 +50,7 @@ impl StepResult {
     /// latencies are assumed to be independent.
     #[must_use]
     pub fn of(goal: LatencyGoal, load: &LoadResult) -> Self {
-        let part = |histogram: &LatencyHistogram| Part {
+        let part = |histogram: &LatencyHistogram| StepPart {
             count: histogram.count(),
             above: histogram.count_above(goal.limit_ns),
         };

@@ -4,7 +4,7 @@ use std::sync::OnceLock;
 
 use meshtax_model::advice::{
     Advice, Asked, Cost, CostFigure, Given, InconclusiveObjective, MissingReason, Need, Objective,
-    ObjectiveVerdict, Place, PresetRates, Priority, ProxyPlace, Ranking, Standing, Topic,
+    ObjectiveVerdict, PlaceRange, PresetRates, Priority, ProxyPlace, Ranking, Standing, Topic,
 };
 use meshtax_model::analysis::{
     Analysis, Estimate, Interval, Metric, NoLevel, NotEstimable, Verdict,
@@ -164,7 +164,7 @@ fn ranking(advice: &Advice, priority: Priority, metric: Metric) -> &Ranking {
 
 fn places(ranking: &Ranking) -> Vec<(&str, [u32; 2])> {
     let places = ranking.places.iter();
-    let range = |p: &'_ Place| [p.best, p.worst];
+    let range = |p: &'_ PlaceRange| [p.best, p.worst];
     places.map(|p| (p.variant.0.as_str(), range(p))).collect()
 }
 

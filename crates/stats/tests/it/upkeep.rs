@@ -4,7 +4,7 @@ use meshtax_model::analysis::Estimate;
 use meshtax_model::experiment::{PolicyLevel, VariantId};
 use meshtax_model::scaling::{Grows, Over};
 use meshtax_model::trial::{ComponentRole, ComponentUsage, IdleProxies};
-use meshtax_stats::scaling::{Asked, Growth, Scaled, scaling};
+use meshtax_stats::scaling::{Growth, Scaled, ScalingTarget, scaling};
 
 use crate::common::{Cost, Run, run};
 
@@ -105,7 +105,7 @@ fn push_time_follows_a_law_over_extra_endpoints() {
     let laws = scaling(&Growth {
         over: Over::Endpoints,
         runs: &scaled,
-        asked: Some(Asked::Number(500)),
+        asked: Some(ScalingTarget::Number(500)),
         check: None,
     });
     let law = |grows| {
@@ -152,7 +152,7 @@ fn memory_over_clients_is_that_of_the_servers_proxy() {
     let laws = scaling(&Growth {
         over: Over::Clients,
         runs: &scaled,
-        asked: Some(Asked::Number(4)),
+        asked: Some(ScalingTarget::Number(4)),
         check: None,
     });
     let grows: Vec<Grows> = laws.laws.iter().map(|law| law.grows).collect();

@@ -113,7 +113,11 @@ fn effects_of_twice_the_margin_are_not_declared_irrelevant() {
     for (number, setting, experiments) in cases {
         let found = score_part(&setting, number, None, 0..experiments).false_equivalence;
         assert_eq!(found.of, experiments);
-        assert!(found.value() <= FALSE_MAX, "{}: {found:?}", setting.trial_sd);
+        assert!(
+            found.value() <= FALSE_MAX,
+            "{}: {found:?}",
+            setting.trial_sd
+        );
     }
 }
 

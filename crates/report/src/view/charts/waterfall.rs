@@ -1,6 +1,6 @@
 //! The components of a data plane's overhead, as steps.
 
-use meshtax_model::analysis::{Attribution, Metric, Step};
+use meshtax_model::analysis::{Attribution, AttributionStep, Metric};
 use meshtax_model::catalogue;
 
 use crate::format::{self, Unit};
@@ -112,7 +112,7 @@ fn waterfall(attribution: &Attribution, unit: Unit) -> Waterfall {
     }
 }
 
-fn rise(step: &Step, unit: Unit) -> Rise {
+fn rise(step: &AttributionStep, unit: Unit) -> Rise {
     let known = step.difference.filter(|e| e.value.is_finite());
     let figure = known.map_or_else(
         || "not estimable".to_owned(),
@@ -134,7 +134,7 @@ fn rise(step: &Step, unit: Unit) -> Rise {
     }
 }
 
-fn row(attribution: &Attribution, step: &Step, unit: Unit) -> [String; 9] {
+fn row(attribution: &Attribution, step: &AttributionStep, unit: Unit) -> [String; 9] {
     let scaled = step.difference.map(|e| format::scale(e, unit));
     let interval = scaled.and_then(|e| e.interval);
     [

@@ -15,13 +15,13 @@ pub(crate) struct Publication {
 /// A part of the page under a heading.
 pub(crate) struct Section {
     pub(crate) heading: &'static str,
-    pub(crate) parts: Vec<Part>,
+    pub(crate) parts: Vec<SectionContent>,
     /// What of a study's page it has.
     pub(super) contents: Vec<PageContent>,
 }
 
 /// What a section consists of.
-pub(crate) enum Part {
+pub(crate) enum SectionContent {
     Text(String),
     Items(Vec<String>),
     Evidence(Vec<EvidenceLine>),
@@ -41,27 +41,27 @@ impl Section {
     pub(super) fn text(mut self, text: impl Into<String>) -> Self {
         let text = text.into();
         if !text.is_empty() {
-            self.parts.push(Part::Text(text));
+            self.parts.push(SectionContent::Text(text));
         }
         self
     }
 
     pub(super) fn items(mut self, items: Vec<String>) -> Self {
         if !items.is_empty() {
-            self.parts.push(Part::Items(items));
+            self.parts.push(SectionContent::Items(items));
         }
         self
     }
 
     pub(super) fn tables(mut self, tables: impl IntoIterator<Item = Table>) -> Self {
         let tables = tables.into_iter().filter(|table| !table.rows.is_empty());
-        self.parts.extend(tables.map(Part::Table));
+        self.parts.extend(tables.map(SectionContent::Table));
         self
     }
 
     pub(super) fn figures(mut self, all: &[Figure], chapters: &[Chapter]) -> Self {
         let here = all.iter().filter(|f| chapters.contains(&f.chapter));
-        self.parts.extend(here.cloned().map(Part::Figure));
+        self.parts.extend(here.cloned().map(SectionContent::Figure));
         self
     }
 }
@@ -71,7 +71,7 @@ impl Publication {
     pub(crate) fn figures(&self) -> impl Iterator<Item = &Figure> {
         let parts = self.sections.iter().flat_map(|section| &section.parts);
         parts.filter_map(|part| match part {
-            Part::Figure(figure) => Some(figure),
+            SectionContent::Figure(figure) => Some(figure),
             _ => None,
         })
     }
