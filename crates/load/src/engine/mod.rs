@@ -300,7 +300,7 @@ impl<'a> Engine<'a> {
         }
         let due_ns = match &self.pace {
             Pace::Shared(schedule) => schedule.peek_ns(),
-            Pace::Own(own) => own.peek_ns(),
+            Pace::PerConnection(own) => own.peek_ns(),
             Pace::Closed => None,
         };
         due_ns
@@ -360,7 +360,7 @@ impl<'a> Engine<'a> {
                     schedule.take_ns();
                     return Some((index, intended_ns));
                 }
-                Pace::Own(own) => {
+                Pace::PerConnection(own) => {
                     let (due_ns, index) = own.pop()?;
                     let connection = &self.pool.connections[index as usize];
                     if connection.has_room(&self.pool.dial) {
@@ -451,7 +451,7 @@ impl<'a> Engine<'a> {
                 due.then_some(self.begin_ns)
             }
             Pace::Shared(_) if !self.pool.has_free() => None,
-            Pace::Shared(_) | Pace::Own(_) => self.next_intended_ns(),
+            Pace::Shared(_) | Pace::PerConnection(_) => self.next_intended_ns(),
         };
         if let Some(send_ns) = send_ns {
             let early_ns = if self.spec.spin { SPIN_NS } else { 0 };
@@ -549,7 +549,7 @@ impl<'a> Engine<'a> {
                 unsent += u64::from(self.recorder.in_window(intended_ns));
                 schedule.take_ns();
             }
-            if let Pace::Own(own) = std::mem::replace(&mut self.pace, Pace::Closed)
+            if let Pace::PerConnection(own) = std::mem::replace(&mut self.pace, Pace::Closed)
                 && !self.spec.model.is_closed()
             {
                 let stop_ns = self.stop_ns - self.begin_ns;

@@ -100,7 +100,7 @@ impl Engine<'_> {
     pub(super) fn ended(&mut self, index: u32, at_ns: u64) {
         self.in_flight -= 1;
         self.last_done_ns = self.last_done_ns.max(at_ns);
-        if let Pace::Own(own) = &mut self.pace {
+        if let Pace::PerConnection(own) = &mut self.pace {
             own.ended(index, at_ns.saturating_sub(self.begin_ns));
         }
     }
@@ -119,7 +119,7 @@ impl Engine<'_> {
                     self.send_at(index, at_ns, at_ns);
                 }
             }
-            Pace::Own(_) => {
+            Pace::PerConnection(_) => {
                 // Also after the load's end: what was due before is sent, however late.
                 while self.left != Some(0)
                     && self.has_room(index)
