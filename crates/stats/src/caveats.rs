@@ -17,12 +17,13 @@ use crate::account::{IN_PATH, account};
 use crate::effects::{compare_cells, few_rounds};
 use crate::exclusions;
 use crate::family::{ALPHA, holm};
+use crate::growth::proxies_grow;
 use crate::interval::UNITS_MIN;
 use crate::noise;
 use crate::points::sampled;
 use crate::tails::TRIALS_ABOVE_MIN;
 use crate::trials::Trials;
-use crate::validity::{INVALID_SHARE_MAX, proxies_grow};
+use crate::validity::INVALID_SHARE_MAX;
 
 /// Steal time of the hypervisor, as a share of the machine's time.
 const STEAL_SHARE_MAX: f64 = 0.02;

@@ -9,8 +9,7 @@ use meshtax_model::trial::{
     ComponentRole, LoadResult, MachineUsage, ResourceSample, TrialOutcome, TrialRecord,
 };
 
-use crate::account::IN_PATH;
-use crate::growth::Growth;
+use crate::growth::application_grows;
 use crate::shortfall::{exceeds, shortfall};
 
 /// With a larger share of invalid trials, the rest may not be representative of the variant.
@@ -38,15 +37,6 @@ pub const STEAL_SHARE_MAX: f64 = 0.10;
 /// CPU of programs outside the run on the cores that it uses, from just before the trial to just after it, as a share
 /// of one core: a role has few cores, however many the machine has.
 pub const OTHERS_CORE_SHARE_MAX: f64 = 0.25;
-
-/// Growth of a component's anonymous memory within the window, as a share of its initial value...
-pub const GROWTH_SHARE_MAX: f64 = 0.01;
-
-/// ... and at least this many bytes, to exclude buffers...
-pub const GROWTH_BYTES_MIN: f64 = 1_048_576.0;
-
-/// ... in at least this share of the window's steps: a single allocation is not a leak.
-pub const GROWING_STEPS_MIN: f64 = 0.6;
 
 /// Whether a trial is valid, by what the record and its sample show. If it is: what it lacked of its load, if anything.
 ///
@@ -181,29 +171,6 @@ fn used_by_others(sample: &ResourceSample) -> bool {
         let looked_ns = machine.looked_ns.max(machine.wall_ns);
         exceeds(used, looked_ns, OTHERS_CORE_SHARE_MAX)
     })
-}
-
-/// A proxy's memory is a result, but an application that leaks is not what the variants are measured with.
-fn application_grows(sample: &ResourceSample) -> bool {
-    grows(sample, |role| IN_PATH.contains(&role) && !role.is_proxy())
-}
-
-/// Whether the memory of a variant's proxies grew throughout a trial.
-pub(crate) fn proxies_grow(sample: &ResourceSample) -> bool {
-    grows(sample, ComponentRole::is_proxy)
-}
-
-fn grows(sample: &ResourceSample, is_judged: impl Fn(ComponentRole) -> bool) -> bool {
-    let series = &sample.series;
-    let judged = series.components.iter();
-    let judged = judged.filter(|component| is_judged(component.role));
-    judged
-        .filter_map(|component| Growth::of(series, component))
-        .any(|growth| {
-            growth.bytes >= GROWTH_BYTES_MIN
-                && growth.bytes > growth.from_bytes * GROWTH_SHARE_MAX
-                && growth.growing_share >= GROWING_STEPS_MIN
-        })
 }
 
 fn generator_bound(load: &LoadResult) -> Option<InvalidReason> {
@@ -531,20 +498,6 @@ mod tests {
 
     fn leaking() -> ResourceSample {
         held(ComponentRole::App, &[10, 11, 12, 13, 14])
-    }
-
-    #[test]
-    fn steady_memory_growth_is_a_leak_and_a_buffer_is_not() {
-        use ComponentRole::{App, Generator, ServerProxy};
-        assert!(application_grows(&leaking()));
-        let buffer = held(App, &[10, 14, 14, 14, 14]);
-        assert!(!application_grows(&buffer));
-        let below = held(App, &[1000, 1001, 1002, 1003, 1004]);
-        assert!(!application_grows(&below), "below 1 %");
-        let grown = &[10, 11, 12, 13, 14];
-        assert!(!application_grows(&held(Generator, grown)));
-        let proxy = held(ServerProxy, grown);
-        assert!(!application_grows(&proxy) && proxies_grow(&proxy));
     }
 
     #[test]
