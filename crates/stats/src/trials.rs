@@ -113,8 +113,8 @@ pub(crate) struct Trials<'a> {
     empty: Cell<'a>,
     evidence: BTreeMap<(&'a VariantId, u32), &'a Evidence>,
     samples: BTreeMap<&'a TrialId, &'a ResourceSample>,
-    /// Blocks from which the hypervisor took too much, by load point.
-    stolen: BTreeSet<(BlockKey, &'a LoadPointId)>,
+    /// Blocks that the machine disturbed, by load point.
+    disturbed: BTreeMap<(BlockKey, &'a LoadPointId), InvalidReason>,
     /// What became of each trial, by round.
     rounds: BTreeMap<u32, RoundLog>,
     /// Records of variants or load points that the experiment does not have.
@@ -134,11 +134,11 @@ impl<'a> Trials<'a> {
                 .map(|seen| ((&seen.variant, seen.round), seen))
                 .collect(),
             samples: data.samples.iter().map(|s| (&s.trial, s)).collect(),
-            stolen: BTreeSet::new(),
+            disturbed: BTreeMap::new(),
             rounds: BTreeMap::new(),
             unknown: 0,
         };
-        trials.stolen = trials.stolen_blocks();
+        trials.disturbed = trials.disturbed_blocks();
         let mut taken = BTreeSet::new();
         for (order, record) in data.trials.iter().enumerate() {
             trials.add(order, record, &mut taken);
@@ -146,17 +146,17 @@ impl<'a> Trials<'a> {
         trials
     }
 
-    fn stolen_blocks(&self) -> BTreeSet<(BlockKey, &'a LoadPointId)> {
+    fn disturbed_blocks(&self) -> BTreeMap<(BlockKey, &'a LoadPointId), InvalidReason> {
         let mut blocks: BTreeMap<(BlockKey, &LoadPointId), Vec<&ResourceSample>> = BTreeMap::new();
         for record in self.data.trials {
             let of_block = (BlockKey::of_trial(&record.trial), &record.trial.load_point);
             let sample = self.sample(&record.trial.id);
             blocks.entry(of_block).or_default().extend(sample);
         }
-        let stolen = blocks
-            .into_iter()
-            .filter(|(_, samples)| validity::stolen(samples.iter().copied()));
-        stolen.map(|(block, _)| block).collect()
+        let disturbed = blocks.into_iter();
+        disturbed
+            .filter_map(|(block, samples)| Some((block, validity::disturbed(&samples)?)))
+            .collect()
     }
 
     fn add(
@@ -188,9 +188,9 @@ impl<'a> Trials<'a> {
             Err(InvalidReason::EvidenceLost)
         } else {
             validity::judge(record, sample, point).and_then(|short| {
-                match self.stolen.contains(&(key, &planned.load_point)) {
-                    true => Err(InvalidReason::Steal),
-                    false => Ok(short),
+                match self.disturbed.get(&(key, &planned.load_point)) {
+                    Some(reason) => Err(*reason),
+                    None => Ok(short),
                 }
             })
         };

@@ -41,7 +41,7 @@ pub const OTHERS_CORE_SHARE_MAX: f64 = 0.25;
 /// Whether a trial is valid, by what the record and its sample show. If it is: what it lacked of its load, if anything.
 ///
 /// Reasons that depend on other records ([`InvalidReason::Repeated`], [`InvalidReason::NotProven`]) are
-/// checked in [`crate::analyse`].
+/// checked in [`crate::analyse`], and so are those that hold for a block ([`disturbed`]).
 ///
 /// # Errors
 /// The first reason why it is invalid. A proxy that ends is no such reason: it did not carry the load. An application's
@@ -52,17 +52,18 @@ pub fn judge(
     sample: Option<&ResourceSample>,
     point: &LoadPoint,
 ) -> Result<Option<Shortfall>, InvalidReason> {
+    let by_others = sample.is_some_and(disturbed_by_others);
     if let Some(ended) = shortfall_of_proxies(ended_components(record)) {
-        return match sample.and_then(disturbed) {
-            Some(reason) => Err(reason),
-            None => Ok(Some(ended)),
+        return match by_others {
+            true => Err(InvalidReason::OtherPrograms),
+            false => Ok(Some(ended)),
         };
     }
     let load = measured(record)?;
     let bound = || generator_bound(load).filter(|_| point.is_steady());
     let invalid = no_requests(load)
         .or_else(bound)
-        .or_else(|| disturbed(sample?));
+        .or_else(|| by_others.then_some(InvalidReason::OtherPrograms));
     if let Some(reason) = invalid {
         return Err(reason);
     }
@@ -119,13 +120,40 @@ fn is_out_of_memory(ended: &[ComponentFailure]) -> bool {
         .any(|component| component.ending == ComponentEnding::OutOfMemory)
 }
 
-/// How the machine disturbed a trial; `None`: no disturbance detected.
-#[must_use]
-pub fn disturbed(sample: &ResourceSample) -> Option<InvalidReason> {
-    let on_any = |rule: fn(&MachineUsage) -> bool| sample.machines.iter().any(rule);
+/// Whether other programs that are visible used the cores of a trial. Their own CPU time shows it, however busy the
+/// variant keeps the cores.
+fn disturbed_by_others(sample: &ResourceSample) -> bool {
+    sample.machines.iter().any(|machine| {
+        let used = machine.others.iter().flatten().map(|other| other.cpu_ns);
+        let used = used.fold(0, u64::saturating_add);
+        let looked_ns = machine.looked_ns.max(machine.wall_ns);
+        exceeds(used, looked_ns, OTHERS_CORE_SHARE_MAX)
+    })
+}
+
+/// How the machine disturbed a block at a load point, as a mean over all its trials: `samples`.
+///
+/// All of them are excluded together, or none, and each counts the same: whether a single reading exceeds a limit
+/// depends on the kernel's step and on how busy its variant keeps the cores.
+pub(crate) fn disturbed(samples: &[&ResourceSample]) -> Option<InvalidReason> {
+    let mean_exceeds = |share: fn(&ResourceSample) -> Option<f64>, limit: f64| {
+        let shares: Vec<f64> = samples.iter().copied().filter_map(share).collect();
+        shares.iter().sum::<f64>() > limit * shares.len() as f64
+    };
+    let limit_of_hidden = 2.0 * OTHERS_CORE_SHARE_MAX;
     [
-        (on_any(throttled), InvalidReason::Throttled),
-        (used_by_others(sample), InvalidReason::OtherPrograms),
+        (
+            mean_exceeds(stolen_share, STEAL_SHARE_MAX),
+            InvalidReason::Steal,
+        ),
+        (
+            mean_exceeds(throttled_share, THROTTLED_SHARE_MAX),
+            InvalidReason::Throttled,
+        ),
+        (
+            mean_exceeds(hidden_share, limit_of_hidden),
+            InvalidReason::OtherPrograms,
+        ),
     ]
     .into_iter()
     .find_map(|(fired, reason)| fired.then_some(reason))
@@ -135,20 +163,6 @@ fn no_requests(load: &LoadResult) -> Option<InvalidReason> {
     (load.window_ns == 0 || load.offered == 0).then_some(InvalidReason::NoRequests)
 }
 
-fn throttled(machine: &MachineUsage) -> bool {
-    let throttled_ns = machine.throttled_ns.unwrap_or(0);
-    exceeds(throttled_ns, machine.wall_ns, THROTTLED_SHARE_MAX)
-}
-
-/// Whether the hypervisor took too much in a block at a load point, as a mean over all its trials: `samples`.
-///
-/// All of them are excluded together, or none, and each counts the same: whether a single reading exceeds a limit
-/// depends on the kernel's step and on how busy its variant keeps the cores.
-pub(crate) fn stolen<'a>(samples: impl Iterator<Item = &'a ResourceSample>) -> bool {
-    let shares: Vec<f64> = samples.filter_map(stolen_share).collect();
-    shares.iter().sum::<f64>() > STEAL_SHARE_MAX * shares.len() as f64
-}
-
 /// Steal as a share of the time that was wanted; `None`: none was.
 fn stolen_share(sample: &ResourceSample) -> Option<f64> {
     let stolen_ns = sample.over_machines(|machine| machine.steal_ns) as f64;
@@ -156,21 +170,27 @@ fn stolen_share(sample: &ResourceSample) -> Option<f64> {
     (wanted_ns > 0.0).then(|| stolen_ns / wanted_ns)
 }
 
-/// Where other programs are not visible, unattributed time indicates them; it includes interrupts of busy
-/// cores, and therefore has twice the limit.
-fn used_by_others(sample: &ResourceSample) -> bool {
+/// Throttled time as a share of the window, on the machine that has the most of it; `None`: none was measured.
+fn throttled_share(sample: &ResourceSample) -> Option<f64> {
+    let of_machine = |machine: &MachineUsage| {
+        let throttled_ns = machine.throttled_ns.unwrap_or(0) as f64;
+        (machine.wall_ns > 0).then(|| throttled_ns / machine.wall_ns as f64)
+    };
+    let shares = sample.machines.iter().filter_map(of_machine);
+    shares.max_by(f64::total_cmp)
+}
+
+/// Where other programs are not visible, unattributed time as a share of one core's, beyond the kernel's resolution; `None`:
+/// they are visible. It includes interrupts of busy cores, and therefore has twice the limit.
+fn hidden_share(sample: &ResourceSample) -> Option<f64> {
     let visible = |machine: &MachineUsage| machine.others.is_some();
-    if !sample.machines.iter().all(visible) {
-        let step = i128::from(sample.over_machines(|m| m.resolution_ns)) * 2;
-        let rest = i128::from(sample.busy_ns()) - i128::from(sample.attributed_ns()) - step;
-        return rest as f64 > 2.0 * OTHERS_CORE_SHARE_MAX * sample.wall_ns() as f64;
+    let wall_ns = sample.wall_ns() as f64;
+    if sample.machines.iter().all(visible) || wall_ns <= 0.0 {
+        return None;
     }
-    sample.machines.iter().any(|machine| {
-        let used = machine.others.iter().flatten().map(|other| other.cpu_ns);
-        let used = used.fold(0, u64::saturating_add);
-        let looked_ns = machine.looked_ns.max(machine.wall_ns);
-        exceeds(used, looked_ns, OTHERS_CORE_SHARE_MAX)
-    })
+    let step = i128::from(sample.over_machines(|m| m.resolution_ns)) * 2;
+    let rest = i128::from(sample.busy_ns()) - i128::from(sample.attributed_ns()) - step;
+    Some(rest as f64 / wall_ns)
 }
 
 fn generator_bound(load: &LoadResult) -> Option<InvalidReason> {
@@ -327,10 +347,9 @@ mod tests {
             unanswered: 500,
             ..good()
         });
-        let throttled = sample(|s| s.machines[0].throttled_ns = Some(400_000_000));
         assert_eq!(
-            judge(&overloaded, Some(&throttled), &steady()),
-            Err(InvalidReason::Throttled)
+            judge(&overloaded, Some(&hog(151_000_000)), &steady()),
+            Err(InvalidReason::OtherPrograms)
         );
         assert_eq!(
             judge(&overloaded, Some(&leaking()), &steady()),
@@ -439,11 +458,16 @@ mod tests {
     }
 
     #[test]
-    fn throttling_and_steal_above_their_limits_invalidate_a_trial() {
-        assert_eq!(disturbed(&sample(|_| {})), None);
-        let throttled = |ns| disturbed(&sample(|s| s.machines[0].throttled_ns = Some(ns)));
-        assert_eq!(throttled(5_000_000), None);
-        assert_eq!(throttled(6_000_000), Some(InvalidReason::Throttled));
+    fn throttling_and_steal_above_their_limits_invalidate_a_block() {
+        assert_eq!(disturbed(&[&sample(|_| {})]), None);
+        let throttled = |ns| {
+            // Of two trials, one is throttled.
+            let one = sample(|s| s.machines[0].throttled_ns = Some(ns));
+            disturbed(&[&one, &sample(|_| {})])
+        };
+        assert_eq!(throttled(10_000_000), None);
+        assert_eq!(throttled(12_000_000), Some(InvalidReason::Throttled));
+        assert_eq!(disturbed(&[]), None);
     }
 
     #[test]
@@ -455,28 +479,31 @@ mod tests {
             })
         };
         let block = |busy: f64, idle: f64| {
-            stolen([trial(1_000_000_000, busy), trial(100_000_000, idle)].iter())
+            disturbed(&[&trial(1_000_000_000, busy), &trial(100_000_000, idle)])
         };
-        assert!(!block(0.19, 0.0) && !block(0.0, 0.19));
-        assert!(block(0.21, 0.0) && block(0.0, 0.21));
-        assert!(!stolen([].iter()));
+        let stolen = Some(InvalidReason::Steal);
+        assert_eq!([block(0.19, 0.0), block(0.0, 0.19)], [None; 2]);
+        assert_eq!([block(0.21, 0.0), block(0.0, 0.21)], [stolen; 2]);
+    }
+
+    /// A trial beside another program.
+    fn hog(cpu_ns: u64) -> ResourceSample {
+        sample(|s| {
+            let name = "hog".to_owned();
+            s.machines[0].others = Some(vec![OtherProcess { name, cpu_ns }]);
+        })
     }
 
     #[test]
     fn other_programs_are_detected_by_their_cpu_time_or_by_unattributed_time() {
-        let other = |cpu_ns| {
-            disturbed(&sample(|s| {
-                let name = "hog".to_owned();
-                s.machines[0].others = Some(vec![OtherProcess { name, cpu_ns }]);
-            }))
-        };
-        assert_eq!(other(150_000_000), None);
-        assert_eq!(other(151_000_000), Some(InvalidReason::OtherPrograms));
+        assert!(!disturbed_by_others(&hog(150_000_000)));
+        assert!(disturbed_by_others(&hog(151_000_000)));
         let hidden = |idle_ns| {
-            disturbed(&sample(|s| {
+            let trial = sample(|s| {
                 s.machines[0].others = None;
                 s.machines[0].idle_ns = idle_ns;
-            }))
+            });
+            disturbed(&[&trial])
         };
         assert_eq!(hidden(760_000_000), None);
         assert_eq!(hidden(740_000_000), Some(InvalidReason::OtherPrograms));
@@ -534,7 +561,6 @@ mod tests {
         assert_eq!(during, Err(InvalidReason::ComponentFailed));
         assert_eq!(before, Err(InvalidReason::Failed));
         // On a disturbed machine, neither counts.
-        let throttled = sample(|s| s.machines[0].throttled_ns = Some(400_000_000));
         let mut during = record(good());
         if let TrialOutcome::Measured {
             component_failures, ..
@@ -543,8 +569,8 @@ mod tests {
             component_failures.push(exited());
         }
         assert_eq!(
-            judge(&during, Some(&throttled), &steady()),
-            Err(InvalidReason::Throttled)
+            judge(&during, Some(&hog(151_000_000)), &steady()),
+            Err(InvalidReason::OtherPrograms)
         );
     }
 
