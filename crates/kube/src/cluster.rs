@@ -163,6 +163,25 @@ impl Cluster {
         Ok(list.items)
     }
 
+    /// Deletes an object. One that does not exist is no error.
+    pub(crate) fn delete<K>(
+        &self,
+        api: &Api<K>,
+        (what, name): (&str, &str),
+    ) -> Result<(), ClusterError>
+    where
+        K: Clone + DeserializeOwned + Debug,
+    {
+        let usual = &DeleteParams::default();
+        self.request(&format!("delete {what}"), |_| async move {
+            match api.delete(name, usual).await {
+                Ok(_) => Ok(()),
+                Err(error) if is_absent(&error) => Ok(()),
+                Err(error) => Err(error),
+            }
+        })
+    }
+
     pub(crate) fn pods(&self, namespace: &str) -> Api<Pod> {
         Api::namespaced(self.client(), namespace)
     }
@@ -371,6 +390,11 @@ fn is_temporary(error: &kube::Error) -> bool {
     }
 }
 
+/// Whether there is no such object.
+fn is_absent(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if status.code == 404)
+}
+
 fn classified(doing: &str, error: kube::Error) -> ClusterError {
     let doing = doing.to_owned();
     match error {
@@ -421,4 +445,29 @@ pub(crate) fn wait(
         std::thread::sleep(PAUSE);
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::core::Status;
+
+    use super::*;
+
+    fn answered(code: u16) -> kube::Error {
+        let status = Status {
+            code,
+            ..Status::default()
+        };
+        kube::Error::Api(status.boxed())
+    }
+
+    #[test]
+    fn only_what_does_not_exist_counts_as_deleted() {
+        assert!(is_absent(&answered(404)));
+        for code in [400, 403, 405, 409, 422, 500] {
+            assert!(!is_absent(&answered(code)), "{code}");
+        }
+        let unreachable = kube::Error::Service("refused".into());
+        assert!(!is_absent(&unreachable));
+    }
 }

@@ -339,7 +339,8 @@ fn find_meshes(
         {
             continue;
         }
-        match Installed::find(&running.cluster, mesh, &running.nodes)? {
+        let places = (running.nodes.as_slice(), running.ground().cores);
+        match Installed::find(&running.cluster, mesh, places)? {
             Ok(installed) => running.meshes.push(installed),
             Err(why) => {
                 absent.insert(mesh.name, why);

@@ -96,7 +96,7 @@ fn artifacts(running: &Running) -> Vec<Artifact> {
                         env!("CARGO_PKG_VERSION"),
                         &running.common.image,
                         &running.agents.outsider.image_id,
-                        running.experiment.workers.of(program, cores),
+                        Some(running.experiment.workers.of(program, cores)),
                     ),
                 };
                 all.push(Artifact {

@@ -13,8 +13,7 @@ use std::time::{Duration, Instant};
 
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::Api;
-use kube::api::DeleteParams;
+use kube::{Api, Resource};
 use serde_json::{Value, json};
 
 pub use charts::{Chart, Choices, INSTALLABLE, Installable, Settings};
@@ -28,6 +27,7 @@ use crate::cluster::{Cluster, wait};
 use crate::error::ClusterError;
 use crate::install::helm::MESH;
 use crate::install::prerequisites::{Facts, checks};
+use crate::install::workloads::workloads;
 use crate::names::MANAGED_BY;
 
 /// How long namespaces and types have to go.
@@ -157,7 +157,7 @@ pub fn namespace(mesh: &Installable) -> Value {
 }
 
 /// Removes what [`install`] installed; with `types` also the mesh's custom resource definitions, and with them all objects of these
-/// types.
+/// types. Where nothing of the mesh runs any more, what an earlier removal left is removed.
 ///
 /// # Errors
 /// If meshtax did not install it, or a step fails: what remains can be removed by trying again.
@@ -171,14 +171,7 @@ pub fn uninstall(
     let own = helm.releases(Some(&format!("{MESH}={}", mesh.name)))?;
     let namespace_is_ours = has_namespace(cluster, mesh)?;
     if own.is_empty() && !namespace_is_ours {
-        let all = helm.releases(None)?.into_iter();
-        let releases = all
-            .filter(|release| release.is_of(mesh))
-            .map(|release| release.name);
-        return Err(InstallError::NotOurs {
-            mesh: mesh.name,
-            releases: releases.collect(),
-        });
+        Others::look(cluster, helm, mesh, types)?.may_be_removed(mesh)?;
     }
     let mut steps = Steps {
         begin: Instant::now(),
@@ -211,6 +204,49 @@ pub fn uninstall(
     Ok(())
 }
 
+/// What there is of a mesh whose releases and namespace are not those of [`install`].
+struct Others {
+    /// The names of its releases.
+    releases: Vec<String>,
+    /// Whether anything runs in its namespace.
+    runs: bool,
+    /// Whether there is something that removing releases leaves, and that is to be removed.
+    remains: bool,
+}
+
+impl Others {
+    fn look(
+        cluster: &Cluster,
+        helm: &Helm,
+        mesh: &Installable,
+        types: bool,
+    ) -> Result<Self, InstallError> {
+        let all = helm.releases(None)?.into_iter();
+        let releases = all.filter(|release| release.is_of(mesh));
+        let has_maps = match mesh.leaves_config_maps.last() {
+            Some(anchor) => !cluster.config_map(mesh.namespace, anchor)?.is_empty(),
+            None => false,
+        };
+        Ok(Self {
+            releases: releases.map(|release| release.name).collect(),
+            runs: !workloads(cluster, mesh)?.is_empty(),
+            remains: has_maps || (types && !types_of(cluster, mesh)?.is_empty()),
+        })
+    }
+
+    /// What still runs belongs to whoever installed it. Types and ConfigMaps do not tell who that was; without a release, nothing
+    /// else will remove them.
+    fn may_be_removed(self, mesh: &Installable) -> Result<(), InstallError> {
+        match self.releases.is_empty() && !self.runs && self.remains {
+            true => Ok(()),
+            false => Err(InstallError::NotOurs {
+                mesh: mesh.name,
+                releases: self.releases,
+            }),
+        }
+    }
+}
+
 /// Whether there is a namespace that [`install`] created.
 fn has_namespace(cluster: &Cluster, mesh: &Installable) -> Result<bool, ClusterError> {
     let api: Api<Namespace> = Api::all(cluster.client());
@@ -238,7 +274,8 @@ fn types_of(cluster: &Cluster, mesh: &Installable) -> Result<Vec<String>, Cluste
 }
 
 /// Removes the ConfigMaps that the mesh's control plane left in the namespaces that have its trust anchor. Another mesh of the same project
-/// has ConfigMaps of the same names with another trust anchor: those stay. Returns whether there were any.
+/// has ConfigMaps of the same names with another trust anchor: those stay. Those of its own namespace go last: by them, a second
+/// attempt recognises what the first has not removed. Returns whether there were any.
 fn remove_config_maps(cluster: &Cluster, mesh: &Installable) -> Result<bool, ClusterError> {
     let Some(anchor) = mesh.leaves_config_maps.last() else {
         return Ok(false);
@@ -248,41 +285,73 @@ fn remove_config_maps(cluster: &Cluster, mesh: &Installable) -> Result<bool, Clu
         return Ok(false);
     }
     let all: Api<ConfigMap> = Api::all(cluster.client());
-    let is_copy = |map: &&ConfigMap| {
+    let is_copy = |map: &ConfigMap| {
         map.metadata.name.as_deref() == Some(anchor) && map.data.as_ref() == Some(&own)
     };
-    let maps = cluster.list(&all, "list ConfigMaps", "")?;
-    for map in maps.iter().filter(is_copy) {
-        let namespace = map.metadata.namespace.clone().unwrap_or_default();
+    let mut maps = cluster.list(&all, "list ConfigMaps", "")?;
+    maps.retain(is_copy);
+    let namespaces = maps.into_iter().filter_map(|map| map.metadata.namespace);
+    for namespace in own_last(namespaces.collect(), mesh.namespace) {
         let api: Api<ConfigMap> = Api::namespaced(cluster.client(), &namespace);
         for name in mesh.leaves_config_maps {
-            let doing = format!("delete ConfigMap {namespace}/{name}");
-            delete(cluster, &api, name, &doing)?;
+            let what = format!("ConfigMap {namespace}/{name}");
+            cluster.delete(&api, (&what, name))?;
         }
     }
     Ok(true)
 }
 
+/// The same, the mesh's own at the end.
+fn own_last(mut namespaces: Vec<String>, own: &str) -> Vec<String> {
+    namespaces.sort_by_key(|namespace| namespace == own);
+    namespaces
+}
+
 /// Removes an object that may have others below it, and waits until it is gone. `what`: its kind, for messages.
 fn remove<K>(cluster: &Cluster, api: &Api<K>, what: &str, name: &str) -> Result<(), ClusterError>
 where
-    K: Clone + serde::de::DeserializeOwned + std::fmt::Debug,
+    K: Resource + Clone + serde::de::DeserializeOwned + std::fmt::Debug,
 {
     let object = format!("{what} {name}");
-    delete(cluster, api, name, &format!("delete {object}"))?;
     let doing = format!("get {object}");
-    let is_gone = || Ok(cluster.request(&doing, |_| api.get_opt(name))?.is_none());
-    wait(PATIENCE, &object, is_gone)
+    let found = || cluster.request(&doing, |_| api.get_opt(name));
+    // The API server rejects to delete what is being deleted.
+    if found()?.is_some_and(|there| there.meta().deletion_timestamp.is_none()) {
+        cluster.delete(api, (&object, name))?;
+    }
+    wait(PATIENCE, &object, || Ok(found()?.is_none()))
 }
 
-/// Deleting an object that does not exist is not an error.
-fn delete<K>(cluster: &Cluster, api: &Api<K>, name: &str, doing: &str) -> Result<(), ClusterError>
-where
-    K: Clone + serde::de::DeserializeOwned + std::fmt::Debug,
-{
-    let usual = DeleteParams::default();
-    match cluster.request(doing, |_| api.delete(name, &usual)) {
-        Ok(_) | Err(ClusterError::Rejected { .. }) => Ok(()),
-        Err(e) => Err(e),
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn linkerd() -> &'static Installable {
+        INSTALLABLE.iter().find(|of| of.name == "linkerd").unwrap()
+    }
+
+    #[test]
+    fn reference_of_the_copies_is_deleted_last() {
+        let all = ["istio-system", "default", "kube-system"].map(str::to_owned);
+        assert_eq!(
+            own_last(all.to_vec(), "istio-system"),
+            ["default", "kube-system", "istio-system"]
+        );
+    }
+
+    #[test]
+    fn only_what_a_removal_left_is_removed_without_a_release_of_meshtax() {
+        let removed = |releases: &[&str], runs, remains| {
+            let others = Others {
+                releases: releases.iter().map(|name| (*name).to_owned()).collect(),
+                runs,
+                remains,
+            };
+            others.may_be_removed(linkerd()).is_ok()
+        };
+        assert!(removed(&[], false, true));
+        assert!(!removed(&[], false, false), "nothing is there");
+        assert!(!removed(&[], true, true), "installed without Helm");
+        assert!(!removed(&["linkerd-crds"], false, true), "with Helm");
     }
 }

@@ -81,10 +81,9 @@ pub(crate) struct Mesh {
     annotations: &'static [(&'static str, &'static str)],
     /// Those by which clients without a mesh are refused.
     strict: &'static [(&'static str, &'static str)],
-    /// The environment variable with the number of a proxy's worker threads.
+    /// The environment variable with the number of a proxy's worker threads. Where it is not set, their number is the program's
+    /// own ([`Program::native_workers`]).
     pub(crate) workers_variable: &'static str,
-    /// Their number where that is not set.
-    pub(crate) workers: u32,
     /// The container of the proxy in each pod; `None`: proxies are on nodes.
     pub(crate) sidecar: Option<&'static str>,
     /// What shows that a pod's traffic is redirected, one of these: init containers, or an annotation where there are none.
@@ -109,7 +108,6 @@ const LINKERD: Mesh = Mesh {
     program: Program::LinkerdProxy,
     note: None,
     workers_variable: "LINKERD2_PROXY_CORES",
-    workers: 1,
     labels: &[],
     annotations: &[("linkerd.io/inject", "enabled")],
     // The default admits clients without a mesh.
@@ -138,9 +136,7 @@ const AMBIENT: Mesh = Mesh {
     name: "Istio ambient",
     program: Program::Ztunnel,
     note: None,
-    // ztunnel, src/config.rs: DEFAULT_WORKER_THREADS.
     workers_variable: "ZTUNNEL_WORKER_THREADS",
-    workers: 2,
     labels: &[("istio.io/dataplane-mode", "ambient")],
     annotations: &[],
     // A PeerAuthentication.
@@ -168,7 +164,6 @@ const SIDECAR: Mesh = Mesh {
     ),
     // Not set: the number is the CPU limit of the sidecar, and is read from Envoy itself.
     workers_variable: "ISTIO_META_CONCURRENCY",
-    workers: 2,
     labels: &[("istio-injection", "enabled")],
     sidecar: Some("istio-proxy"),
     // The validation where Istio's CNI plugin redirects.

@@ -5,15 +5,13 @@ use std::collections::BTreeSet;
 use std::collections::BTreeMap;
 
 use meshtax_agent::remote::{AGENT_PORT, START_DIRECTORY, Token};
-use meshtax_model::pods::{PodRole, Quantities};
+use meshtax_model::pods::{AGENT_SECRET, PodRole, Quantities};
 use serde_json::{Map, Value, json};
 
 use crate::mesh::Mesh;
 use crate::names::{MANAGED_BY, POD, RUN};
 use crate::settings::{ContainerRole, Settings};
 
-/// The Secret with the agents' token.
-const TOKEN_SECRET: &str = "meshtax-agent";
 /// The name of the agents' DaemonSet, and of their label.
 pub(crate) const NODE_AGENT: &str = "node-agent";
 /// The name of the client outside the mesh, and its label.
@@ -114,7 +112,7 @@ impl Common {
     pub(crate) fn secrets(&self, namespace: &str) -> Vec<Value> {
         let token = json!({
             "apiVersion": "v1", "kind": "Secret",
-            "metadata": self.metadata(namespace, TOKEN_SECRET),
+            "metadata": self.metadata(namespace, AGENT_SECRET),
             "stringData": {"token": self.token},
         });
         let copy = |secret: &Credentials| {
@@ -156,7 +154,7 @@ impl Common {
         mounts: Value,
         role: Option<ContainerRole>,
     ) -> Value {
-        let token = json!({"secretKeyRef": {"name": TOKEN_SECRET, "key": "token"}});
+        let token = json!({"secretKeyRef": {"name": AGENT_SECRET, "key": "token"}});
         let container = json!({
             "name": AGENT, "image": self.image, "imagePullPolicy": "IfNotPresent",
             "args": ["internal", "agent", AGENT_PORT.to_string()],

@@ -38,8 +38,11 @@ impl Running {
             let started = created.and_then(|()| self.start(variant, number));
             match started {
                 Ok((start, instance)) => {
-                    if let Some(instance) = instance {
-                        round.instances.insert(variant.id.clone(), instance);
+                    match instance {
+                        Some(instance) => {
+                            round.instances.insert(variant.id.clone(), instance);
+                        }
+                        None => self.give_up(&variant.id)?,
                     }
                     starts.push(start);
                 }
@@ -47,10 +50,7 @@ impl Running {
                     return Err(lost);
                 }
                 Err(error) => {
-                    self.record_endings();
-                    if let Some(plan) = self.plans.get(&variant.id) {
-                        self.cluster.remove_pods(&plan.namespace)?;
-                    }
+                    self.give_up(&variant.id)?;
                     starts.push(not_started(&variant.id, &error));
                 }
             }
@@ -58,6 +58,15 @@ impl Running {
         self.round = round;
         self.record_grants();
         Ok(starts)
+    }
+
+    /// Removes the pods of a variant that is not up, once it is on record how its containers ended.
+    fn give_up(&mut self, variant: &VariantId) -> Result<(), ClusterError> {
+        self.record_endings();
+        match self.plans.get(variant) {
+            Some(plan) => self.cluster.remove_pods(&plan.namespace),
+            None => Ok(()),
+        }
     }
 
     fn create(&self, variant: &Variant) -> Result<(), StartError> {
@@ -68,6 +77,7 @@ impl Running {
         Ok(())
     }
 
+    /// No instance: it failed its probes.
     fn start(
         &self,
         variant: &Variant,
@@ -107,8 +117,6 @@ impl Running {
         let is_up = failure.is_none();
         if is_up {
             warm_up(&instance, &ground);
-        } else {
-            self.cluster.remove_pods(&instance.namespace)?;
         }
         let start = VariantStart {
             variant: variant.id.clone(),

@@ -74,7 +74,7 @@ impl Running {
     }
 
     /// Which proxies injectors add, where the meshes' own pods do not show it: a pod of the run is created for each, and
-    /// removed. One that does not run is reported by the rounds.
+    /// removed. One that is forbidden or does not run is reported by the rounds, which leave its variants out.
     pub(crate) fn read_injected(&mut self) -> Result<(), ClusterError> {
         let (cluster, common) = (&self.cluster, &self.common);
         for installed in &mut self.meshes {
@@ -87,9 +87,11 @@ impl Running {
             if mesh.shows_its_proxy() {
                 continue;
             }
-            cluster.apply(&common.pod(pod))?;
             let labels = format!("{RUN}={}", common.run);
-            match await_running(cluster, &plan.namespace, &labels, 1, &common.token) {
+            let applied = cluster.apply(&common.pod(pod));
+            let pods = applied
+                .and_then(|()| await_running(cluster, &plan.namespace, &labels, 1, &common.token));
+            match pods {
                 Ok(pods) => pods.iter().for_each(|pod| installed.read_injected(pod)),
                 Err(lost @ ClusterError::Unreachable { .. }) => return Err(lost),
                 Err(_) => {}

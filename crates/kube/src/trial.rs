@@ -1,6 +1,6 @@
 //! One trial: the load from the clients' pods, and what every node used in its window.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::thread;
 use std::time::Duration;
 
@@ -306,7 +306,7 @@ impl Running {
                 idles_for: None,
             })
         }));
-        all
+        each_once(all)
     }
 
     /// What runs for the cluster's meshes outside the run's pods.
@@ -314,7 +314,7 @@ impl Running {
         let active = self.round.instances.get(active);
         let active = active.and_then(|instance| self.installed(instance));
         let is_active = |installed: &Installed| active.is_some_and(|of| of.mesh == installed.mesh);
-        // Istio's control plane belongs to both of its meshes: it counts for the one that is measured.
+        // Istio's control plane belongs to both of its meshes: it counts for the one that is measured, which comes first.
         let mut meshes: Vec<&Installed> = self.meshes.iter().collect();
         meshes.sort_by_key(|installed| !is_active(installed));
         let mut all: Vec<Metered> = Vec::new();
@@ -335,15 +335,10 @@ impl Running {
                 let name = &self.nodes[proxy.node];
                 metered(&proxy.container, name, proxy.role(), proxy.node)
             }));
-            let is_listed = |id: &str| all.iter().any(|metered| metered.id == id);
-            let own = installed
-                .control_plane
-                .iter()
-                .filter(|of| !is_listed(&of.id));
-            let own: Vec<Metered> = own
-                .map(|of| metered(&of.id, &of.name, ComponentRole::ControlPlane, of.node))
-                .collect();
-            all.extend(own);
+            let own = installed.control_plane.iter();
+            all.extend(
+                own.map(|of| metered(&of.id, &of.name, ComponentRole::ControlPlane, of.node)),
+            );
         }
         all
     }
@@ -375,6 +370,14 @@ impl Running {
             .collect();
         sample
     }
+}
+
+/// Each container where it is listed first: an agent that serves several places is listed for each, and what two meshes share
+/// for both.
+fn each_once(mut all: Vec<Metered>) -> Vec<Metered> {
+    let mut seen = BTreeSet::new();
+    all.retain(|metered| seen.insert(metered.id.clone()));
+    all
 }
 
 /// Nothing is redirected while this lives: a fault of the variant, for tests.
@@ -497,6 +500,31 @@ mod tests {
             "unknown on a node"
         );
         assert_eq!(sum.components[1].cpu_ns, [5, 6]);
+    }
+
+    #[test]
+    fn no_container_is_metered_twice() {
+        let metered = |id: &str, role, node| Metered {
+            id: id.to_owned(),
+            name: format!("{id} of place {node}"),
+            role,
+            node,
+            idles_for: None,
+        };
+        // One node has both places, and so the same agent.
+        let all = each_once(vec![
+            metered("app", ComponentRole::App, 1),
+            metered("istiod", ComponentRole::ControlPlane, 0),
+            metered("istiod", ComponentRole::Idle, 0),
+            metered("agent", ComponentRole::Harness, 0),
+            metered("agent", ComponentRole::Harness, 1),
+        ]);
+        let names: Vec<&str> = all.iter().map(|metered| metered.name.as_str()).collect();
+        assert_eq!(
+            names,
+            ["app of place 1", "istiod of place 0", "agent of place 0"]
+        );
+        assert_eq!(all[1].role, ComponentRole::ControlPlane);
     }
 
     #[test]

@@ -55,6 +55,15 @@ pub(crate) fn refused(
     }
 }
 
+/// Marks a directory as in use for as long as the file is open.
+pub(crate) fn lock(directory: &Path) -> Result<File, LimitError> {
+    let locked = File::open(directory).and_then(|file| {
+        flock(&file, FlockOperation::NonBlockingLockShared)?;
+        Ok(file)
+    });
+    locked.map_err(refused("lock", directory))
+}
+
 /// A cgroup in the hierarchy of one controller.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Place {
@@ -112,13 +121,6 @@ impl Places {
 
     /// Marks it as in use for as long as the files are open.
     pub(crate) fn lock(&self) -> Result<Vec<File>, LimitError> {
-        let lock = |directory: &Path| {
-            let locked = File::open(directory).and_then(|file| {
-                flock(&file, FlockOperation::NonBlockingLockShared)?;
-                Ok(file)
-            });
-            locked.map_err(refused("lock", directory))
-        };
         self.directories().into_iter().map(lock).collect()
     }
 

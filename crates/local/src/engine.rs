@@ -443,7 +443,7 @@ impl LocalEngine {
                         data_plane: plane.name.into(),
                         program: program.name().into(),
                         variants: vec![variant.id.clone()],
-                        workers,
+                        workers: Some(workers),
                         note: note.map(str::to_owned),
                         ..described
                     }),
@@ -461,7 +461,7 @@ impl LocalEngine {
             data_plane: "gateways".into(),
             program: GATEWAY_PROGRAM.name().into(),
             variants: experiment.variants.iter().map(|v| v.id.clone()).collect(),
-            workers: experiment.workers.of(GATEWAY_PROGRAM, cores),
+            workers: Some(experiment.workers.of(GATEWAY_PROGRAM, cores)),
             note: Some(
                 "Envoy for every variant: a plain reverse proxy without a mesh, one with a sidecar for the \
                  limits, the mesh's own proxy for envoy-sidecar"

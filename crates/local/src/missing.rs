@@ -127,6 +127,10 @@ pub(crate) fn no_limits(error: &LimitError) -> EngineError {
             ErrorKind::ReadOnlyFilesystem => {
                 "/sys/fs/cgroup is read-only, as in containers: run outside the container, or start it with `--privileged`"
             }
+            ErrorKind::ResourceBusy => {
+                "a cgroup with processes has no controllers for its children: start meshtax in a cgroup of its own \
+                 (`systemd-run --scope meshtax run ...`), or remove `limits` from the variants"
+            }
             ErrorKind::InvalidInput => {
                 "the cgroup that meshtax runs in may allow less: lower the variant's limits, or raise those of that cgroup"
             }
@@ -147,4 +151,30 @@ fn setting(path: &str) -> Option<String> {
     fs::read_to_string(path)
         .ok()
         .map(|text| text.trim().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+    use std::path::PathBuf;
+
+    use super::*;
+
+    #[test]
+    fn cgroup_that_has_processes_is_told_apart_with_a_fix_of_its_own() {
+        let refused = |source: io::Error| {
+            let path = PathBuf::from("/sys/fs/cgroup/cgroup.subtree_control");
+            let action = "write to";
+            no_limits(&LimitError::Refused {
+                action,
+                path,
+                source,
+            })
+            .to_string()
+        };
+        let busy = refused(io::Error::from_raw_os_error(libc::EBUSY));
+        assert!(busy.contains("systemd-run --scope"), "{busy}");
+        let other = refused(io::Error::from_raw_os_error(libc::EIO));
+        assert!(!other.contains("systemd-run"), "{other}");
+    }
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -11,11 +12,14 @@ use meshtax_observe::{Controller, OwnCgroup};
 use rustix::fs::{FlockOperation, flock};
 
 use crate::cgroups::{
-    LimitError, Place, Places, ProxyCgroup, REMOVED_WITHIN, refused, remove_tree,
+    LimitError, Place, Places, ProxyCgroup, REMOVED_WITHIN, lock, refused, remove_tree,
 };
 
 /// The beginning of its name.
 const PREFIX: &str = "meshtax-run-";
+
+/// The last number in a name: runs in containers may share cgroups, and have the same process id.
+const NAMES: u32 = 16;
 
 /// The controllers on one hierarchy.
 struct Hierarchy {
@@ -57,7 +61,6 @@ impl RunCgroup {
         for hierarchy in hierarchies(&needed)? {
             this.add(&hierarchy)?;
         }
-        this.locks = this.places.lock()?;
         try_limits(&this.places, limits)?;
         Ok(Some(this))
     }
@@ -71,12 +74,17 @@ impl RunCgroup {
     pub(crate) fn remove(&mut self) -> bool {
         self.locks.clear();
         let is_gone = self.places.remove(REMOVED_WITHIN);
+        self.disable();
+        is_gone
+    }
+
+    /// Takes the controllers away again that it enabled.
+    fn disable(&mut self) {
         for (parent, controller) in self.enabled.drain(..) {
             // Refused if somebody else needs it by now.
             let file = parent.join("cgroup.subtree_control");
             let _ = fs::write(file, format!("-{}", controller.name()));
         }
-        is_gone
     }
 
     /// Makes its directory in a hierarchy.
@@ -85,7 +93,10 @@ impl RunCgroup {
         for parent in parents(&hierarchy.own, &hierarchy.controllers) {
             match self.add_below(parent, hierarchy) {
                 Ok(()) => return Ok(()),
-                Err(error) => first_error = first_error.or(Some(error)),
+                Err(error) => {
+                    self.disable();
+                    first_error = first_error.or(Some(error));
+                }
             }
         }
         match first_error {
@@ -102,7 +113,12 @@ impl RunCgroup {
                 self.enabled.push((parent.to_owned(), controller));
             }
         }
-        let directory = new_directory(parent)?;
+        let (directory, lock) = new_directory(parent)?;
+        if version_2 && let Err(error) = enable(&directory, &hierarchy.controllers) {
+            let _ = fs::remove_dir(&directory);
+            return Err(error);
+        }
+        self.locks.push(lock);
         for controller in &hierarchy.controllers {
             let place = Some(Place {
                 directory: directory.clone(),
@@ -112,9 +128,6 @@ impl RunCgroup {
                 Controller::Cpu => self.places.cpu = place,
                 Controller::Memory => self.places.memory = place,
             }
-        }
-        if version_2 {
-            enable(&directory, &hierarchy.controllers)?;
         }
         Ok(())
     }
@@ -181,7 +194,8 @@ fn words(path: &Path) -> BTreeSet<String> {
     text.split_ascii_whitespace().map(str::to_owned).collect()
 }
 
-/// Gives the children of a cgroup of version 2 these controllers. Returns those that they did not have.
+/// Gives the children of a cgroup of version 2 these controllers: all or none, since the kernel takes one write as a whole.
+/// Returns those that they did not have.
 fn enable(directory: &Path, controllers: &[Controller]) -> Result<Vec<Controller>, LimitError> {
     let path = directory.join("cgroup.subtree_control");
     let enabled = words(&path);
@@ -189,24 +203,45 @@ fn enable(directory: &Path, controllers: &[Controller]) -> Result<Vec<Controller
     let missing: Vec<Controller> = missing
         .filter(|controller| !enabled.contains(controller.name()))
         .collect();
-    for controller in &missing {
-        fs::write(&path, format!("+{}", controller.name())).map_err(refused("write to", &path))?;
+    let words: Vec<String> = missing.iter().map(|c| format!("+{}", c.name())).collect();
+    if !words.is_empty() {
+        fs::write(&path, words.join(" ")).map_err(refused("write to", &path))?;
     }
     Ok(missing)
 }
 
-fn new_directory(parent: &Path) -> Result<PathBuf, LimitError> {
-    // Runs in containers may share cgroups, and have the same process id.
-    const NAMES: u32 = 16;
+/// A new directory, and the file by which it is in use.
+fn new_directory(parent: &Path) -> Result<(PathBuf, File), LimitError> {
     let pid = std::process::id();
     let mut number = 0;
     loop {
         let directory = parent.join(format!("{PREFIX}{pid}-{number}"));
         match fs::create_dir(&directory) {
-            Ok(()) => return Ok(directory),
-            Err(e) if e.kind() == io::ErrorKind::AlreadyExists && number < NAMES => number += 1,
+            Ok(()) => match claim(&directory) {
+                Ok(lock) => return Ok((directory, lock)),
+                Err(error) => {
+                    let _ = fs::remove_dir(&directory);
+                    if number == NAMES {
+                        return Err(error);
+                    }
+                }
+            },
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists && number < NAMES => {}
             Err(e) => return Err(refused("create", &directory)(e)),
         }
+        number += 1;
+    }
+}
+
+/// Marks a directory that was just made as in use. Fails if another run, which starts at the same moment, takes it for left over:
+/// it may be removed already, with the mark on what is no longer there.
+fn claim(directory: &Path) -> Result<File, LimitError> {
+    let file = lock(directory)?;
+    let inode = |of: io::Result<fs::Metadata>| of.map(|metadata| metadata.ino());
+    match (inode(file.metadata()), inode(fs::metadata(directory))) {
+        (Ok(locked), Ok(there)) if locked == there => Ok(file),
+        (Ok(_), Ok(_)) => Err(refused("lock", directory)(io::ErrorKind::NotFound.into())),
+        (Err(e), _) | (_, Err(e)) => Err(refused("lock", directory)(e)),
     }
 }
 
@@ -250,6 +285,10 @@ fn try_limits<'a>(
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::thread;
+    use std::time::Duration;
+
     use super::*;
 
     const BOTH: [Controller; 2] = [Controller::Cpu, Controller::Memory];
@@ -316,6 +355,69 @@ mod tests {
         );
         assert_eq!(fs::read_to_string(path).unwrap(), "+cpu");
         assert!(enable(&root.path().join("nonexistent"), &BOTH).is_err());
+    }
+
+    #[test]
+    fn controllers_are_enabled_in_one_write_of_which_the_kernel_takes_all_or_nothing() {
+        let (_root, own) = tree(["", "", "", ""]);
+        assert_eq!(enable(&own.directories[0], &BOTH).unwrap(), BOTH);
+        let path = own.directories[0].join("cgroup.subtree_control");
+        assert_eq!(fs::read_to_string(path).unwrap(), "+cpu +memory");
+    }
+
+    fn empty() -> RunCgroup {
+        RunCgroup {
+            places: Places::default(),
+            enabled: Vec::new(),
+            locks: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn place_that_is_refused_is_left_as_it_was_and_the_next_one_is_used() {
+        let (_root, own) = tree(["", "", "", ""]);
+        let (first, second) = (own.directories[0].clone(), own.directories[1].clone());
+        // Every name is taken.
+        let pid = std::process::id();
+        for number in 0..=NAMES {
+            fs::write(first.join(format!("{PREFIX}{pid}-{number}")), "").unwrap();
+        }
+        let hierarchy = Hierarchy {
+            own,
+            controllers: BOTH.to_vec(),
+        };
+        let mut run = empty();
+        run.add(&hierarchy).unwrap();
+        let written = |at: &Path| fs::read_to_string(at.join("cgroup.subtree_control")).unwrap();
+        assert_eq!(written(&first), "-memory", "both were taken away again");
+        assert_eq!(written(&second), "+cpu +memory");
+        assert!(run.enabled.iter().all(|(parent, _)| *parent == second));
+        let directory = run.places.directories()[0].to_owned();
+        assert!(directory.starts_with(&second));
+        assert_eq!(written(&directory), "+cpu +memory");
+        assert_eq!(run.locks.len(), 1);
+        // The kernel's files would not be in the way of its removal.
+        fs::remove_file(directory.join("cgroup.subtree_control")).unwrap();
+        assert!(run.remove());
+    }
+
+    #[test]
+    fn starting_run_keeps_its_cgroup_while_others_remove_what_is_left_over() {
+        let root = tempfile::tempdir().unwrap();
+        let is_over = AtomicBool::new(false);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                while !is_over.load(Ordering::Relaxed) {
+                    remove_left_over(root.path());
+                }
+            });
+            for _ in 0..200 {
+                let (directory, _lock) = new_directory(root.path()).unwrap();
+                thread::sleep(Duration::from_micros(50));
+                assert!(directory.exists());
+            }
+            is_over.store(true, Ordering::Relaxed);
+        });
     }
 
     #[test]

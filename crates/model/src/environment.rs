@@ -98,8 +98,8 @@ pub struct Artifact {
     pub sha256: String,
     /// How it was found: `path given`, `PATH`, `cache`, `built in`.
     pub origin: String,
-    /// Worker threads of each of its processes.
-    pub workers: u32,
+    /// Worker threads of each of its processes; `None`: unknown.
+    pub workers: Option<u32>,
     /// How it was built, as far as the file shows it.
     pub build: Build,
     /// A note on its figures.

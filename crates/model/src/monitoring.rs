@@ -30,6 +30,9 @@ pub struct MonitoringQuery {
     pub unit: String,
     /// What it gave; empty if nothing matched.
     pub series: Vec<MonitoringSeries>,
+    /// Further series that it gave, and that are not stored.
+    #[serde(default)]
+    pub omitted_series: u64,
     /// Why there is no answer; `None`: there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,

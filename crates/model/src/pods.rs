@@ -4,6 +4,9 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+/// The Secret with the agents' token, in each namespace of a run.
+pub const AGENT_SECRET: &str = "meshtax-agent";
+
 /// What a container of a run does, for its resources.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use meshtax_model::pods::{Passed, PodRole, PodSettings, PullSecret, QualityOfService, Quantities};
+use meshtax_model::pods::{
+    AGENT_SECRET, Passed, PodRole, PodSettings, PullSecret, QualityOfService, Quantities,
+};
 
 use crate::grammar::{ValueError, cpu_millis, memory_bytes};
 use crate::yaml::{Fields, Key, Node, Problem, Value, items, scalar, text_of};
@@ -47,10 +49,7 @@ pub(crate) fn read(node: Option<&Node>) -> Result<Option<PodSettings>, Problem> 
         priority_class: fields.optional("priority-class", object_name)?,
         image_pull_secrets: match fields.get("image-pull-secrets") {
             None => Vec::new(),
-            Some(node) => items(node, "image-pull-secrets", MAX_ITEMS)?
-                .iter()
-                .map(|item| scalar(item, "image-pull-secrets", pull_secret))
-                .collect::<Result<_, _>>()?,
+            Some(node) => pull_secrets(node)?,
         },
     };
     requests_within_limits(&fields, &settings)?;
@@ -211,6 +210,41 @@ fn passed(node: &Node) -> Passed {
     }
 }
 
+/// Their copies are in one namespace, under the same names.
+fn pull_secrets(node: &Node) -> Result<Vec<PullSecret>, Problem> {
+    const KEY: &str = "image-pull-secrets";
+    let mut secrets: Vec<PullSecret> = Vec::new();
+    for item in items(node, KEY, MAX_ITEMS)? {
+        let secret = scalar(item, KEY, pull_secret)?;
+        let name = &secret.name;
+        let (message, fix) = if name == AGENT_SECRET {
+            (
+                format!(
+                    "`{name}` is the name of a Secret of meshtax's own in the run's namespaces"
+                ),
+                "copy it under another name, and list that",
+            )
+        } else if secrets.contains(&secret) {
+            (
+                format!("the Secret `{}/{name}` is listed twice", secret.namespace),
+                "remove one",
+            )
+        } else if secrets.iter().any(|other| other.name == *name) {
+            (
+                format!(
+                    "two Secrets have the name `{name}`, and copies of both would be in the run's namespaces"
+                ),
+                "copy one of them under another name, and list that",
+            )
+        } else {
+            secrets.push(secret);
+            continue;
+        };
+        return Err(Problem::new(item.at, message, fix));
+    }
+    Ok(secrets)
+}
+
 /// `NAME` or `NAMESPACE/NAME`.
 fn pull_secret(text: &str) -> Result<PullSecret, ValueError> {
     let (namespace, name) = text.split_once('/').unwrap_or((DEFAULT_NAMESPACE, text));
@@ -294,6 +328,15 @@ mod tests {
             ("{tolerations: {key: a}}", "must be a list"),
             ("{priority-class: High}", "not the name of an object"),
             ("{image-pull-secrets: [a/b/c]}", "not the name of an object"),
+            (
+                "{image-pull-secrets: [a, default/a]}",
+                "`default/a` is listed twice",
+            ),
+            (
+                "{image-pull-secrets: [a, b/a]}",
+                "two Secrets have the name `a`",
+            ),
+            ("{image-pull-secrets: [b/meshtax-agent]}", "meshtax's own"),
             ("[a]", "must be a mapping"),
         ] {
             let rejected = settings(text).unwrap_err().to_string();

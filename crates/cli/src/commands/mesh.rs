@@ -2,9 +2,10 @@
 
 use meshtax_kube::install::{
     self, Check, CheckId, CheckOutcome, Choices, Helm, INSTALLABLE, InstallError, Installable,
-    Status, Step, StepKind, Workload,
+    Sources, Status, Step, StepKind, Workload,
 };
 use meshtax_kube::{Cluster, ClusterError};
+use meshtax_model::catalogue::DATA_PLANES;
 use serde_json::{Value, json};
 
 use super::published::facts;
@@ -74,8 +75,8 @@ fn list(json: bool) {
     let mut text = String::new();
     for mesh in &INSTALLABLE {
         let charts: Vec<&str> = mesh.charts.iter().map(|chart| chart.name).collect();
-        let measured = match mesh.data_planes {
-            [] => "no data plane of a run yet".to_owned(),
+        let measured = match planes(mesh) {
+            planes if planes.is_empty() => "no data plane of a run yet".to_owned(),
             planes => format!("data plane of a run: {}", planes.join(", ")),
         };
         text += &format!(
@@ -93,12 +94,19 @@ fn list(json: bool) {
     terminal::print(&text);
 }
 
+/// The names of the data planes that a run can measure on it.
+fn planes(mesh: &Installable) -> Vec<&'static str> {
+    let all = DATA_PLANES.iter();
+    let of_mesh = all.filter(|plane| mesh.data_planes.contains(&plane.id));
+    of_mesh.map(|plane| plane.name).collect()
+}
+
 fn listed(mesh: &Installable) -> Value {
     let charts: Vec<&str> = mesh.charts.iter().map(|chart| chart.name).collect();
     json!({
         "name": mesh.name, "title": mesh.title, "namespace": mesh.namespace, "repository": mesh.repository,
         "version": mesh.version, "version_verified": false, "source": mesh.source, "charts": charts,
-        "data_planes": mesh.data_planes,
+        "data_planes": planes(mesh),
     })
 }
 
@@ -109,37 +117,62 @@ fn choices(choice: &ChoiceArgs, has_gateway_api: bool) -> Result<Choices, Failur
 
 fn show(mesh: &Installable, choice: &ChoiceArgs, json: bool) -> Outcome {
     let choices = choices(choice, false)?;
-    let version = choice.version.as_deref().unwrap_or(mesh.version);
-    if json {
-        let charts: Vec<Value> = mesh
-            .charts
-            .iter()
-            .map(|chart| json!({
-                "release": chart.release, "chart": chart.name, "values": chart.public_values(&choices),
-            }))
-            .collect();
-        print_json(&json!({
-            "format_version": meshtax_model::FORMAT_VERSION, "mesh": mesh.name, "version": version,
-            "settings": choices.settings.id(), "namespace": mesh.namespace, "charts": charts,
-        }));
-        return Ok(SUCCESS);
+    let sources = choice.sources();
+    match json {
+        true => print_json(&charts_as_json(mesh, &choices, &sources)),
+        false => terminal::print(&charts_in_words(mesh, &choices, &sources)),
     }
+    Ok(SUCCESS)
+}
+
+fn charts_as_json(mesh: &Installable, choices: &Choices, sources: &Sources) -> Value {
+    let charts: Vec<Value> = mesh
+        .charts
+        .iter()
+        .map(|chart| {
+            json!({
+                "release": chart.release, "chart": chart.name, "values": chart.public_values(choices),
+            })
+        })
+        .collect();
+    // What is in a directory has a version of its own.
+    let version = match sources.charts {
+        None => Some(sources.version.as_deref().unwrap_or(mesh.version)),
+        Some(_) => None,
+    };
+    json!({
+        "format_version": meshtax_model::FORMAT_VERSION, "mesh": mesh.name, "version": version,
+        "settings": choices.settings.id(), "namespace": mesh.namespace, "charts": charts,
+        "charts_directory": sources.charts, "values_files": sources.values,
+    })
+}
+
+fn charts_in_words(mesh: &Installable, choices: &Choices, sources: &Sources) -> String {
+    let from = match &sources.charts {
+        None => {
+            let version = sources.version.as_deref().unwrap_or(mesh.version);
+            format!("{version} ({})", mesh.repository)
+        }
+        Some(directory) => format!("from {}", directory.display()),
+    };
     let mut text = format!(
         "{}, {} settings, in namespace {}\n",
         mesh.title, choices.settings, mesh.namespace
     );
     for chart in mesh.charts {
         text += &format!(
-            "\nrelease {} of chart {} {version} ({})\n",
-            chart.release, chart.name, mesh.repository
+            "\nrelease {} of chart {} {from}\n",
+            chart.release, chart.name
         );
-        let values = chart.public_values(&choices);
+        let values = chart.public_values(choices);
         if values.as_object().is_some_and(|values| !values.is_empty()) {
             text += &format!("{values:#}\n");
         }
+        for file in &sources.values {
+            text += &format!("and then {}\n", file.display());
+        }
     }
-    terminal::print(&text);
-    Ok(SUCCESS)
+    text
 }
 
 fn check(mesh: &'static Installable, args: &ChangeArgs) -> Outcome {
@@ -199,6 +232,12 @@ fn print_objects(mesh: &'static Installable, args: &ChangeArgs) -> Outcome {
     let helm = Helm::new(&args.cluster.helm, &args.cluster.access.access());
     let choices = choices(&args.choice, false)?;
     let sources = args.choice.sources();
+    if mesh.gateway_api {
+        terminal::say(
+            "note: no cluster is asked: these are the objects for one without the types of the Gateway API, which `install` \
+             leaves out where they exist",
+        );
+    }
     terminal::print(&format!("---\n{:#}\n", install::namespace(mesh)));
     for chart in mesh.charts {
         let objects = helm.template(mesh, chart, &sources, &chart.public_values(&choices));
@@ -320,4 +359,65 @@ fn shown(status: &Status) -> String {
         );
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use meshtax_kube::install::Settings;
+
+    use super::*;
+
+    fn shown_with(sources: &Sources) -> (String, Value) {
+        let mesh = find("istio-sidecar").unwrap_or_else(|_| panic!("a mesh"));
+        let choices = Choices::new(Settings::Equal, false).expect("a key");
+        (
+            charts_in_words(mesh, &choices, sources),
+            charts_as_json(mesh, &choices, sources),
+        )
+    }
+
+    #[test]
+    fn charts_of_the_repository_are_shown_with_their_version() {
+        let (text, json) = shown_with(&Sources::default());
+        assert!(
+            text.contains("chart istiod 1.30.4 (https://istio-release"),
+            "{text}"
+        );
+        assert_eq!(json["version"], "1.30.4");
+        assert_eq!(json["charts_directory"], Value::Null);
+        let other = Sources {
+            version: Some("1.31.0".to_owned()),
+            ..Sources::default()
+        };
+        assert!(shown_with(&other).0.contains("chart base 1.31.0 ("));
+    }
+
+    #[test]
+    fn charts_of_a_directory_and_further_values_are_shown_as_they_are_given() {
+        let (text, json) = shown_with(&Sources {
+            version: None,
+            charts: Some("own/charts".into()),
+            values: vec!["a.yaml".into(), "b.yaml".into()],
+        });
+        assert!(text.contains("chart istiod from own/charts\n"), "{text}");
+        assert!(
+            text.contains("and then a.yaml\nand then b.yaml\n"),
+            "{text}"
+        );
+        assert!(
+            !text.contains("1.30.4") && !text.contains("https"),
+            "{text}"
+        );
+        assert_eq!(json["version"], Value::Null);
+        assert_eq!(json["charts_directory"], "own/charts");
+        assert_eq!(json["values_files"][1], "b.yaml");
+    }
+
+    #[test]
+    fn data_planes_have_their_names() {
+        let names = |mesh: &str| INSTALLABLE.iter().find(|of| of.name == mesh).map(planes);
+        let ambient = names("istio-ambient").expect("a mesh");
+        assert_eq!(ambient, ["ztunnel", "envoy-sidecar"]);
+        assert_eq!(names("cilium"), Some(Vec::new()));
+    }
 }

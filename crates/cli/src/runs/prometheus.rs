@@ -8,16 +8,17 @@ use std::time::Duration;
 use http::Uri;
 use meshtax_model::monitoring::{Monitoring, MonitoringQuery, MonitoringSeries};
 use serde::Deserialize;
-use ureq::Agent;
 use ureq::tls::{Certificate, RootCerts, TlsConfig};
+use ureq::{Agent, Timeout};
 
 use crate::args::PrometheusArgs;
 
 /// The environment variable with a bearer token.
 const TOKEN: &str = "MESHTAX_PROMETHEUS_TOKEN";
 
-/// How long a request may take.
+/// How long a request may take, and the connection that it needs.
 const PATIENCE: Duration = Duration::from_secs(20);
+const CONNECTED_WITHIN: Duration = Duration::from_secs(5);
 
 /// More is no answer for a report.
 const MOST_BYTES: u64 = 32 << 20;
@@ -78,6 +79,15 @@ pub(crate) enum PrometheusError {
         status: u16,
         message: String,
     },
+    #[error("{url} did not answer the query `{query}` within {} s", PATIENCE.as_secs())]
+    TimedOut { url: String, query: String },
+    #[error("{url} gave more than {} MiB for the query `{query}`", MOST_BYTES >> 20)]
+    TooLarge { url: String, query: String },
+    #[error(
+        "the query `{name}` gave {series} series, of which the first {} are stored",
+        MOST_SERIES
+    )]
+    TooManySeries { name: String, series: usize },
     #[error("{url} did not answer as a Prometheus does: {cause}")]
     NotPrometheus { url: String, cause: String },
     #[error("{url}: this machine has no certificate authorities")]
@@ -94,6 +104,9 @@ impl PrometheusError {
             Self::Refused {
                 status: 401 | 403, ..
             } => "set MESHTAX_PROMETHEUS_TOKEN to a bearer token that may query it",
+            Self::TimedOut { .. } | Self::TooLarge { .. } | Self::TooManySeries { .. } => {
+                "aggregate the query, as in `sum by (namespace) (...)`"
+            }
             Self::Refused { .. } => "check the query (--prometheus-query)",
             Self::NotPrometheus { .. } => {
                 "give the URL below which /api/v1/query_range is, without that path"
@@ -106,13 +119,14 @@ impl PrometheusError {
     fn is_of_all(&self) -> bool {
         match self {
             Self::Refused { status, .. } => matches!(status, 401 | 403 | 404),
-            _ => true,
+            Self::TimedOut { .. } | Self::TooLarge { .. } | Self::TooManySeries { .. } => false,
+            Self::Unreachable { .. } | Self::NotPrometheus { .. } | Self::NoRoots { .. } => true,
         }
     }
 }
 
 /// What it recorded from one moment to another, in milliseconds since 1970, and the first error for each query that has no
-/// answer. `None`: no Prometheus is named.
+/// answer or a part of it only. `None`: no Prometheus is named.
 pub(crate) fn read(
     args: &PrometheusArgs,
     (from_unix_ms, until_unix_ms): (u64, u64),
@@ -142,7 +156,17 @@ pub(crate) fn read(
             }),
         };
         match answer {
-            Ok(series) => query.series = series,
+            Ok(data) => {
+                let found = data.result.len();
+                query.series = series(data);
+                query.omitted_series = (found - query.series.len()) as u64;
+                if query.omitted_series > 0 {
+                    errors.push(PrometheusError::TooManySeries {
+                        name: query.name.clone(),
+                        series: found,
+                    });
+                }
+            }
             Err(error) => {
                 query.problem = Some(error.to_string());
                 lost = error.is_of_all().then(|| error.to_string());
@@ -160,6 +184,7 @@ fn queries(given: &[(String, String)]) -> Vec<MonitoringQuery> {
         query: text.to_owned(),
         unit: unit.to_owned(),
         series: Vec::new(),
+        omitted_series: 0,
         problem: None,
     };
     let usual = USUAL
@@ -177,7 +202,8 @@ fn agent(server: &Uri) -> Result<Agent, NoRoots> {
     let mut config = Agent::config_builder()
         .http_status_as_error(false)
         .user_agent(concat!("meshtax/", env!("CARGO_PKG_VERSION")))
-        .timeout_global(Some(PATIENCE));
+        .timeout_global(Some(PATIENCE))
+        .timeout_connect(Some(CONNECTED_WITHIN));
     if server.scheme_str() == Some("https") {
         let found = rustls_native_certs::load_native_certs().certs;
         if found.is_empty() {
@@ -223,7 +249,7 @@ fn ask(
     server: &Uri,
     query: &str,
     (from_ms, until_ms, step_ms): (u64, u64, u64),
-) -> Result<Vec<MonitoringSeries>, PrometheusError> {
+) -> Result<Data, PrometheusError> {
     let base = server.to_string();
     let url = format!("{}/api/v1/query_range", base.trim_end_matches('/'));
     let seconds = |ms: u64| format!("{:.3}", ms as f64 / 1e3);
@@ -236,19 +262,16 @@ fn ask(
     if let Ok(token) = std::env::var(TOKEN) {
         request = request.header("Authorization", format!("Bearer {token}"));
     }
-    let unreachable = |cause: ureq::Error| PrometheusError::Unreachable {
-        url: base.clone(),
-        cause: cause.to_string(),
-    };
-    let mut response = request.call().map_err(unreachable)?;
+    let failed = |cause| failed(&base, query, cause);
+    let mut response = request.call().map_err(failed)?;
     let status = response.status().as_u16();
     let body = response.body_mut().with_config().limit(MOST_BYTES);
-    let text = body.read_to_string().map_err(unreachable)?;
+    let text = body.read_to_string().map_err(failed)?;
     let answer: Result<Answer, _> = serde_json::from_str(&text);
     match answer {
         Ok(Answer {
             data: Some(data), ..
-        }) if status == 200 => Ok(series(data)),
+        }) if status == 200 => Ok(data),
         Ok(Answer {
             error: Some(message),
             ..
@@ -279,6 +302,21 @@ fn ask(
     }
 }
 
+/// What a query asks for may be too much for a server that answers others.
+fn failed(url: &str, query: &str, cause: ureq::Error) -> PrometheusError {
+    let (url, query) = (url.to_owned(), query.to_owned());
+    match cause {
+        ureq::Error::BodyExceedsLimit(_) => PrometheusError::TooLarge { url, query },
+        ureq::Error::Timeout(timeout) if timeout != Timeout::Connect => {
+            PrometheusError::TimedOut { url, query }
+        }
+        cause => PrometheusError::Unreachable {
+            url,
+            cause: cause.to_string(),
+        },
+    }
+}
+
 /// Values that are not finite mean that there is none.
 fn series(data: Data) -> Vec<MonitoringSeries> {
     let value = |(at_s, text): (f64, String)| {
@@ -294,6 +332,10 @@ fn series(data: Data) -> Vec<MonitoringSeries> {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write as _;
+    use std::net::TcpListener;
+    use std::thread;
+
     use super::*;
 
     #[test]
@@ -310,6 +352,71 @@ mod tests {
         };
         assert_eq!(of("nodes CPU"), ("up".to_owned(), 0));
         assert_eq!(of("own"), ("up".to_owned(), 0));
+    }
+
+    #[test]
+    fn query_that_asks_for_too_much_costs_itself_only() {
+        let of = |cause| failed("http://p/", "up", cause);
+        for (cause, expected) in [
+            (ureq::Error::BodyExceedsLimit(1), "more than 32 MiB"),
+            (ureq::Error::Timeout(Timeout::Global), "within 20 s"),
+        ] {
+            let error = of(cause);
+            assert!(error.to_string().contains(expected), "{error}");
+            assert!(error.fix().contains("aggregate"), "{error}");
+            assert!(!error.is_of_all(), "{error}");
+        }
+        for cause in [
+            ureq::Error::Timeout(Timeout::Connect),
+            ureq::Error::ConnectionFailed,
+        ] {
+            assert!(of(cause).is_of_all());
+        }
+    }
+
+    #[test]
+    fn body_that_is_too_large_is_recognised() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let at = listener.local_addr().unwrap();
+        let server = thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let head = format!(
+                "HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n",
+                MOST_BYTES + 1
+            );
+            let _ = stream.write_all(head.as_bytes());
+            // Until the client has read enough.
+            while stream.write_all(&[b' '; 1 << 16]).is_ok() {}
+        });
+        let url: Uri = format!("http://{at}").parse().unwrap();
+        let Ok(agent) = agent(&url) else {
+            panic!("plain HTTP needs no certificates");
+        };
+        let answer = ask(&agent, &url, "up", (0, 1000, 1000)).err();
+        assert!(
+            matches!(answer, Some(PrometheusError::TooLarge { .. })),
+            "{answer:?}"
+        );
+        drop(agent);
+        server.join().unwrap();
+    }
+
+    #[test]
+    fn series_beyond_the_most_are_counted() {
+        let one = || Series {
+            metric: BTreeMap::new(),
+            values: Vec::new(),
+        };
+        let data = Data {
+            result: (0..=MOST_SERIES).map(|_| one()).collect(),
+        };
+        assert_eq!(series(data).len(), MOST_SERIES);
+        let error = PrometheusError::TooManySeries {
+            name: "own".to_owned(),
+            series: MOST_SERIES + 1,
+        };
+        let expected = "the query `own` gave 201 series, of which the first 200 are stored";
+        assert_eq!(error.to_string(), expected);
     }
 
     #[test]

@@ -155,19 +155,28 @@ fn measured_identity(
         match seen.iter().find(|identity| **identity != expected) {
             Some(other) => return Ok((*other).clone()),
             None if !seen.is_empty() => return Ok(expected.to_owned()),
-            None if Instant::now() > deadline => return only_identity(&after, expected),
+            None if Instant::now() > deadline => {
+                let may_be_pooled = subject.site.has_outside_clients_only();
+                return without_growth(&after, expected, may_be_pooled);
+            }
             None => thread::sleep(Duration::from_millis(20)),
         }
     }
 }
 
-/// A gateway may send the request over a connection that it already has. Then all that was ever counted must be the expected
-/// identity's.
-fn only_identity(counts: &Counts, expected: &str) -> Result<String, ProbeError> {
+/// A gateway may send the request over a connection that it already has (`may_be_pooled`). Then all that was ever counted must be
+/// the expected identity's. Clients open a new one for each request: what was counted before shows nothing of them.
+fn without_growth(
+    counts: &Counts,
+    expected: &str,
+    may_be_pooled: bool,
+) -> Result<String, ProbeError> {
     let mut others = counts.keys().filter(|identity| *identity != expected);
     match others.next() {
+        _ if counts.is_empty() || !may_be_pooled => {
+            Err(ProbeError::NoIdentity(expected.to_owned()))
+        }
         Some(other) => Ok(other.clone()),
-        None if counts.is_empty() => Err(ProbeError::NoIdentity(expected.to_owned())),
         None => Ok(expected.to_owned()),
     }
 }
@@ -222,6 +231,10 @@ mod tests {
         format!("# TYPE x counter\n{client_line}{split}{refused}{of_the_source}")
     }
 
+    fn counts(of: &[&str]) -> Counts {
+        of.iter().map(|id| ((*id).to_owned(), 1.0)).collect()
+    }
+
     fn identities_that_grow(before: &str, after: &str) -> Vec<String> {
         let with = ["reporter=\"destination\"".to_owned()];
         let series = Series {
@@ -248,13 +261,19 @@ mod tests {
     }
 
     #[test]
-    fn without_a_new_connection_every_counted_one_must_be_the_client() {
-        let counts = |of: &[&str]| of.iter().map(|id| ((*id).to_owned(), 1.0)).collect();
+    fn without_a_new_connection_every_one_of_a_gateway_must_be_the_client() {
         let client = "spiffe://client";
-        assert_eq!(only_identity(&counts(&[client]), client).unwrap(), client);
-        let others = only_identity(&counts(&[client, "unknown"]), client);
-        assert_eq!(others.unwrap(), "unknown");
-        assert!(only_identity(&counts(&[]), client).is_err());
+        let of_gateway = |ids: &[&str]| without_growth(&counts(ids), client, true);
+        assert_eq!(of_gateway(&[client]).unwrap(), client);
+        assert_eq!(of_gateway(&[client, "unknown"]).unwrap(), "unknown");
+        assert!(of_gateway(&[]).is_err());
+    }
+
+    #[test]
+    fn connections_of_an_earlier_round_do_not_prove_a_client() {
+        let client = "spiffe://client";
+        let found = without_growth(&counts(&[client]), client, false);
+        assert!(matches!(found, Err(ProbeError::NoIdentity(_))));
     }
 
     #[test]

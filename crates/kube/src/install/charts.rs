@@ -3,6 +3,7 @@
 use std::fmt;
 
 use meshtax_control_plane::{AuthorityError, Issuer};
+use meshtax_model::catalogue::DataPlaneId;
 use serde_json::{Value, json};
 
 /// A mesh with the Helm charts that its project publishes.
@@ -12,8 +13,8 @@ pub struct Installable {
     pub name: &'static str,
     /// As people call it.
     pub title: &'static str,
-    /// The data planes that a run can measure on it (names of the catalogue).
-    pub data_planes: &'static [&'static str],
+    /// The data planes that a run can measure on it.
+    pub data_planes: &'static [DataPlaneId],
     /// Where all its releases are.
     pub namespace: &'static str,
     /// The Helm repository.
@@ -33,7 +34,7 @@ pub struct Installable {
     /// Whether it adds a plugin to the nodes' CNI configuration.
     pub(crate) chains_cni: bool,
     /// Whether it needs the Gateway API's types.
-    pub(crate) gateway_api: bool,
+    pub gateway_api: bool,
 }
 
 /// A chart of a mesh.
@@ -183,7 +184,7 @@ const ISTIO_BASE: Chart = Chart {
 const ISTIO: Installable = Installable {
     name: "istio-sidecar",
     title: "Istio with sidecars",
-    data_planes: &["envoy-sidecar"],
+    data_planes: &[DataPlaneId::EnvoySidecar],
     namespace: "istio-system",
     repository: "https://istio-release.storage.googleapis.com/charts",
     version: "1.30.4",
@@ -209,7 +210,7 @@ pub const INSTALLABLE: [Installable; 4] = [
     Installable {
         name: "istio-ambient",
         title: "Istio ambient",
-        data_planes: &["ztunnel", "envoy-sidecar"],
+        data_planes: &[DataPlaneId::Ztunnel, DataPlaneId::EnvoySidecar],
         source: "istio.io/latest/docs/ambient/install/helm",
         charts: &[
             ISTIO_BASE,
@@ -235,7 +236,7 @@ pub const INSTALLABLE: [Installable; 4] = [
     Installable {
         name: "linkerd",
         title: "Linkerd",
-        data_planes: &["linkerd"],
+        data_planes: &[DataPlaneId::Linkerd],
         namespace: "linkerd",
         repository: "https://helm.linkerd.io/edge",
         version: "2026.8.2",

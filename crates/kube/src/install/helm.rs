@@ -14,6 +14,13 @@ use crate::install::charts::{Chart, Installable};
 /// The label of the releases that meshtax installed; its value is the mesh.
 pub(crate) const MESH: &str = "meshtax.io/mesh";
 
+/// The oldest Helm that can do what is asked of it here (`install --labels`).
+pub(crate) const OLDEST: (u64, u64) = (3, 13);
+
+/// What to do where there is none, or an older one.
+pub(crate) const INSTALL_HELM: &str =
+    "install Helm 3.13 or later (helm.sh/docs/intro/install), or name it with --helm PATH";
+
 /// How long a release has to get ready.
 const TIMEOUT: &str = "5m";
 
@@ -43,9 +50,7 @@ impl HelmError {
     #[must_use]
     pub fn fix(&self) -> &'static str {
         match self {
-            Self::Missing { .. } => {
-                "install Helm 3.13 or later (helm.sh/docs/intro/install), or name it with --helm PATH"
-            }
+            Self::Missing { .. } => INSTALL_HELM,
             Self::Failed { .. } => {
                 "the message is Helm's own; charts in a directory can be named with --charts DIR, and settings with \
                  --values FILE"
@@ -247,7 +252,8 @@ impl Helm {
     pub(crate) fn releases(&self, label: Option<&str>) -> Result<Vec<Release>, HelmError> {
         // Not --all, which later versions of Helm do without.
         let states = ["--deployed", "--failed", "--pending", "--uninstalling"];
-        let list = ["list", "--all-namespaces", "--output", "json"];
+        // 0: all of them. The default is 256.
+        let list = ["list", "--all-namespaces", "--max", "0", "--output", "json"];
         let mut arguments: Vec<OsString> = list
             .iter()
             .chain(&states)

@@ -9,7 +9,7 @@ use serde::Serialize;
 use crate::cluster::{Cluster, Permission};
 use crate::error::ClusterError;
 use crate::install::charts::Installable;
-use crate::install::helm::{Helm, HelmError, Release, Sources};
+use crate::install::helm::{Helm, HelmError, INSTALL_HELM, OLDEST, Release, Sources};
 use crate::install::workloads::workloads;
 use crate::nodes;
 use crate::settings;
@@ -275,29 +275,43 @@ impl Facts {
         Check::failed(id, found, fix)
     }
 
-    fn version(&self, charts: &Result<Vec<String>, HelmError>) -> Check {
+    /// `charts`: the text of each `Chart.yaml`; `None`: they cannot be read.
+    fn version(&self, charts: Option<&[String]>) -> Check {
         let id = CheckId::KubernetesVersion;
-        let required: Vec<&str> = charts
-            .iter()
-            .flatten()
-            .filter_map(|c| kube_version(c))
-            .collect();
         let found = format!("Kubernetes {}", self.version);
-        let accepted = |required: &&str| {
-            let range = semver::VersionReq::parse(required).ok()?;
-            let version = semver::Version::parse(self.version.trim_start_matches('v')).ok()?;
-            // Suffixes of distributions are no pre-releases.
-            let version = semver::Version::new(version.major, version.minor, version.patch);
-            Some(range.matches(&version))
+        let Some(charts) = charts else {
+            let fix = "the charts, which cannot be read, name the versions that they accept";
+            return Check::unknown(id, found, fix);
         };
-        match required
-            .iter()
-            .find(|required| accepted(required) == Some(false))
-        {
-            Some(required) => Check::failed(id, found, format!("the charts require {required}")),
-            None => Check::passed(id, found),
+        let required = charts.iter().filter_map(|chart| kube_version(chart));
+        let judged: Vec<(&str, Option<bool>)> =
+            required.map(|range| (range, self.is_in(range))).collect();
+        let first = |outcome| judged.iter().find(|(_, accepted)| *accepted == outcome);
+        match (first(Some(false)), first(None)) {
+            (Some((range, _)), _) => {
+                Check::failed(id, found, format!("the charts require {range}"))
+            }
+            (None, Some((range, _))) => {
+                let fix = format!("compare it yourself: the charts require {range}");
+                Check::unknown(id, found, fix)
+            }
+            (None, None) => Check::passed(id, found),
         }
     }
+
+    /// Whether a range of versions has the API server's; `None`: it is written in a way that is not understood.
+    fn is_in(&self, range: &str) -> Option<bool> {
+        let range = semver::VersionReq::parse(range).ok()?;
+        let version = version_of(&self.version)?;
+        // Suffixes of distributions are no pre-releases.
+        let version = semver::Version::new(version.major, version.minor, version.patch);
+        Some(range.matches(&version))
+    }
+}
+
+/// `v3.19.0`
+fn version_of(text: &str) -> Option<semver::Version> {
+    semver::Version::parse(text.trim_start_matches('v')).ok()
 }
 
 /// `kubeVersion` of a `Chart.yaml`, without the quotes.
@@ -330,18 +344,16 @@ pub(crate) fn checks(
         ));
     }
     let version = helm.version();
-    let charts: Result<Vec<String>, HelmError> = match &version {
-        Ok(_) => mesh
-            .charts
-            .iter()
+    let charts: Option<Result<Vec<String>, HelmError>> = version.is_ok().then(|| {
+        let charts = mesh.charts.iter();
+        charts
             .map(|chart| helm.show_chart(mesh, chart, sources))
-            .collect(),
-        Err(_) => Ok(Vec::new()),
-    };
-    let has_helm = version.is_ok();
-    checks.push(of_helm(CheckId::Helm, version));
-    checks.push(facts.version(&charts));
-    if has_helm {
+            .collect()
+    });
+    checks.push(helm_version(version));
+    let texts = charts.as_ref().and_then(|charts| charts.as_deref().ok());
+    checks.push(facts.version(texts));
+    if let Some(charts) = charts {
         checks.push(of_helm(
             CheckId::Charts,
             charts.map(|charts| charts_found(mesh, &charts)),
@@ -355,6 +367,23 @@ pub(crate) fn checks(
     checks.push(facts.gateway_api(mesh));
     checks.push(facts.permissions());
     checks
+}
+
+fn helm_version(found: Result<String, HelmError>) -> Check {
+    let id = CheckId::Helm;
+    let found = match found {
+        Ok(found) => found,
+        Err(error) => return Check::failed(id, error.to_string(), error.fix()),
+    };
+    match version_of(&found) {
+        Some(version) if (version.major, version.minor) >= OLDEST => Check::passed(id, found),
+        Some(_) => Check::failed(id, format!("{found} is too old"), INSTALL_HELM),
+        None => Check::unknown(
+            id,
+            format!("`{found}` is not a version"),
+            "it must be Helm 3.13 or later",
+        ),
+    }
 }
 
 fn of_helm(id: CheckId, found: Result<String, HelmError>) -> Check {
@@ -427,7 +456,7 @@ mod tests {
     #[test]
     fn older_kubernetes_than_a_chart_accepts_is_named() {
         let requires = |range: &str| {
-            facts(|_| {}).version(&Ok(vec![format!("name: x\nkubeVersion: \"{range}\"\n")]))
+            facts(|_| {}).version(Some(&[format!("name: x\nkubeVersion: \"{range}\"\n")]))
         };
         assert_eq!(requires(">=1.31.0-0").outcome, CheckOutcome::Passed);
         let newer = requires(">=1.35.0-0");
@@ -435,6 +464,33 @@ mod tests {
             (newer.outcome, newer.fix.contains(">=1.35.0-0")),
             (CheckOutcome::Failed, true)
         );
+        let none = facts(|_| {}).version(Some(&["name: x\n".to_owned()]));
+        assert_eq!(none.outcome, CheckOutcome::Passed);
+    }
+
+    #[test]
+    fn requirement_that_cannot_be_read_or_understood_is_no_success() {
+        let unread = facts(|_| {}).version(None);
+        assert_eq!(unread.outcome, CheckOutcome::Unknown);
+        let strange = "kubeVersion: >=1.31 || 1.29.x".to_owned();
+        let older = "kubeVersion: <1.30.0".to_owned();
+        let check = |charts: &[String]| facts(|_| {}).version(Some(charts));
+        let unclear = check(std::slice::from_ref(&strange));
+        assert_eq!(unclear.outcome, CheckOutcome::Unknown);
+        assert!(unclear.fix.contains(">=1.31 || 1.29.x"), "{unclear:?}");
+        assert_eq!(check(&[strange, older]).outcome, CheckOutcome::Failed);
+    }
+
+    #[test]
+    fn helm_that_is_too_old_fails_with_the_fix() {
+        let check = |version: &str| helm_version(Ok(version.to_owned()));
+        for version in ["v3.13.0", "v3.19.0+g3d8990f", "v4.0.1"] {
+            assert_eq!(check(version).outcome, CheckOutcome::Passed, "{version}");
+        }
+        let old = check("v3.12.3");
+        assert_eq!(old.outcome, CheckOutcome::Failed);
+        assert!(old.fix.contains("Helm 3.13 or later"), "{old:?}");
+        assert_eq!(check("unreleased").outcome, CheckOutcome::Unknown);
     }
 
     #[test]

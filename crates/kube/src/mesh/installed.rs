@@ -2,9 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use k8s_openapi::api::core::v1::Pod;
-use meshtax_evidence::proxy_page;
+use meshtax_evidence::{READY_WITHIN, proxy_page};
 use meshtax_model::trial::ComponentRole;
 use serde_json::Value;
 
@@ -34,8 +36,8 @@ pub(crate) struct InstalledProxy {
     pub(crate) image_id: String,
     /// As it reports it, with the image's tag, or that alone; empty where there is none.
     pub(crate) version: String,
-    /// Worker threads of each.
-    pub(crate) workers: u32,
+    /// Worker threads of each; `None`: unknown.
+    pub(crate) workers: Option<u32>,
 }
 
 /// A container of a mesh outside the path of requests.
@@ -183,16 +185,20 @@ impl Shown {
 }
 
 impl Installed {
-    /// Looks for the mesh. The inner error: it cannot be used.
+    /// Looks for the mesh on these nodes, which have so many cores. The inner error: it cannot be used.
     pub(crate) fn find(
         cluster: &Cluster,
         mesh: &'static Mesh,
-        nodes: &[String],
+        (nodes, cores): (&[String], u32),
     ) -> Result<Result<Self, NotInstalled>, ClusterError> {
-        Ok(Self::of(mesh, Shown::look(cluster, mesh)?, nodes))
+        Ok(Self::of(mesh, Shown::look(cluster, mesh)?, (nodes, cores)))
     }
 
-    fn of(mesh: &'static Mesh, shown: Shown, nodes: &[String]) -> Result<Self, NotInstalled> {
+    fn of(
+        mesh: &'static Mesh,
+        shown: Shown,
+        (nodes, cores): (&[String], u32),
+    ) -> Result<Self, NotInstalled> {
         let at = mesh.proxies;
         if !shown.missing.is_empty() {
             return Err(NotInstalled::Permissions {
@@ -212,8 +218,11 @@ impl Installed {
                 labels: at.labels,
             });
         };
-        let workers = environment(pod, (at.container, mesh.workers_variable));
-        let workers = workers.and_then(|number| number.parse().ok());
+        // ztunnel also takes a share of the cores, as in `50%`.
+        let workers = match environment(pod, (at.container, mesh.workers_variable)) {
+            Some(number) => number.parse().ok(),
+            None => Some(mesh.program.native_workers(cores)),
+        };
         let (name, key) = mesh.trust_anchor;
         let trust_anchor = shown.trust_anchor.ok_or(NotInstalled::NoTrustAnchor {
             mesh: mesh.name,
@@ -233,13 +242,10 @@ impl Installed {
                     version: tag(&first.image).to_owned(),
                     image: first.image,
                     image_id: first.image_id,
-                    workers: workers.unwrap_or(mesh.workers),
+                    workers,
                 },
                 // Not the control plane's: a pod of the run will show it.
-                false => InstalledProxy {
-                    workers: mesh.workers,
-                    ..InstalledProxy::default()
-                },
+                false => InstalledProxy::default(),
             },
             trust_anchor,
             control_plane: others.flat_map(|pod| containers_on(pod, nodes)).collect(),
@@ -258,16 +264,31 @@ impl Installed {
         self.proxy.image_id = sidecar.image_id.clone();
         self.proxy.version = tag(&sidecar.image).to_owned();
         let described = self.mesh.self_description.and_then(|at| {
-            let page = proxy_page(pod, at.port, at.path)?;
-            Described::parse(&page)
+            // The container runs before its proxy listens.
+            asked_again(READY_WITHIN, || {
+                Described::parse(&proxy_page(pod, at.port, at.path)?)
+            })
         });
         if let Some(described) = described {
             let of_image = std::mem::replace(&mut self.proxy.version, described.version);
             if !of_image.is_empty() {
                 self.proxy.version += &format!(" (image {of_image})");
             }
-            self.proxy.workers = described.workers;
+            self.proxy.workers = Some(described.workers);
         }
+    }
+}
+
+/// The first answer; `None`: there is none within this time.
+fn asked_again<T>(within: Duration, ask: impl Fn() -> Option<T>) -> Option<T> {
+    const PAUSE: Duration = Duration::from_millis(50);
+    let until = Instant::now() + within;
+    loop {
+        let answer = ask();
+        if answer.is_some() || Instant::now() >= until {
+            return answer;
+        }
+        thread::sleep(PAUSE);
     }
 }
 
@@ -300,6 +321,8 @@ impl Described {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
     use meshtax_model::catalogue::find;
     use serde_json::json;
 
@@ -340,7 +363,20 @@ mod tests {
         };
         change(&mut shown);
         let mesh = find("ztunnel").and_then(Mesh::of).unwrap();
-        Installed::of(mesh, shown, &["one".to_owned(), "two".to_owned()])
+        Installed::of(mesh, shown, (&nodes(), 16))
+    }
+
+    fn nodes() -> [String; 2] {
+        ["one", "two"].map(str::to_owned)
+    }
+
+    /// What the first ztunnel's environment says of its workers.
+    fn workers(variable: Value) -> Option<u32> {
+        let found = ambient(|shown| {
+            let spec = shown.proxies[0].spec.as_mut().unwrap();
+            spec.containers[0].env = serde_json::from_value(variable.clone()).unwrap();
+        });
+        found.unwrap().proxy.workers
     }
 
     #[test]
@@ -348,7 +384,7 @@ mod tests {
         let found = ambient(|_| {}).unwrap();
         assert_eq!(
             (found.proxy.version.as_str(), found.proxy.workers),
-            ("1.30.0", 3)
+            ("1.30.0", Some(3))
         );
         let proxies = found.on_nodes.iter();
         let proxies: Vec<_> = proxies
@@ -379,10 +415,27 @@ mod tests {
             trust_anchor: Some("PEM".into()),
         };
         let mesh = find("envoy-sidecar").and_then(Mesh::of).unwrap();
-        let found = Installed::of(mesh, shown, &["one".to_owned(), "two".to_owned()]).unwrap();
-        assert_eq!(found.proxy.image, "");
-        assert_eq!(found.proxy.version, "");
+        let found = Installed::of(mesh, shown, (&nodes(), 16)).unwrap();
+        assert_eq!(found.proxy, InstalledProxy::default());
         assert_eq!(found.control_plane.len(), 1);
+    }
+
+    #[test]
+    fn workers_that_are_not_set_are_those_of_the_program_on_these_cores() {
+        assert_eq!(workers(json!([])), Some(4));
+        let share = json!([{"name": "ZTUNNEL_WORKER_THREADS", "value": "50%"}]);
+        assert_eq!(workers(share), None, "not a number");
+    }
+
+    #[test]
+    fn proxy_that_does_not_listen_yet_is_asked_again() {
+        let asked = Cell::new(0);
+        let third = asked_again(Duration::from_secs(60), || {
+            asked.set(asked.get() + 1);
+            (asked.get() == 3).then_some("page")
+        });
+        assert_eq!((third, asked.get()), (Some("page"), 3));
+        assert_eq!(asked_again(Duration::ZERO, || None::<()>), None);
     }
 
     #[test]

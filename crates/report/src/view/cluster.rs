@@ -136,13 +136,15 @@ fn monitoring(monitoring: &Monitoring) -> Table {
             rows.push(series_row(name, query, series));
             name = Cell::empty();
         }
-        if query.series.is_empty() {
-            let why = query.problem.clone();
-            let why = why.unwrap_or_else(|| "nothing matched".to_owned());
-            let mut row = vec![name, Cell::text(why).toned(Tone::Muted)];
-            row.resize(5, Cell::empty());
-            rows.push(row);
-        }
+        let why = query.problem.clone();
+        let remark = match (query.series.is_empty(), query.omitted_series) {
+            (true, _) => why.unwrap_or_else(|| "nothing matched".to_owned()),
+            (false, 0) => continue,
+            (false, omitted) => format!("{omitted} more series, which are not stored"),
+        };
+        let mut row = vec![name, Cell::text(remark).toned(Tone::Muted)];
+        row.resize(5, Cell::empty());
+        rows.push(row);
     }
     Table {
         title: "What monitoring recorded".to_owned(),

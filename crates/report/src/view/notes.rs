@@ -524,7 +524,7 @@ fn programs(analysis: &Analysis) -> String {
                 .environment
                 .artifacts
                 .iter()
-                .map(|a| (a.program.as_str(), a.workers))
+                .filter_map(|a| Some((a.program.as_str(), a.workers?)))
                 .collect();
             let each: Vec<String> = each.iter().map(|(name, n)| format!("{name} {n}")).collect();
             format!("native numbers of workers: {}", each.join(", "))

@@ -49,7 +49,10 @@ fn row(artifact: &Artifact) -> Vec<Cell> {
         Cell::text(artifact.data_plane.clone()),
         Cell::text(artifact.program.clone()),
         Cell::text(artifact.version.clone()),
-        Cell::text(artifact.workers.to_string()),
+        match artifact.workers {
+            Some(workers) => Cell::text(workers.to_string()),
+            None => Cell::missing(),
+        },
         read(&build.profile),
         read(&build.lto),
         read(&build.allocator),
@@ -58,4 +61,22 @@ fn row(artifact: &Artifact) -> Vec<Cell> {
         Cell::text(digest),
         Cell::text(artifact.origin.clone()),
     ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn unknown_number_of_workers_is_missing_and_not_a_number() {
+        let workers = |workers| {
+            let artifact = Artifact {
+                workers,
+                ..Artifact::default()
+            };
+            row(&artifact)[3].clone()
+        };
+        assert_eq!(workers(None), Cell::missing());
+        assert_eq!(workers(Some(2)), Cell::text("2"));
+    }
 }

@@ -52,6 +52,7 @@ fn monitoring(from_unix_ms: u64) -> Monitoring {
         query: "sum(up)".to_owned(),
         unit: unit.to_owned(),
         series,
+        omitted_series: 0,
         problem: problem.map(str::to_owned),
     };
     let series = |labels: &[(&str, &str)], values: &[f64]| {
@@ -169,6 +170,16 @@ fn monitoring_is_context_with_its_source_and_its_gaps() {
     ] {
         assert!(page.contains(text), "{text}");
     }
+}
+
+#[test]
+fn series_that_are_not_stored_are_counted() {
+    let mut analysis = cluster();
+    let monitoring = analysis.monitoring.as_mut().expect("monitoring");
+    monitoring.queries[0].omitted_series = 312;
+    let page = meshtax_report::html(&analysis);
+    assert!(page.contains("312 more series, which are not stored"));
+    assert!(!meshtax_report::html(&cluster()).contains("more series"));
 }
 
 #[test]

@@ -323,7 +323,7 @@ fn environment() -> Environment {
                 version: "0.1.0".to_owned(),
                 sha256: "00".repeat(32),
                 origin: "built in".to_owned(),
-                workers: 1,
+                workers: Some(1),
                 build: Build {
                     profile: Some("release".to_owned()),
                     crypto: Some("ring".to_owned()),
@@ -341,7 +341,7 @@ fn environment() -> Environment {
                 version: "1.40.0".to_owned(),
                 sha256: "ab".repeat(32),
                 origin: "cache".to_owned(),
-                workers: 1,
+                workers: Some(1),
                 build: Build {
                     profile: Some("release".to_owned()),
                     lto: None,

@@ -174,10 +174,19 @@ impl TestCluster {
         command
     }
 
-    /// What kubectl prints, also where it fails.
+    /// What kubectl prints.
+    #[track_caller]
     pub(super) fn kubectl(&self, arguments: &[&str]) -> String {
         let output = self.kubectl_command(arguments).output().expect("kubectl");
+        assert!(output.status.success(), "{arguments:?}: {output:?}");
         String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+
+    /// The same; `None`: it fails.
+    pub(super) fn try_kubectl(&self, arguments: &[&str]) -> Option<String> {
+        let output = self.kubectl_command(arguments).output().ok()?;
+        let text = || String::from_utf8_lossy(&output.stdout).into_owned();
+        output.status.success().then(text)
     }
 
     /// kubectl with objects in YAML on its standard input.

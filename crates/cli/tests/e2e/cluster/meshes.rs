@@ -3,11 +3,13 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
 use super::access::{PATIENCE, TestCluster, spec_with, test_cluster};
-use crate::support::{Finished, Running, Scratch, alone, meshtax, records, skipped};
+use crate::support::{Finished, Running, Scratch, alone, manifest, meshtax, records, skipped};
 
 /// A directory with a directory for each mesh: archives of its images (`*.tar`), its charts (`charts`), and their values
 /// (`values.yaml`).
@@ -158,9 +160,16 @@ impl Drop for Installed {
     }
 }
 
-/// Every object of the cluster that does not change by itself: kind, namespace, name and id.
-fn objects(cluster: &TestCluster) -> BTreeSet<String> {
-    let kinds = cluster.kubectl(&["api-resources", "--verbs=list", "--output=name"]);
+/// How long the types of APIs that are gone may be listed.
+const LISTED_WITHIN: Duration = Duration::from_secs(30);
+
+/// Kinds and objects that every cluster has: fewer show that the list is not whole.
+const FEWEST: usize = 30;
+
+/// Every object of the cluster that does not change by itself: kind, namespace, name and id. `None`: a list fails, as it does
+/// while an API is going.
+fn objects(cluster: &TestCluster) -> Option<BTreeSet<String>> {
+    let kinds = cluster.try_kubectl(&["api-resources", "--verbs=list", "--output=name"])?;
     let changing = ["events", "leases", "endpoint", "metrics"];
     let kinds: Vec<&str> = kinds
         .lines()
@@ -174,14 +183,36 @@ fn objects(cluster: &TestCluster) -> BTreeSet<String> {
         "--no-headers",
         columns,
     ];
-    let lines = cluster.kubectl(&list);
-    lines.lines().map(str::to_owned).collect()
+    let lines = cluster.try_kubectl(&list)?;
+    let objects: BTreeSet<String> = lines.lines().map(str::to_owned).collect();
+    let is_whole = kinds.len() >= FEWEST && objects.len() >= FEWEST;
+    assert!(is_whole, "{kinds:#?}\n{objects:#?}");
+    Some(objects)
 }
 
+/// Lists all objects until this is so of them, or the time is over.
 #[track_caller]
-fn assert_same_objects(before: &BTreeSet<String>, after: &BTreeSet<String>) {
+fn objects_when(
+    cluster: &TestCluster,
+    is_so: impl Fn(&BTreeSet<String>) -> bool,
+) -> BTreeSet<String> {
+    let begin = Instant::now();
+    loop {
+        let is_late = begin.elapsed() > LISTED_WITHIN;
+        match objects(cluster) {
+            Some(objects) if is_late || is_so(&objects) => return objects,
+            None if is_late => panic!("objects cannot be listed"),
+            _ => thread::sleep(Duration::from_millis(500)),
+        }
+    }
+}
+
+/// APIs are listed for a moment after their types are gone.
+#[track_caller]
+fn assert_same_objects(cluster: &TestCluster, before: &BTreeSet<String>) {
+    let after = objects_when(cluster, |after| after == before);
     let added: Vec<_> = after.difference(before).collect();
-    let gone: Vec<_> = before.difference(after).collect();
+    let gone: Vec<_> = before.difference(&after).collect();
     assert!(
         added.is_empty() && gone.is_empty(),
         "added: {added:#?}\ngone: {gone:#?}"
@@ -238,8 +269,11 @@ fn check(installed: &Installed) {
     arguments.extend(sabotage.iter().flat_map(|pair| ["--sabotage", pair]));
     let finished = installed.cluster.finish(&scratch, &arguments);
     assert!(!finished.stderr.contains("panicked"), "{}", finished.stderr);
-    for (id, ..) in mesh.proven {
+    for (id, data_plane, _) in mesh.proven {
         assert_proven(mesh, &out, id, &finished.stderr);
+        if *data_plane == "envoy-sidecar" {
+            assert_sidecar_described_itself(&out, id);
+        }
     }
     let evidence = records(&out.join("evidence.jsonl"));
     for (plane, kind, probe) in mesh.broken {
@@ -294,6 +328,21 @@ fn assert_proven(mesh: &Mesh, out: &Path, variant: &str, messages: &str) {
     assert!(complete.count() >= mesh.rounds.0, "{variant}: {samples:#?}");
 }
 
+/// The version of the sidecar's Envoy is its own word, beside the image's tag, and so is its number of workers.
+fn assert_sidecar_described_itself(out: &Path, variant: &str) {
+    let manifest = manifest(out);
+    let artifacts = manifest["environment"]["artifacts"].as_array();
+    let mut artifacts = artifacts.expect("artifacts").iter();
+    let is_its = |artifact: &&Value| {
+        let variants = artifact["variants"].as_array().expect("variants");
+        variants.iter().any(|of| of == variant)
+    };
+    let artifact = artifacts.find(is_its).expect("the sidecar's");
+    let version = artifact["version"].as_str().expect("a version");
+    assert!(version.contains("(image "), "{artifact:#}");
+    assert_eq!(artifact["workers"], 1, "{artifact:#}");
+}
+
 #[test]
 fn mesh_is_installed_proven_and_removed_without_a_trace() {
     let _alone = alone();
@@ -302,7 +351,7 @@ fn mesh_is_installed_proven_and_removed_without_a_trace() {
         return;
     };
     for mesh in &MESHES {
-        let before = objects(cluster);
+        let before = objects_when(cluster, |_| true);
         let Some(installed) = Installed::install(cluster, mesh) else {
             let why = format!("{IMAGES} has no images and charts of {}", mesh.name);
             skipped(what, &why);
@@ -311,11 +360,11 @@ fn mesh_is_installed_proven_and_removed_without_a_trace() {
         installed.assert_status();
         check(&installed);
         installed.uninstall();
-        assert_same_objects(&before, &objects(cluster));
+        assert_same_objects(cluster, &before);
         // What is gone can be installed again.
         let again = Installed::install(cluster, mesh).expect("the second time");
         again.uninstall();
-        assert_same_objects(&before, &objects(cluster));
+        assert_same_objects(cluster, &before);
         let nothing = again.mesh(&["uninstall", mesh.name]);
         nothing.expect_code(11);
         assert!(

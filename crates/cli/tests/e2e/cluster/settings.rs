@@ -45,14 +45,16 @@ struct Tainted(&'static TestCluster);
 
 impl Tainted {
     fn new(cluster: &'static TestCluster) -> Self {
-        cluster.kubectl(&["taint", "node", "node1", "meshtax-e2e=bench:NoSchedule"]);
+        let taint = "meshtax-e2e=bench:NoSchedule";
+        cluster.kubectl(&["taint", "--overwrite", "node", "node1", taint]);
         Self(cluster)
     }
 }
 
 impl Drop for Tainted {
     fn drop(&mut self) {
-        self.0.kubectl(&["taint", "node", "node1", "meshtax-e2e-"]);
+        self.0
+            .try_kubectl(&["taint", "node", "node1", "meshtax-e2e-"]);
     }
 }
 
