@@ -29,7 +29,7 @@ const CRYPTO: &[Marker] = &[("AWS-LC", b"AWS-LC"), ("BoringSSL", b"BoringSSL")];
 /// contains C, and Envoy some Rust.
 fn compilers(program: Program) -> &'static [&'static [u8]] {
     match program {
-        Program::Envoy => &[b"clang version ", b"GCC: ("],
+        Program::Envoy | Program::IstioProxy => &[b"clang version ", b"GCC: ("],
         Program::Ztunnel | Program::LinkerdProxy | Program::LimitProxy => {
             &[b"rustc version ", b"clang version ", b"GCC: ("]
         }
@@ -60,7 +60,7 @@ impl Reported {
     fn by(program: Program, text: &str) -> Self {
         match program {
             // `envoy  version: <commit>/1.40.0/Clean/RELEASE/BoringSSL`
-            Program::Envoy | Program::LimitProxy => {
+            Program::Envoy | Program::IstioProxy | Program::LimitProxy => {
                 let line = text.lines().find_map(|line| line.split_once("version: "));
                 let mut parts = line
                     .map_or("", |(_, parts)| parts)

@@ -191,6 +191,10 @@ fn how_to_get(program: Program) -> &'static str {
         Program::Envoy => {
             "download it with `meshtax dataplanes get envoy`, or give one with --envoy PATH"
         }
+        Program::IstioProxy => {
+            "`meshtax dataplanes get istio-proxy` pulls it from docker.io/istio/proxyv2 (--image and --mirror name another \
+             place, --from PATH a binary), or give one with --istio-proxy PATH"
+        }
         Program::Ztunnel => {
             "`meshtax dataplanes get ztunnel` pulls it from docker.io/istio/ztunnel (--image and --mirror name another \
              place, --from PATH a binary), or give one with --ztunnel PATH"

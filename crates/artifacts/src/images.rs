@@ -32,8 +32,16 @@ struct Official {
 }
 
 /// Versions: istio.io/latest/news/releases/1.30.x (1.30.4 of 2026-08-27) and the images of github.com/linkerd/linkerd2's
-/// release edge-26.8.2. Paths: ztunnel's `PROFILING.md`, and the `Dockerfile`s of linkerd2-proxy and Envoy.
-const OFFICIAL: [Official; 3] = [
+/// release edge-26.8.2. Paths: ztunnel's `PROFILING.md`, istio's `pilot/docker/Dockerfile.proxyv2`, and the `Dockerfile`s of
+/// linkerd2-proxy and Envoy.
+const OFFICIAL: [Official; 4] = [
+    Official {
+        program: Program::IstioProxy,
+        repository: "docker.io/istio/proxyv2",
+        tag_prefix: "",
+        default_version: "1.30.4",
+        path: "/usr/local/bin/envoy",
+    },
     Official {
         program: Program::Ztunnel,
         repository: "docker.io/istio/ztunnel",

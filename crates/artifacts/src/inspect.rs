@@ -136,7 +136,7 @@ fn version_command(program: Program, file: &File) -> Command {
         Program::Ztunnel => command.arg("version"),
         // It takes no arguments: without its environment it logs its version and that it cannot start.
         Program::LinkerdProxy => command.env_clear().env("LINKERD2_PROXY_LOG", "info"),
-        Program::Envoy | Program::LimitProxy => command.arg("--version"),
+        Program::Envoy | Program::IstioProxy | Program::LimitProxy => command.arg("--version"),
     };
     command
 }
@@ -149,13 +149,13 @@ fn is_elf(path: &Path) -> io::Result<bool> {
 
 fn version_in(program: Program, stdout: &str, stderr: &str) -> Option<String> {
     match program {
-        Program::Envoy | Program::LimitProxy => version_of_envoy(stdout),
+        Program::Envoy | Program::IstioProxy | Program::LimitProxy => version_of_envoy(stdout),
         Program::Ztunnel => version_of_ztunnel(stdout),
         Program::LinkerdProxy => version_of_linkerd(&format!("{stdout}{stderr}")),
     }
 }
 
-/// `envoy  version: <commit>/1.40.0/Clean/RELEASE/BoringSSL`
+/// `envoy  version: <commit>/1.40.0/Clean/RELEASE/BoringSSL`; Istio's build has its own commit, and Envoy's version.
 fn version_of_envoy(text: &str) -> Option<String> {
     let (_, rest) = text.split_once("version: ")?;
     let version = rest.split('/').nth(1)?;
@@ -198,6 +198,8 @@ mod tests {
         let of = |program, text: &str| version_in(program, text, "");
         assert_eq!(of(Program::Envoy, text).unwrap(), "1.40.0");
         assert_eq!(of(Program::Envoy, "hello"), None);
+        let text = "\nenvoy  version: 86a72d03/1.38.3-dev/Clean/RELEASE/BoringSSL\n\n";
+        assert_eq!(of(Program::IstioProxy, text).unwrap(), "1.38.3-dev");
         assert_eq!(of(Program::Envoy, "version: nothing"), None);
         let text = "version.BuildInfo{Version:\"1.30.0\", GitRevision:\"abc\", CryptoProvider:\"tls-ring\"}";
         assert_eq!(of(Program::Ztunnel, text).unwrap(), "1.30.0 (tls-ring)");

@@ -203,6 +203,9 @@ pub(crate) struct ProgramArgs {
     /// Envoy binary [default: from PATH or the cache, or downloaded with pip]
     #[arg(long, global = true, value_name = "PATH", env = "MESHTAX_ENVOY")]
     pub(crate) envoy: Option<PathBuf>,
+    /// Istio's build of Envoy [default: from PATH (as istio-proxy) or the cache, or downloaded from its image]
+    #[arg(long, global = true, value_name = "PATH", env = "MESHTAX_ISTIO_PROXY")]
+    pub(crate) istio_proxy: Option<PathBuf>,
     /// ztunnel binary [default: from PATH or the cache, or downloaded from its image]
     #[arg(long, global = true, value_name = "PATH", env = "MESHTAX_ZTUNNEL")]
     pub(crate) ztunnel: Option<PathBuf>,
@@ -247,6 +250,7 @@ impl ProgramArgs {
     pub(crate) fn given(&self, program: Program) -> Option<&Path> {
         match program {
             Program::Envoy => self.envoy.as_deref(),
+            Program::IstioProxy => self.istio_proxy.as_deref(),
             Program::Ztunnel => self.ztunnel.as_deref(),
             Program::LinkerdProxy => self.linkerd_proxy.as_deref(),
             Program::LimitProxy => None,

@@ -18,11 +18,12 @@ use crate::site::{AppProtocol, HttpRule, Pod, Site};
 use crate::traffic::TrafficCounter;
 use meshtax_model::catalogue::Program;
 
-/// An Envoy in a pod, and what it needs there.
+/// An Envoy in a pod, of one build or another, and what it needs there.
 pub(crate) fn side(
     site: &Site,
     pod: &Pod,
     role: ComponentRole,
+    program: Program,
     config: &Value,
 ) -> (Vec<PodFile>, Process) {
     let mut files = certificate_files(&pod.identity());
@@ -34,7 +35,7 @@ pub(crate) fn side(
         "--config-path",
         &pod.path("envoy.json"),
         "--concurrency",
-        &site.workers_of(Program::Envoy).to_string(),
+        &site.workers_of(program).to_string(),
         // Hot restart keeps shared memory in /dev/shm and would outlive the process.
         "--disable-hot-restart",
         // Envoy warns at every start; these lines would be quoted as the cause of a failure.
@@ -46,7 +47,7 @@ pub(crate) fn side(
     ];
     let process = Process {
         role,
-        program: Program::Envoy,
+        program,
         arguments: arguments.map(String::from).to_vec(),
         environment: BTreeMap::new(),
         scope: ProcessScope::Pod,

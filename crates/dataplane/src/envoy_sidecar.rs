@@ -1,4 +1,5 @@
-//! `envoy-sidecar`: two real Envoys, configured as Istio configures its sidecars.
+//! `envoy-sidecar` and `istio-sidecar`: two real Envoys, configured as Istio configures its sidecars; the latter are Istio's
+//! own build, with its filters (`istio_filters.rs`).
 //!
 //! The shapes of listeners and clusters (virtual outbound at 15001 with `use_original_dst`,
 //! virtual inbound at 15006, ALPN `istio*`, upstream source 127.0.0.6, the exact SPIFFE identity
@@ -7,6 +8,7 @@
 
 use std::collections::BTreeMap;
 
+use meshtax_model::catalogue::Program;
 use meshtax_model::experiment::PolicyLevel;
 use meshtax_model::failure::TrafficUnit;
 use meshtax_model::trial::ComponentRole;
@@ -28,6 +30,7 @@ use crate::envoy_telemetry::{
 };
 use crate::extra::{ExtraService, services};
 use crate::gateway::gateway_with;
+use crate::istio_filters;
 use crate::mesh::ProxiedPod;
 use crate::names::{PORT_INBOUND, PORT_OUTBOUND, TRUST_DOMAIN, spiffe_id};
 use crate::probe::{ClientIdentityFrom, Probe};
@@ -52,7 +55,34 @@ impl Mode {
     }
 }
 
-/// What the client's sidecar offers.
+/// Whose build of Envoy the sidecars are.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Flavour {
+    /// Envoy's own: without Istio's filters.
+    Upstream,
+    /// Istio's, with its filters.
+    Istio,
+}
+
+impl Flavour {
+    fn program(self) -> Program {
+        match self {
+            Self::Upstream => Program::Envoy,
+            Self::Istio => Program::IstioProxy,
+        }
+    }
+
+    /// The application protocols that a client's sidecar offers.
+    fn offered(self, protocol: AppProtocol) -> Vec<String> {
+        let offered = match self {
+            Self::Upstream => &[alpn(protocol)],
+            Self::Istio => istio_filters::offered(protocol),
+        };
+        offered.iter().copied().map(String::from).collect()
+    }
+}
+
+/// What the client's sidecar offers without Istio's ALPN filter.
 fn alpn(protocol: AppProtocol) -> &'static str {
     match protocol {
         AppProtocol::Http1 => ALPN_HTTP11,
@@ -71,7 +101,12 @@ const ALPN_SERVER: [&str; 5] = [
     "istio-h2",
 ];
 
-pub(crate) fn blueprint(site: &Site, level: PolicyLevel, mode: Mode) -> Blueprint {
+pub(crate) fn blueprint(
+    site: &Site,
+    level: PolicyLevel,
+    mode: Mode,
+    flavour: Flavour,
+) -> Blueprint {
     let identity_from = match mode {
         Mode::Http => ClientIdentityFrom::ForwardedClientCert,
         Mode::Tcp => ClientIdentityFrom::ProxyLog,
@@ -102,7 +137,16 @@ pub(crate) fn blueprint(site: &Site, level: PolicyLevel, mode: Mode) -> Blueprin
             counter: left_out(),
         });
     }
-    let mut emulation = sidecars(site, |proxied| sidecar(site, proxied, level, mode));
+    let mut emulation = sidecars(site, |proxied| {
+        let mut draft = Draft {
+            site,
+            level,
+            mode,
+            discovery: Discovery::default(),
+        };
+        let config = draft.config(proxied);
+        sidecar(site, proxied, flavour, config, draft.discovery)
+    });
     if let Some(gateway) = gateway(site, level) {
         emulation.set(gateway);
     }
@@ -112,7 +156,7 @@ pub(crate) fn blueprint(site: &Site, level: PolicyLevel, mode: Mode) -> Blueprin
             holders,
             probes,
             direct_tls: DirectTls {
-                alpn: vec![alpn(first_protocol).into()],
+                alpn: flavour.offered(first_protocol),
                 ..DirectTls::default()
             },
             http_metrics: Some(http_metrics(ComponentRole::ServerProxy, "inbound")),
@@ -141,21 +185,24 @@ fn traffic(site: &Site, mode: Mode) -> Vec<TrafficCounter> {
     proxied(site).into_iter().flat_map(of).collect()
 }
 
-fn sidecar(site: &Site, proxied: &ProxiedPod<'_>, level: PolicyLevel, mode: Mode) -> Sidecar {
-    let mut draft = Draft {
-        site,
-        level,
-        mode,
-        discovery: Discovery::default(),
-    };
-    let config = draft.config(proxied);
+/// A sidecar with this configuration, and what its control plane tells it.
+fn sidecar(
+    site: &Site,
+    proxied: &ProxiedPod<'_>,
+    flavour: Flavour,
+    mut config: Value,
+    mut told: Discovery,
+) -> Sidecar {
+    if flavour == Flavour::Istio {
+        istio_filters::add(&mut config, &mut told, site, proxied.pod);
+    }
     let role = match proxied.callers {
         None => ComponentRole::ClientProxy,
         Some(_) => ComponentRole::ServerProxy,
     };
-    let (files, process) = side(site, proxied.pod, role, &config);
+    let (files, process) = side(site, proxied.pod, role, flavour.program(), &config);
     let extra = site.options.extra_endpoints;
-    let resources = extra.map(|_| discovery(draft.discovery));
+    let resources = extra.map(|_| discovery(told));
     let collector = site.options.tracing.map(|_| trace_collector());
     Sidecar {
         files,
@@ -164,7 +211,8 @@ fn sidecar(site: &Site, proxied: &ProxiedPod<'_>, level: PolicyLevel, mode: Mode
     }
 }
 
-/// Istio's gateway: what it sends on, it encrypts as a sidecar does.
+/// Istio's gateway: what it sends on, it encrypts as a sidecar does. Whatever the sidecars' flavour, it is upstream Envoy:
+/// every variant has the same gateway.
 fn gateway(site: &Site, level: PolicyLevel) -> Option<PodBlueprint> {
     let proxied = site.proxied_gateway()?;
     let callee = proxied.callees.first()?;

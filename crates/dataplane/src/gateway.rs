@@ -4,6 +4,7 @@
 //! It is one program with one configuration for all variants. Only the upstream path differs: direct,
 //! through a mesh's sidecar in its pod, or, as part of the mesh, over the mesh's own TLS.
 
+use meshtax_model::catalogue::GATEWAY_PROGRAM;
 use meshtax_model::trial::ComponentRole;
 use serde_json::{Value, json};
 
@@ -34,7 +35,7 @@ pub(crate) fn gateway_with(site: &Site, pod: &Pod, cluster: &Value) -> PodBluepr
     let name = cluster["name"].as_str().unwrap_or_default();
     let listeners = json!([in_clear(name), over_tls(pod, name)]);
     let config = bootstrap(site, pod, &listeners, &json!([cluster]));
-    let (files, process) = side(site, pod, ComponentRole::Gateway, &config);
+    let (files, process) = side(site, pod, ComponentRole::Gateway, GATEWAY_PROGRAM, &config);
     PodBlueprint {
         pod: pod.name.clone(),
         files,

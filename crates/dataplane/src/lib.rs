@@ -17,6 +17,7 @@ mod envoy_sidecar;
 mod envoy_telemetry;
 mod extra;
 mod gateway;
+mod istio_filters;
 mod limit;
 mod linkerd;
 mod mesh;

@@ -44,7 +44,8 @@ fn runtime_switches(site: &Site) -> Option<Probe> {
 }
 
 fn build(id: DataPlaneId, site: &Site, level: PolicyLevel) -> Blueprint {
-    use envoy_sidecar::Mode;
+    use envoy_sidecar::{Flavour, Mode};
+    let sidecar = |mode, flavour| envoy_sidecar::blueprint(site, level, mode, flavour);
     match id {
         DataPlaneId::None => Blueprint::direct(site),
         DataPlaneId::LimitL4 | DataPlaneId::LimitMtls => limit::blueprint(site, level),
@@ -56,7 +57,8 @@ fn build(id: DataPlaneId, site: &Site, level: PolicyLevel) -> Blueprint {
             waypoint::blueprint(site, level, Waypoint::Sandwiched { port })
         }
         DataPlaneId::Linkerd => linkerd::blueprint(site, level),
-        DataPlaneId::EnvoySidecar => envoy_sidecar::blueprint(site, level, Mode::Http),
-        DataPlaneId::EnvoySidecarTcp => envoy_sidecar::blueprint(site, level, Mode::Tcp),
+        DataPlaneId::EnvoySidecar => sidecar(Mode::Http, Flavour::Upstream),
+        DataPlaneId::EnvoySidecarTcp => sidecar(Mode::Tcp, Flavour::Upstream),
+        DataPlaneId::IstioSidecar => sidecar(Mode::Http, Flavour::Istio),
     }
 }

@@ -7,6 +7,7 @@
 //! `io.istio.peer_principal` are Istio's. Sandwiched, the ztunnel of its node handles HBONE on both
 //! sides, and passes the client's identity in a PROXY protocol header.
 
+use meshtax_model::catalogue::Program;
 use meshtax_model::experiment::PolicyLevel;
 use meshtax_model::failure::TrafficUnit;
 use meshtax_model::trial::ComponentRole;
@@ -94,7 +95,8 @@ fn waypoint(site: &Site, level: PolicyLevel, form: Waypoint) -> PodBlueprint {
         Waypoint::SpeaksHbone => speaking_hbone(site, level),
         Waypoint::Sandwiched { port } => sandwiched(site, level, port),
     };
-    let (files, process) = side(site, &site.waypoint, ComponentRole::Waypoint, &config);
+    let role = ComponentRole::Waypoint;
+    let (files, process) = side(site, &site.waypoint, role, Program::Envoy, &config);
     PodBlueprint {
         pod: site.waypoint.name.clone(),
         files,

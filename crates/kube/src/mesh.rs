@@ -202,7 +202,17 @@ impl Mesh {
             | DataPlaneId::ZtunnelDedicated
             | DataPlaneId::ZtunnelWaypoint
             | DataPlaneId::ZtunnelWaypointSandwich
-            | DataPlaneId::EnvoySidecarTcp => None,
+            | DataPlaneId::EnvoySidecarTcp
+            | DataPlaneId::IstioSidecar => None,
+        }
+    }
+
+    /// The data plane under whose name the mesh that this one emulates is measured where it is installed: one thing has one
+    /// name, whichever build of Envoy its image has.
+    pub(crate) fn installed_as(plane: &DataPlane) -> Option<&'static str> {
+        match plane.id {
+            DataPlaneId::IstioSidecar => Some("envoy-sidecar"),
+            _ => None,
         }
     }
 
@@ -253,4 +263,25 @@ impl Mesh {
 /// The mesh that the cluster must have for a variant.
 pub(crate) fn mesh_of(variant: &Variant) -> Option<&'static Mesh> {
     Mesh::of(find(&variant.data_plane)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use meshtax_model::catalogue::DATA_PLANES;
+
+    use super::*;
+
+    #[test]
+    fn emulation_of_an_installed_mesh_names_the_data_plane_that_measures_it() {
+        let emulations = DATA_PLANES.iter().filter_map(|plane| {
+            let installed = Mesh::installed_as(plane)?;
+            Some((plane, installed))
+        });
+        let emulations: Vec<_> = emulations.collect();
+        assert!(!emulations.is_empty());
+        for (plane, installed) in emulations {
+            assert_eq!(Mesh::of(plane), None, "{}", plane.name);
+            assert!(find(installed).and_then(Mesh::of).is_some(), "{installed}");
+        }
+    }
 }

@@ -57,6 +57,10 @@ pub(crate) enum Unsupported {
          are installed"
     )]
     DataPlane(String),
+    #[error(
+        "{0} is the emulation of an installed mesh, and on Kubernetes that mesh itself is measured: write {1} in the spec"
+    )]
+    Emulation(&'static str, &'static str),
     #[error("the service's own program is not available on Kubernetes")]
     OwnProgram,
     #[error("ingress is not available on Kubernetes")]
@@ -90,8 +94,11 @@ fn supported(
         let mut programs = plane.programs.iter();
         programs.all(|program| *program == Program::LimitProxy)
     };
-    let mesh = mesh_of(variant);
-    if mesh.is_none() && !find(&variant.data_plane).is_some_and(is_own) {
+    let (mesh, plane) = (mesh_of(variant), find(&variant.data_plane));
+    if let Some((plane, installed)) = plane.and_then(|of| Some((of, Mesh::installed_as(of)?))) {
+        return Err(Unsupported::Emulation(plane.name, installed));
+    }
+    if mesh.is_none() && !plane.is_some_and(is_own) {
         return Err(Unsupported::DataPlane(variant.data_plane.to_string()));
     }
     if mesh.is_some() && sabotage.is_some_and(|sabotage| !Mesh::SABOTAGE.contains(&sabotage)) {

@@ -464,7 +464,7 @@ impl LocalEngine {
             workers: Some(experiment.workers.of(GATEWAY_PROGRAM, cores)),
             note: Some(
                 "Envoy for every variant: a plain reverse proxy without a mesh, one with a sidecar for the \
-                 limits, the mesh's own proxy for envoy-sidecar"
+                 limits, the mesh's own proxy for envoy-sidecar and istio-sidecar (upstream Envoy for both)"
                     .into(),
             ),
             ..described

@@ -26,6 +26,8 @@ pub enum DataPlaneId {
     EnvoySidecar,
     /// `envoy-sidecar-tcp`
     EnvoySidecarTcp,
+    /// `istio-sidecar`
+    IstioSidecar,
 }
 
 /// Mesh families.
@@ -156,6 +158,23 @@ pub fn is_baseline(name: &str) -> bool {
 pub fn is_floor(name: &str) -> bool {
     find(name).is_some_and(|plane| plane.kind == DataPlaneKind::Floor)
 }
+
+/// The levels of Istio's sidecars.
+const SIDECAR_LEVELS: &[PolicyLevel] = &[
+    PolicyLevel::Plaintext,
+    PolicyLevel::Mtls,
+    PolicyLevel::L4,
+    PolicyLevel::L7,
+];
+
+/// The options of Istio's sidecars.
+const SIDECAR_OPTIONS: &[OptionKind] = &[
+    OptionKind::ExtraEndpoints,
+    OptionKind::Changes,
+    OptionKind::AccessLog,
+    OptionKind::Tracing,
+    OptionKind::AllStats,
+];
 
 /// All data planes, the baseline first.
 pub const DATA_PLANES: &[DataPlane] = &[
@@ -294,12 +313,7 @@ pub const DATA_PLANES: &[DataPlane] = &[
         family: Family::IstioSidecar,
         placement: Some(ProxyPlacement::Sidecar),
         kind: DataPlaneKind::Mesh,
-        levels: &[
-            PolicyLevel::Plaintext,
-            PolicyLevel::Mtls,
-            PolicyLevel::L4,
-            PolicyLevel::L7,
-        ],
+        levels: SIDECAR_LEVELS,
         summary: "two real Envoys configured like Istio's sidecars; represents Istio sidecar",
         programs: &[Program::Envoy],
         note: Some(
@@ -307,13 +321,7 @@ pub const DATA_PLANES: &[DataPlane] = &[
              Istio's proxy image may cost more; a real sidecar's memory also has a pilot-agent (10 to 12 MiB) \
              and the listeners and clusters of the other services of its cluster (4 to 5 MiB)",
         ),
-        options: &[
-            OptionKind::ExtraEndpoints,
-            OptionKind::Changes,
-            OptionKind::AccessLog,
-            OptionKind::Tracing,
-            OptionKind::AllStats,
-        ],
+        options: SIDECAR_OPTIONS,
         call_graphs: true,
         gateway: true,
     },
@@ -333,5 +341,22 @@ pub const DATA_PLANES: &[DataPlane] = &[
         options: &[],
         call_graphs: false,
         gateway: false,
+    },
+    DataPlane {
+        id: DataPlaneId::IstioSidecar,
+        name: "istio-sidecar",
+        family: Family::IstioSidecar,
+        placement: Some(ProxyPlacement::Sidecar),
+        kind: DataPlaneKind::Mesh,
+        levels: SIDECAR_LEVELS,
+        summary: "two of Istio's own Envoys with its filters, configured as istiod does; represents Istio sidecar",
+        programs: &[Program::IstioProxy],
+        note: Some(
+            "Istio's build of Envoy, with its stats, ALPN and metadata-exchange filters; a real sidecar's memory also has a \
+             pilot-agent (10 to 12 MiB) and the listeners and clusters of the other services of its cluster (4 to 5 MiB)",
+        ),
+        options: SIDECAR_OPTIONS,
+        call_graphs: true,
+        gateway: true,
     },
 ];

@@ -66,10 +66,25 @@ impl fmt::Display for ComponentFailure {
             ComponentEnding::Unknown { detail } => write!(f, ": its state is unknown: {detail}")?,
         }
         match self.last_output.as_slice() {
-            [] => Ok(()),
-            lines => write!(f, "; last output: {}", lines.join(" | ")),
+            [] => {}
+            lines => write!(f, "; last output: {}", lines.join(" | "))?,
+        }
+        match fix(&self.last_output) {
+            Some(fix) => write!(f, "; fix: {fix}"),
+            None => Ok(()),
         }
     }
+}
+
+/// What a user can do about what a program wrote last, where that is known.
+fn fix(last_output: &[String]) -> Option<&'static str> {
+    // Envoy names an extension that its configuration has and its build does not.
+    let lacks_extension = "Didn't find a registered implementation for";
+    let is_it = |line: &String| line.contains(lacks_extension);
+    last_output.iter().any(is_it).then_some(
+        "run a build of Envoy that has it; Istio's filters are in Istio's own (`meshtax dataplanes get istio-proxy`, or \
+         --istio-proxy PATH)",
+    )
 }
 
 /// What a proxy counts of the traffic that it forwards.
@@ -285,4 +300,26 @@ pub enum RunFailure {
     Pilot,
     /// A baseline or every candidate is missing.
     NothingToCompare,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn extension_that_a_build_lacks_is_named_with_the_fix() {
+        let failure = |line: &str| ComponentFailure {
+            component: "istio-sidecar-mtls/client-proxy".into(),
+            ending: ComponentEnding::Exited { code: 1 },
+            last_output: vec![line.into()],
+        };
+        let lacks = "Didn't find a registered implementation for 'istio.stats' with type URL: 'stats.PluginConfig'";
+        let text = failure(lacks).to_string();
+        assert!(text.contains("'istio.stats'"), "{text}");
+        assert!(
+            text.contains("fix: ") && text.contains("--istio-proxy PATH"),
+            "{text}"
+        );
+        assert!(!failure("another error").to_string().contains("fix: "));
+    }
 }

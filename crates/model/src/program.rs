@@ -9,8 +9,10 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Program {
-    /// Envoy.
+    /// Envoy, as its project builds it.
     Envoy,
+    /// Istio's own build of Envoy, with Istio's filters: the proxy of its image `proxyv2`.
+    IstioProxy,
     /// meshtax itself, as the minimal proxy.
     LimitProxy,
     /// ztunnel.
@@ -21,11 +23,17 @@ pub enum Program {
 
 impl Program {
     /// The programs that are not meshtax itself.
-    pub const FOREIGN: &[Self] = &[Self::Envoy, Self::Ztunnel, Self::LinkerdProxy];
+    pub const FOREIGN: &[Self] = &[
+        Self::Envoy,
+        Self::IstioProxy,
+        Self::Ztunnel,
+        Self::LinkerdProxy,
+    ];
 
     /// All programs.
     pub const ALL: &[Self] = &[
         Self::Envoy,
+        Self::IstioProxy,
         Self::LimitProxy,
         Self::Ztunnel,
         Self::LinkerdProxy,
@@ -38,17 +46,25 @@ impl Program {
     #[must_use]
     pub fn native_workers(self, cores: u32) -> u32 {
         match self {
-            Self::Envoy | Self::LimitProxy => 2,
+            Self::Envoy | Self::IstioProxy | Self::LimitProxy => 2,
             Self::Ztunnel => cores.div_ceil(4).max(2),
             Self::LinkerdProxy => 1,
         }
     }
 
-    /// The usual name of its file.
+    /// Whether it is a build of Envoy: it has Envoy's runtime, and describes itself as Envoy does.
+    #[must_use]
+    pub fn is_envoy(self) -> bool {
+        matches!(self, Self::Envoy | Self::IstioProxy)
+    }
+
+    /// Its name, which is the usual one of its file. Istio's build of Envoy is called `envoy` in its image, too: as
+    /// everywhere in Istio, its name is that of its container.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Self::Envoy => "envoy",
+            Self::IstioProxy => "istio-proxy",
             Self::LimitProxy => "meshtax",
             Self::Ztunnel => "ztunnel",
             Self::LinkerdProxy => "linkerd2-proxy",
@@ -148,6 +164,7 @@ mod tests {
     fn native_workers_follow_the_meshes_defaults() {
         let of = |program: Program| [2, 8, 64].map(|cores| program.native_workers(cores));
         assert_eq!(of(Program::Envoy), [2, 2, 2]);
+        assert_eq!(of(Program::IstioProxy), of(Program::Envoy));
         assert_eq!(of(Program::Ztunnel), [2, 2, 16]);
         assert_eq!(of(Program::LinkerdProxy), [1, 1, 1]);
     }

@@ -145,7 +145,7 @@ pub(crate) fn runtime(
 fn known_kind(at: crate::yaml::Span, key: &str, data_plane: &DataPlane) -> Result<(), Problem> {
     let mut programs = data_plane.foreign_programs();
     let is_envoys = is_runtime_key(key);
-    if programs.any(|program| (program == Program::Envoy) == is_envoys) {
+    if programs.any(|program| program.is_envoy() == is_envoys) {
         let is_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_');
         if key.chars().all(is_name) {
             return Ok(());

@@ -15,8 +15,8 @@ use crate::outcome::{
 use crate::processes::{Process, descendants};
 use crate::specs::{SATURATED, run_arguments, spec, variant};
 use crate::support::{
-    LINKERD_PROXY, PATIENCE, Running, Scratch, ZTUNNEL, beside_others, copy_program, finish, given,
-    meshtax, records,
+    LINKERD_PROXY, PATIENCE, Running, Scratch, ZTUNNEL, beside_others, copy_program, envoy, finish,
+    given, meshtax, records, skipped,
 };
 
 const DESIGN: &str = "rounds: 1, blocks: 6, trial: 100ms, warmup: 20ms, ";
@@ -114,6 +114,42 @@ fn proxy_that_never_becomes_ready_is_excluded_with_its_last_output() {
         assert!(reason.contains(LAST_OUTPUT), "{id}: {reason}");
     }
     assert_all_taken(&analysis, &["none", "none-again", "limit-mtls"]);
+}
+
+/// Upstream Envoy in place of Istio's own rejects the configuration at once.
+#[test]
+fn envoy_without_istios_filters_is_excluded_with_the_missing_filter_and_the_fix() {
+    let _shared = beside_others();
+    let Some(envoy) = envoy() else {
+        return skipped("Istio's filters", "Envoy is not available");
+    };
+    let scratch = Scratch::new();
+    let variants = [
+        variant("istio-sidecar", "mtls", "istio"),
+        variant("limit-mtls", "mtls", "limit"),
+    ];
+    let design = format!("{DESIGN}time: 14s");
+    let path = scratch.write("spec.yaml", &spec("lacks", &variants, SATURATED, &design));
+    let out = scratch.path("run");
+    let mut arguments = run_arguments(&path, &out);
+    arguments.extend(["--json", "--istio-proxy", envoy.to_str().expect("UTF-8")]);
+    let finished = finish(meshtax(&scratch, &arguments));
+    let analysis = finished.expect_success_or_busy_cores().json();
+    let excluded = &variant_of(&analysis, "istio")["excluded"];
+    let ended = excluded["failure"]["ended"].as_array();
+    let ended = ended.unwrap_or_else(|| panic!("{excluded:#}"));
+    assert_eq!(ended[0]["ending"]["id"], "exited", "{excluded:#}");
+    let output = ended[0]["last_output"].to_string();
+    let reason = "Didn't find a registered implementation for 'istio.metadata_exchange'";
+    assert!(output.contains(reason), "{output}");
+    for told in [reason, "fix: ", "--istio-proxy PATH"] {
+        assert!(
+            finished.stderr.contains(told),
+            "{told}: {}",
+            finished.stderr
+        );
+    }
+    assert_all_taken(&analysis, &["none", "none-again", "limit"]);
 }
 
 /// A real proxy is killed during a trial.

@@ -31,6 +31,12 @@ const ZTUNNEL_IMAGE: Official = Official {
     tag: "1.30.4",
     path: "usr/local/bin/ztunnel",
 };
+/// Istio's build of Envoy has Envoy's name in it.
+const PROXYV2_IMAGE: Official = Official {
+    repository: "istio/proxyv2",
+    tag: "1.30.4",
+    path: "usr/local/bin/envoy",
+};
 const LINKERD_IMAGE: Official = Official {
     repository: "linkerd/proxy",
     tag: "edge-26.8.2",
@@ -177,6 +183,24 @@ fn official_images_are_pulled_and_measured_by_the_default_run() {
             origin.starts_with(&format!("image {repository}")),
             "{origin}"
         );
+    }
+}
+
+#[test]
+fn istios_envoy_is_pulled_under_a_name_of_its_own() {
+    let _shared = beside_others();
+    let (Some(registry), Some(envoy)) = (registry(), envoy()) else {
+        return;
+    };
+    // Its place in the image is what matters here, not its filters.
+    publish(&registry, &PROXYV2_IMAGE, envoy);
+    let scratch = Scratch::new();
+    for name in ["istio-sidecar", "istio-proxy@1.30.4"] {
+        let got = as_user(&scratch, &registry, &["dataplanes", "get", name]);
+        got.expect_code(0);
+        let origin = "(image docker.io/istio/proxyv2:1.30.4";
+        assert!(got.stdout.starts_with("istio-proxy "), "{}", got.stdout);
+        assert!(got.stdout.contains(origin), "{}", got.stdout);
     }
 }
 

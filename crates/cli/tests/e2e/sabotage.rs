@@ -9,8 +9,8 @@ use crate::outcome::{
 };
 use crate::specs::{SATURATED, run_arguments, spec, variant};
 use crate::support::{
-    LINKERD_PROXY, PATIENCE, Running, Scratch, ZTUNNEL, alone, beside_others, envoy, given,
-    meshtax, records,
+    ISTIO_PROXY, LINKERD_PROXY, PATIENCE, Running, Scratch, ZTUNNEL, alone, beside_others, envoy,
+    given, meshtax, records,
 };
 
 /// A way to break a variant, and the probes that must fail, each with values that its observation contains.
@@ -335,6 +335,21 @@ fn every_sabotage_of_a_waypoint_is_detected_by_its_probe() {
 }
 
 #[test]
+fn every_sabotage_of_istios_own_envoy_is_detected_by_its_probe() {
+    let _shared = beside_others();
+    let Some(path) = given(ISTIO_PROXY, "sabotage of Istio's own Envoy") else {
+        return;
+    };
+    let cases = [
+        ("istio-sidecar", "plaintext", OF_PLAINTEXT),
+        ("istio-sidecar", "mtls", OF_MTLS),
+        ("istio-sidecar", "l4", OF_L4),
+        ("istio-sidecar", "l7", OF_L7),
+    ];
+    run_all(&cases, &[(ISTIO_PROXY, &path)]);
+}
+
+#[test]
 fn every_sabotage_of_linkerd_is_detected_by_its_probe() {
     let _shared = beside_others();
     let Some(path) = given(LINKERD_PROXY, "sabotage of linkerd2-proxy") else {
@@ -445,6 +460,16 @@ fn load_that_bypasses_ztunnel_is_detected_in_its_trials() {
         planes.push(("ztunnel-waypoint", "l7"));
     }
     check_load_around(&planes, &[(ZTUNNEL, &path)]);
+}
+
+#[test]
+fn load_that_bypasses_istios_own_envoy_is_detected_in_its_trials() {
+    let _alone = alone();
+    let Some(path) = given(ISTIO_PROXY, "a load around Istio's own Envoy") else {
+        return;
+    };
+    let planes = [("istio-sidecar", "mtls"), ("istio-sidecar", "l7")];
+    check_load_around(&planes, &[(ISTIO_PROXY, &path)]);
 }
 
 #[test]

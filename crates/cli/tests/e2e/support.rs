@@ -68,6 +68,8 @@ pub(crate) fn skipped(what: &str, why: &str) {
 pub(crate) const ZTUNNEL: &str = "MESHTAX_ZTUNNEL";
 /// The environment variable with the path of a linkerd2-proxy, for the product and these tests.
 pub(crate) const LINKERD_PROXY: &str = "MESHTAX_LINKERD_PROXY";
+/// The environment variable with the path of Istio's build of Envoy, for the product and these tests.
+pub(crate) const ISTIO_PROXY: &str = "MESHTAX_ISTIO_PROXY";
 
 pub(crate) fn is_root() -> bool {
     rustix::process::geteuid().is_root()
@@ -115,6 +117,7 @@ pub(crate) fn prepared(mut command: Command, scratch: &Scratch, arguments: &[&st
         .env_remove("MESHTAX_ENVOY")
         .env_remove(ZTUNNEL)
         .env_remove(LINKERD_PROXY)
+        .env_remove(ISTIO_PROXY)
         .stdin(Stdio::null());
     command
 }

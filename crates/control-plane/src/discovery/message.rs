@@ -3,7 +3,7 @@
 //! Names and numbers are those of Envoy's v3 API (`envoy/config`, `envoy/extensions`) and of protobuf's own types. A
 //! field that is not in the table is an error: nothing in a blueprint is omitted silently.
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 /// A message as far as it is used.
 pub(super) struct Message {
@@ -29,9 +29,15 @@ enum Kind {
     Any,
     /// A map from names to `google.protobuf.Any`.
     Anys,
+    /// `google.protobuf.Struct`: any object.
+    Object,
+    /// A map from names to those.
+    Objects,
 }
 
-use Kind::{Any, Anys, Flag, Number, Of, Seconds, Text, Word, Wrapped, WrappedFlag};
+use Kind::{
+    Any, Anys, Flag, Number, Object, Objects, Of, Seconds, Text, Word, Wrapped, WrappedFlag,
+};
 
 macro_rules! message {
     ($name:ident, $full:literal, [$(($field:literal, $number:literal, $kind:expr)),* $(,)?]) => {
@@ -62,8 +68,25 @@ message!(
         ("circuit_breakers", 10, Of(&CIRCUIT_BREAKERS)),
         ("upstream_bind_config", 21, Of(&BIND_CONFIG)),
         ("transport_socket", 24, Of(&TRANSPORT_SOCKET)),
+        ("metadata", 25, Of(&METADATA)),
         ("typed_extension_protocol_options", 36, Anys),
+        ("filters", 40, Of(&UPSTREAM_FILTER)),
     ]
+);
+message!(
+    METADATA,
+    "envoy.config.core.v3.Metadata",
+    [("filter_metadata", 1, Objects)]
+);
+message!(
+    UPSTREAM_FILTER,
+    "envoy.config.cluster.v3.Filter",
+    [("name", 1, Text), ("typed_config", 2, Any),]
+);
+message!(
+    TYPED_STRUCT,
+    "udpa.type.v1.TypedStruct",
+    [("type_url", 1, Text), ("value", 2, Object),]
 );
 message!(
     EDS_CLUSTER_CONFIG,
@@ -210,7 +233,10 @@ message!(
 message!(
     LB_ENDPOINT,
     "envoy.config.endpoint.v3.LbEndpoint",
-    [("endpoint", 1, Of(&ENDPOINT))]
+    [
+        ("endpoint", 1, Of(&ENDPOINT)),
+        ("metadata", 3, Of(&METADATA)),
+    ]
 );
 message!(
     ENDPOINT,
@@ -293,7 +319,7 @@ message!(
 );
 
 /// Message types that may be packed in an `Any`.
-static ANY: &[&Message] = &[&UPSTREAM_TLS, &HTTP_OPTIONS, &PREVIOUS_HOSTS];
+static ANY: &[&Message] = &[&UPSTREAM_TLS, &HTTP_OPTIONS, &PREVIOUS_HOSTS, &TYPED_STRUCT];
 
 /// Prefix of the type name in a type URL.
 pub(super) const TYPE_URL: &str = "type.googleapis.com/";
@@ -361,10 +387,15 @@ impl Message {
             Any => delimited(number, &self.any(name, value)?, bytes),
             Anys => {
                 for (key, value) in value.as_object().ok_or_else(wrong)? {
-                    let mut entry = Vec::new();
-                    delimited(1, key.as_bytes(), &mut entry);
-                    delimited(2, &self.any(name, value)?, &mut entry);
-                    delimited(number, &entry, bytes);
+                    let any = self.any(name, value)?;
+                    delimited(number, &entry(key, &any), bytes);
+                }
+            }
+            Object => delimited(number, &object(value.as_object().ok_or_else(wrong)?), bytes),
+            Objects => {
+                for (key, value) in value.as_object().ok_or_else(wrong)? {
+                    let fields = object(value.as_object().ok_or_else(wrong)?);
+                    delimited(number, &entry(key, &fields), bytes);
                 }
             }
         }
@@ -399,6 +430,43 @@ pub(super) struct EncodeError {
     value: String,
 }
 
+/// An entry of a map.
+fn entry(key: &str, value: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    delimited(1, key.as_bytes(), &mut bytes);
+    delimited(2, value, &mut bytes);
+    bytes
+}
+
+/// `google.protobuf.Struct`.
+fn object(fields: &Map<String, Value>) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for (key, value) in fields {
+        delimited(1, &entry(key, &any_value(value)), &mut bytes);
+    }
+    bytes
+}
+
+/// `google.protobuf.Value`, in which defaults are written as well.
+fn any_value(value: &Value) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    match value {
+        Value::Null => varint(1, 0, &mut bytes),
+        Value::Number(number) => double(2, number.as_f64().unwrap_or(f64::NAN), &mut bytes),
+        Value::String(text) => delimited(3, text.as_bytes(), &mut bytes),
+        Value::Bool(flag) => varint(4, u64::from(*flag), &mut bytes),
+        Value::Object(fields) => delimited(5, &object(fields), &mut bytes),
+        Value::Array(items) => {
+            let mut list = Vec::new();
+            for item in items {
+                delimited(1, &any_value(item), &mut list);
+            }
+            delimited(6, &list, &mut bytes);
+        }
+    }
+    bytes
+}
+
 /// A message whose only field, number 1, has this value; empty if it is the default.
 fn only(number: u64) -> Vec<u8> {
     let mut bytes = Vec::new();
@@ -411,6 +479,12 @@ fn only(number: u64) -> Vec<u8> {
 fn varint(number: u32, value: u64, bytes: &mut Vec<u8>) {
     raw(u64::from(number) << 3, bytes);
     raw(value, bytes);
+}
+
+fn double(number: u32, value: f64, bytes: &mut Vec<u8>) {
+    const EIGHT_BYTES: u64 = 1;
+    raw((u64::from(number) << 3) | EIGHT_BYTES, bytes);
+    bytes.extend_from_slice(&value.to_le_bytes());
 }
 
 fn delimited(number: u32, content: &[u8], bytes: &mut Vec<u8>) {
@@ -486,6 +560,44 @@ mod tests {
     }
 
     #[test]
+    fn objects_of_any_shape_are_what_prost_decodes() {
+        use prost_types::value::Kind::{
+            BoolValue, ListValue, NullValue, NumberValue, StringValue, StructValue,
+        };
+        let json = json!({"value": {
+            "flag": false, "list": ["a", {"b": 1.5}], "none": null, "number": 0, "text": "", "words": {},
+        }});
+        let of = |kind| prost_types::Value { kind: Some(kind) };
+        let object = |fields: &[(&str, prost_types::Value)]| prost_types::Struct {
+            fields: fields
+                .iter()
+                .map(|(name, value)| ((*name).to_owned(), value.clone()))
+                .collect(),
+        };
+        let inner = of(StructValue(object(&[("b", of(NumberValue(1.5)))])));
+        let list = vec![of(StringValue("a".into())), inner];
+        let expected = object(&[
+            ("flag", of(BoolValue(false))),
+            (
+                "list",
+                of(ListValue(prost_types::ListValue { values: list })),
+            ),
+            ("none", of(NullValue(0))),
+            ("number", of(NumberValue(0.0))),
+            ("text", of(StringValue(String::new()))),
+            ("words", of(StructValue(object(&[])))),
+        ]);
+        #[derive(Clone, PartialEq, prost::Message)]
+        struct TypedStruct {
+            #[prost(message, optional, tag = "2")]
+            value: Option<prost_types::Struct>,
+        }
+        let bytes = TYPED_STRUCT.encode(&json).unwrap();
+        let decoded = TypedStruct::decode(bytes.as_slice()).unwrap();
+        assert_eq!(decoded.value, Some(expected));
+    }
+
+    #[test]
     fn unknown_fields_are_an_error_without_a_panic() {
         for json in [
             json!({"nam": "x"}),
@@ -494,6 +606,7 @@ mod tests {
             json!({"connect_timeout": "10ms"}),
             json!({"transport_socket": {"typed_config": {"@type": "unknown"}}}),
             json!({"transport_socket": {"typed_config": null}}),
+            json!({"metadata": {"filter_metadata": {"istio": "x"}}}),
             json!([]),
             json!(null),
         ] {
