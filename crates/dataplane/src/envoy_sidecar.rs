@@ -191,10 +191,10 @@ fn sidecar(
     proxied: &ProxiedPod<'_>,
     flavour: Flavour,
     mut config: Value,
-    mut told: Discovery,
+    mut discovered: Discovery,
 ) -> Sidecar {
     if flavour == Flavour::Istio {
-        istio_filters::add(&mut config, &mut told, site, proxied.pod);
+        istio_filters::add(&mut config, &mut discovered, site, proxied.pod);
     }
     let role = match proxied.callers {
         None => ComponentRole::ClientProxy,
@@ -202,7 +202,7 @@ fn sidecar(
     };
     let (files, process) = side(site, proxied.pod, role, flavour.program(), &config);
     let extra = site.options.extra_endpoints;
-    let resources = extra.map(|_| discovery(told));
+    let resources = extra.map(|_| discovery(discovered));
     let collector = site.options.tracing.map(|_| trace_collector());
     Sidecar {
         files,

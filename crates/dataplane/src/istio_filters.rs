@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use crate::control::Discovery;
 use crate::envoy::typed;
 use crate::names::{EMULATED_NAMESPACE, TRUST_DOMAIN};
-use crate::site::{AppProtocol, Pod, Site};
+use crate::site::{AppProtocol, Pod, Site, SiteService};
 
 /// Exchanges the workloads' metadata: of requests in headers, of connections in a preface after the handshake.
 const EXCHANGE: &str = "istio.metadata_exchange";
@@ -33,21 +33,21 @@ pub(crate) fn offered(protocol: AppProtocol) -> &'static [&'static str] {
     }
 }
 
-/// Adds Istio's filters to a sidecar's configuration, and to what it is told later.
-pub(crate) fn add(config: &mut Value, told: &mut Discovery, site: &Site, pod: &Pod) {
+/// Adds Istio's filters to a sidecar's configuration, and to what it discovers later.
+pub(crate) fn add(config: &mut Value, discovered: &mut Discovery, site: &Site, pod: &Pod) {
     config["node"] = node(pod);
     keep_statistics(config);
     let own = site
         .services
         .iter()
         .find(|service| service.pods.contains(pod));
-    let own = own.map(|service| service.dns_name());
+    let own = own.map(SiteService::dns_name);
     let resources = &mut config["static_resources"];
     items(&mut resources["listeners"]).for_each(to_listener);
-    for cluster in items(&mut resources["clusters"]).chain(&mut told.clusters) {
+    for cluster in items(&mut resources["clusters"]).chain(&mut discovered.clusters) {
         to_cluster(cluster, own.as_deref());
     }
-    for assignment in &mut told.endpoints {
+    for assignment in &mut discovered.endpoints {
         let cluster = assignment["cluster_name"].as_str().unwrap_or_default();
         let host = cluster.rsplit('|').next().unwrap_or_default().to_owned();
         describe_endpoints(assignment, &host);
@@ -273,20 +273,20 @@ mod tests {
     use crate::tests::site;
     use crate::{Content, ControlService, PodBlueprint};
 
-    /// A pod's configuration of Envoy, and what its Envoy is told later.
+    /// A pod's configuration of Envoy, and what its Envoy discovers later.
     fn configuration(pod: &PodBlueprint) -> Value {
         let file = pod.files.iter().find(|file| file.name == "envoy.json");
         let Some(Content::Text(text)) = file.map(|file| &file.content) else {
             panic!("{}: no configuration", pod.pod);
         };
         let config: Value = serde_json::from_str(text).expect("JSON");
-        let told = pod.control.iter().filter_map(|service| match service {
+        let discovered = pod.control.iter().filter_map(|service| match service {
             ControlService::Discovery { tells, .. } => {
                 Some(json!([tells.clusters, tells.endpoints]))
             }
             _ => None,
         });
-        json!([config, told.collect::<Vec<_>>()])
+        json!([config, discovered.collect::<Vec<_>>()])
     }
 
     fn configurations(data_plane: &str, level: PolicyLevel) -> Vec<Value> {

@@ -310,6 +310,7 @@ mod tests {
     fn extension_that_a_build_lacks_is_named_with_the_fix() {
         let failure = |line: &str| ComponentFailure {
             component: "istio-sidecar-mtls/client-proxy".into(),
+            role: Some(ComponentRole::ServerProxy),
             ending: ComponentEnding::Exited { code: 1 },
             last_output: vec![line.into()],
         };
