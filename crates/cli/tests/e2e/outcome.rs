@@ -52,6 +52,17 @@ pub(crate) fn seen_by<'a>(evidence: &'a Value, probe: &str) -> &'a str {
     found["seen"].as_str().expect("an observation")
 }
 
+/// The trials of a variant whose clients' load generators started together: a stall of the machine can keep them from it.
+/// Asserts that there is one.
+#[track_caller]
+pub(crate) fn trials_together<'a>(trials: &'a [Value], variant: &str) -> Vec<&'a Value> {
+    let own = trials.iter().filter(|t| t["trial"]["variant"] == variant);
+    let is_together = |t: &&Value| t["outcome"]["failure"]["id"] != "not-together";
+    let together: Vec<&Value> = own.filter(is_together).collect();
+    assert!(!together.is_empty(), "no trial of {variant}: {trials:#?}");
+    together
+}
+
 /// The ids of the report's caveats.
 pub(crate) fn caveat_ids(analysis: &Value) -> BTreeSet<&str> {
     let caveats = items(&analysis["caveats"]);
