@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::thread;
 
 use meshtax_load::{LoadSpec, Window};
+use meshtax_model::failure::TrialFailure;
 use meshtax_model::plan::TrialId;
 use meshtax_model::trial::{
     ComponentUsage, IdleProxies, LoadResult, MachineUsage, Memory, ProxyConnections,
@@ -27,6 +28,17 @@ pub enum MeasureError {
     /// The machine could not be read.
     #[error(transparent)]
     Observe(#[from] ObserveError),
+}
+
+impl From<MeasureError> for TrialFailure {
+    fn from(error: MeasureError) -> Self {
+        match error {
+            MeasureError::Generator(error) => error.into(),
+            MeasureError::Observe(error) => Self::LoadFailed {
+                detail: error.to_string(),
+            },
+        }
+    }
 }
 
 /// A trial's load, and what was read while it ran.

@@ -73,6 +73,8 @@ pub enum Fault {
     LostAtStart(u32),
     /// A trial gives no result.
     TrialFails(TrialId),
+    /// A trial gives no result at the first attempt.
+    TrialFailsOnce(TrialId),
     /// A component dies in this trial.
     ComponentDies(TrialId),
     /// The environment is lost in this trial.
@@ -142,6 +144,15 @@ impl FakeEngine {
 
     fn has(&self, fault: &Fault) -> bool {
         self.faults.contains(fault)
+    }
+
+    /// Whether this attempt at a trial, which is the last of the calls received, gives no result.
+    fn has_no_load(&self, trial: &TrialId) -> bool {
+        let call = format!("trial {trial}");
+        let attempts = self.calls.iter().filter(|received| **received == call);
+        let is_first = attempts.count() == 1;
+        self.has(&Fault::TrialFails(trial.clone()))
+            || (is_first && self.has(&Fault::TrialFailsOnce(trial.clone())))
     }
 
     fn start(&self, round: u32, variant: &Variant) -> VariantStart {
@@ -247,7 +258,7 @@ impl Engine for FakeEngine {
         if self.has(&Fault::LostInTrial(trial.id.clone())) {
             return Err(lost());
         }
-        if self.has(&Fault::TrialFails(trial.id.clone())) {
+        if self.has_no_load(&trial.id) {
             let outcome = TrialOutcome::Failed {
                 failure: TrialFailure::LoadFailed {
                     detail: "scripted: the load did not run".to_owned(),

@@ -3,10 +3,11 @@
 use std::sync::atomic::AtomicBool;
 
 use meshtax_model::experiment::{Experiment, Inject, LoadPoint, Role, Variant};
-use meshtax_model::failure::VariantFailureReason;
+use meshtax_model::failure::{TrialFailure, VariantFailureReason};
 use meshtax_model::plan::{PlannedTrial, TrialId};
 use meshtax_model::trial::{LoadResult, ResourceSample, TrialOutcome};
 
+use crate::clock::Clock;
 use crate::engine::{Engine, Measured};
 use crate::error::{PilotError, RunError, Stop, not_proven, trial_failure};
 use crate::interruption::check;
@@ -15,12 +16,17 @@ use crate::interruption::check;
 /// trials, and a delay derived from it can exceed what the server has time for.
 const TRIALS: u32 = 9;
 
+/// How often a trial is measured at most whose load could not be offered: a stall of the machine ends a trial, and is not to
+/// end the run.
+const TRIES: u32 = 3;
+
 /// The round of the pilot: before the first.
 const ROUND: u32 = 0;
 
 /// What the pilot requires of a run.
 pub(crate) struct Pilot<'a> {
     pub(crate) engine: &'a mut dyn Engine,
+    pub(crate) clock: &'a dyn Clock,
     pub(crate) seed: u64,
     pub(crate) interrupted: &'a AtomicBool,
 }
@@ -99,8 +105,27 @@ impl Pilot<'_> {
         measured
     }
 
-    /// Measures one trial of the baseline.
+    /// Measures one trial of the baseline, again if its load could not be offered.
     pub(crate) fn trial(
+        &mut self,
+        number: u32,
+        baseline: &Variant,
+        point: &LoadPoint,
+    ) -> Result<(LoadResult, Option<ResourceSample>), Stop> {
+        for _ in 1..TRIES {
+            match self.try_trial(number, baseline, point) {
+                Err(Stop::Failed(RunError::Pilot(PilotError::TrialFailed(failure))))
+                    if is_without_load(&failure) =>
+                {
+                    check(self.interrupted)?;
+                }
+                ended => return ended,
+            }
+        }
+        self.try_trial(number, baseline, point)
+    }
+
+    fn try_trial(
         &mut self,
         number: u32,
         baseline: &Variant,
@@ -122,4 +147,12 @@ impl Pilot<'_> {
             (None, TrialOutcome::Measured { load, .. }) => Ok((*load, sample)),
         }
     }
+}
+
+/// Whether the load could not be offered; all else that fails is the variant's.
+fn is_without_load(failure: &TrialFailure) -> bool {
+    matches!(
+        failure,
+        TrialFailure::LoadFailed { .. } | TrialFailure::NotTogether { .. }
+    )
 }

@@ -221,6 +221,7 @@ impl<'a> Run<'a> {
     fn pilot(&mut self) -> (Pilot<'_>, &mut Experiment) {
         let pilot = Pilot {
             engine: &mut *self.engine,
+            clock: self.watch.clock,
             seed: self.options.seed,
             interrupted: self.watch.interrupted,
         };

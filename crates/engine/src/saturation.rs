@@ -13,6 +13,12 @@ use crate::pilot::Pilot;
 /// The most bursts. Each starts the baseline anew.
 const BURSTS: u32 = 7;
 
+/// Bursts that are made however long they take: one without added work, and one with it.
+const BURSTS_MIN: u32 = 2;
+
+/// No further burst begins when those before it took this part of the time limit: what is left is for the trials.
+const PART_OF_TIME_LIMIT: u64 = 4;
+
 /// The rate counts as reached within this, as a share: a burst of one or two seconds resolves no less.
 const CLOSE_ENOUGH: f64 = 0.02;
 
@@ -56,8 +62,14 @@ impl Pilot<'_> {
         let bursts = short(experiment, &point);
         let shape = equal_unless_given(&experiment.topology);
         let mut factor = Some(0.0);
+        let begin_ns = self.clock.now_ns();
+        let at_most_ns = experiment.design.time_limit_ns / PART_OF_TIME_LIMIT;
         for number in 1..=BURSTS {
             let Some(by) = factor else { break };
+            let took_ns = self.clock.now_ns().saturating_sub(begin_ns);
+            if number > BURSTS_MIN && took_ns >= at_most_ns {
+                break;
+            }
             let topology = scaled(&shape, by);
             let burst = self.burst(number, (&topology, &bursts), &baseline, &point)?;
             saturation.bursts.push(burst);

@@ -47,8 +47,9 @@ enum Failed {
 
 impl From<Failed> for TrialFailure {
     fn from(failed: Failed) -> Self {
-        Self::LoadFailed {
-            detail: failed.to_string(),
+        match failed {
+            Failed::Generator(error) => error.into(),
+            other => load_failed(other),
         }
     }
 }

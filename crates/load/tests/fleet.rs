@@ -123,11 +123,7 @@ fn stopped_workers_report_what_they_measured() {
 
 #[test]
 fn a_failed_worker_is_named() {
-    let refused = TcpListener::bind("127.0.0.1:0")
-        .unwrap()
-        .local_addr()
-        .unwrap();
-    let mut spec = spec(refused, Arrivals::Constant);
+    let mut spec = spec("127.0.0.1:1".parse().unwrap(), Arrivals::Constant);
     spec.connect_timeout_ns = 100_000_000;
     let members = ["a", "b"].map(member).into();
     let error = run_fleet(&spec, members, Hooks::new(&mut |_| {})).unwrap_err();

@@ -38,16 +38,26 @@ fn app() -> SocketAddr {
 fn server(serve: impl Fn(u32, TcpStream) + Send + Sync + 'static) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
-    let serve = Arc::new(serve);
-    std::thread::spawn(move || {
-        for (number, stream) in (0..).zip(listener.incoming()) {
-            let serve = Arc::clone(&serve);
-            let stream = stream.unwrap();
-            stream.set_nodelay(true).unwrap();
-            std::thread::spawn(move || serve(number, stream));
-        }
-    });
+    std::thread::spawn(move || serve_on(&listener, serve));
     address
+}
+
+fn serve_on(listener: &TcpListener, serve: impl Fn(u32, TcpStream) + Send + Sync + 'static) {
+    let serve = Arc::new(serve);
+    for (number, stream) in (0..).zip(listener.incoming()) {
+        let serve = Arc::clone(&serve);
+        let stream = stream.unwrap();
+        stream.set_nodelay(true).unwrap();
+        std::thread::spawn(move || serve(number, stream));
+    }
+}
+
+/// Responds to each request, with nothing.
+fn respond(_: u32, mut stream: TcpStream) {
+    let mut reader = BufReader::new(stream.try_clone().unwrap());
+    while read_request(&mut reader) {
+        let _ = stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n");
+    }
 }
 
 /// Reads one request without a body; `false` at the end of the connection.
@@ -325,7 +335,8 @@ fn what_is_not_http_is_a_protocol_error() {
     });
     let mut spec = spec(target, open(200.0, Arrivals::Constant));
     spec.window_ns = 200_000_000;
-    spec.drain_ns = 100_000_000;
+    // Longer than a stall.
+    spec.drain_ns = 1_000_000_000;
     let result = outcome(&spec);
     assert!(result.errors.protocol > 5, "{result:?}");
     assert_eq!(result.completed, 0);
@@ -358,10 +369,7 @@ fn a_large_request_body_is_sent_completely() {
 
 #[test]
 fn a_refused_connection_names_the_target_and_the_cause() {
-    let target = TcpListener::bind("127.0.0.1:0")
-        .unwrap()
-        .local_addr()
-        .unwrap();
+    let target: SocketAddr = "127.0.0.1:1".parse().unwrap();
     let mut spec = spec(target, LoadModel::closed());
     spec.connect_timeout_ns = 200_000_000;
     let error = run(&spec, &mut |_| {}).unwrap_err();
@@ -382,14 +390,16 @@ fn a_refused_connection_names_the_target_and_the_cause() {
 
 #[test]
 fn a_server_that_starts_late_is_awaited() {
-    let target = TcpListener::bind("127.0.0.1:0")
-        .unwrap()
-        .local_addr()
-        .unwrap();
+    use rustix::net::{AddressFamily, SocketType, bind, listen, socket};
+    // Its port is taken from the beginning, and connections to it are refused until it listens.
+    let late = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+    bind(&late, &"127.0.0.1:0".parse::<SocketAddr>().unwrap()).unwrap();
+    let late = TcpListener::from(late);
+    let target = late.local_addr().unwrap();
     std::thread::spawn(move || {
         std::thread::sleep(Duration::from_millis(150));
-        let config = AppConfig::new(target);
-        serve(&config, |_| {}, &AtomicBool::new(false)).unwrap();
+        listen(&late, 128).unwrap();
+        serve_on(&late, respond);
     });
     let result = outcome(&spec(target, open(500.0, Arrivals::Constant)));
     assert_eq!((result.errors.total(), result.connections_opened), (0, 8));

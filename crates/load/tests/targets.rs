@@ -156,10 +156,7 @@ fn over_http2_each_target_has_its_own_requests() {
 fn an_unreachable_target_is_named() {
     let heard = Heard::default();
     let mut spec = spec(LoadModel::closed(), &heard);
-    let nobody = TcpListener::bind("127.0.0.1:0")
-        .unwrap()
-        .local_addr()
-        .unwrap();
+    let nobody: SocketAddr = "127.0.0.1:1".parse().unwrap();
     spec.more_targets[1].address = nobody;
     match run(&spec, &mut |_| {}) {
         Err(LoadError::Connect { target, .. }) => assert_eq!(target, nobody),

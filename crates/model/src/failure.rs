@@ -263,6 +263,11 @@ pub enum TrialFailure {
         /// The cause.
         detail: String,
     },
+    /// The load generators of several clients did not start at the same instant.
+    NotTogether {
+        /// How far apart they started.
+        detail: String,
+    },
     /// Its figures cannot be written as JSON, which is a bug.
     NotStorable {
         /// The cause.
@@ -278,7 +283,7 @@ impl fmt::Display for TrialFailure {
                 let all: Vec<String> = components.iter().map(ToString::to_string).collect();
                 f.write_str(&all.join("; "))
             }
-            Self::LoadFailed { detail } => f.write_str(detail),
+            Self::LoadFailed { detail } | Self::NotTogether { detail } => f.write_str(detail),
             Self::NotStorable { detail } => {
                 write!(f, "its figures cannot be stored, which is a bug: {detail}")
             }

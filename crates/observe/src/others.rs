@@ -340,19 +340,26 @@ mod tests {
         };
         let mut strange = Others::new("/proc", &cores, ours(&[]));
         let mut known = Others::new("/proc", &cores, ours(&[pid]));
-        let before = (strange.look().unwrap(), known.look());
-        std::thread::sleep(Duration::from_millis(200));
-        let after = (strange.look().unwrap(), known.look());
-        drop(busy);
+        let before = strange.look().unwrap();
+        known.look();
         let key = |look: &Look| look.seen.keys().find(|key| key.0 == pid).copied();
-        let key = key(&after.0).unwrap();
-        let used = after.0.seen[&key].cpu_ns - before.0.seen[&key].cpu_ns;
-        assert!(used >= 20_000_000, "{used}");
-        let (list, _) = after.0.since(&before.0);
+        let key = key(&before).unwrap();
+        let used = |look: &Look| look.seen[&key].cpu_ns - before.seen[&key].cpu_ns;
+        // A busy machine leaves it little in a given time.
+        let looks = std::iter::repeat_with(|| {
+            std::thread::sleep(Duration::from_millis(200));
+            strange.look().unwrap()
+        });
+        let after = looks.take(50).find(|look| used(look) >= 20_000_000);
+        let after = after.expect("it is busy");
+        let seen = known.look();
+        drop(busy);
+        let (list, _) = after.since(&before);
+        let used = used(&after);
         assert!(list.iter().any(|o| o.name == "sh" && o.cpu_ns == used));
         assert!(list.is_sorted_by(|a, b| a.cpu_ns >= b.cpu_ns));
         assert!(known.known.get(&key) == Some(&Kind::Ours));
-        assert!(after.1.is_none_or(|look| !look.seen.contains_key(&key)));
+        assert!(seen.is_none_or(|look| !look.seen.contains_key(&key)));
     }
 
     #[test]
@@ -364,11 +371,14 @@ mod tests {
             .iter()
             .find(|(key, _)| key.0 == std::process::id());
         assert_eq!(own.unwrap().1, &Kind::Ours);
-        // A second reading identifies nothing again and is cheap.
-        let start = Instant::now();
-        let again = others.look();
-        let each = start.elapsed() / u32::try_from(others.known.len()).unwrap();
+        // A further reading identifies nothing again and is cheap: the fastest of some, since any may be interrupted.
+        let each = (0..5).map(|_| {
+            let start = Instant::now();
+            let again = others.look();
+            assert_eq!(look.is_some(), again.is_some());
+            start.elapsed() / u32::try_from(others.known.len()).unwrap()
+        });
+        let each = each.min().unwrap();
         assert!(each < Duration::from_millis(1), "{each:?} per process");
-        assert_eq!(look.is_some(), again.is_some());
     }
 }

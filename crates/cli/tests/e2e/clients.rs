@@ -5,7 +5,9 @@ use std::path::PathBuf;
 
 use serde_json::Value;
 
-use crate::outcome::{assert_excluded_by, assert_not_excluded, seen_by, variant_of};
+use crate::outcome::{
+    assert_excluded_by, assert_not_excluded, seen_by, trials_together, variant_of,
+};
 use crate::specs::{run_arguments, variant};
 use crate::support::{
     LINKERD_PROXY, PATIENCE, Running, Scratch, alone, beside_others, finish, given, manifest,
@@ -63,9 +65,8 @@ fn four_clients_offer_one_load_through_a_proxy_each() {
             assert!(seen.starts_with("4 clients; client: "), "{probe}: {seen}");
         }
         let own = trials.iter().filter(|t| t["trial"]["variant"] == plane);
-        let own: Vec<&Value> = own.collect();
-        assert_eq!(own.len(), 2, "{plane}");
-        for trial in own {
+        assert_eq!(own.count(), 2, "{plane}");
+        for trial in trials_together(&trials, plane) {
             assert_one_load(trial);
             let sample = samples.iter().find(|s| s["trial"] == trial["trial"]["id"]);
             assert_every_client_is_read(sample.expect("a sample"), plane);
@@ -161,10 +162,8 @@ fn sabotage_of_one_of_four_clients_is_detected() {
         }
         // Its probes pass.
         assert_not_excluded(found);
-        let own = trials.iter().filter(|t| t["trial"]["variant"] == id);
-        let own: Vec<String> = own.map(|trial| trial["outcome"].to_string()).collect();
-        assert!(!own.is_empty(), "no trial of {id}");
-        for outcome in own {
+        for trial in trials_together(&trials, &id) {
+            let outcome = trial["outcome"].to_string();
             let bypassed = outcome.contains("bypassed-connections");
             assert!(bypassed && outcome.contains("client-4"), "{id}: {outcome}");
         }

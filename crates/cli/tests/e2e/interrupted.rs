@@ -24,16 +24,16 @@ enum When {
     Starting,
     /// The second trial is on the disk.
     Measuring,
-    /// The first trial is on the disk, and the second takes some seconds more.
+    /// The first trial is on the disk, and the second takes 15 s.
     SecondTrial,
 }
 
 impl When {
-    /// A trial that a second does not complete is given up.
+    /// A trial that a second does not complete is given up: its end would come after these.
     fn ends_within(self) -> Duration {
         match self {
             Self::Starting | Self::Measuring => Duration::from_secs(15),
-            Self::SecondTrial => Duration::from_secs(4),
+            Self::SecondTrial => Duration::from_secs(12),
         }
     }
 }
@@ -120,7 +120,7 @@ fn sigint_during_a_long_trial_gives_it_up_and_keeps_the_trials_before_it() {
     let _alone = alone();
     let scratch = Scratch::new();
     let text = "name: long-trials\nvariants: [{data-plane: limit-l4}]\nload: [{steady: {rate: 100}}]\n\
-                faithful: {trial: 8s}\n";
+                faithful: {trial: 15s}\n";
     let options = ["--faithful", "--json"];
     let finished = interrupt_run_of(&scratch, text, &options, Signal::INT, When::SecondTrial);
     finished.expect_code(130);

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::support::{records, skipped};
 
@@ -52,6 +52,17 @@ pub(crate) fn seen_by<'a>(evidence: &'a Value, probe: &str) -> &'a str {
     found["seen"].as_str().expect("an observation")
 }
 
+/// The trials of a variant whose clients' load generators started together: a stall of the machine can keep them from it.
+/// Asserts that there is one.
+#[track_caller]
+pub(crate) fn trials_together<'a>(trials: &'a [Value], variant: &str) -> Vec<&'a Value> {
+    let own = trials.iter().filter(|t| t["trial"]["variant"] == variant);
+    let is_together = |t: &&Value| t["outcome"]["failure"]["id"] != "not-together";
+    let together: Vec<&Value> = own.filter(is_together).collect();
+    assert!(!together.is_empty(), "no trial of {variant}: {trials:#?}");
+    together
+}
+
 /// The ids of the report's caveats.
 pub(crate) fn caveat_ids(analysis: &Value) -> BTreeSet<&str> {
     let caveats = items(&analysis["caveats"]);
@@ -95,11 +106,73 @@ pub(crate) fn disturbed_trials(point: &Value) -> u64 {
     invalid_for(point, Some(&["steal", "late-by-steal", "other-programs"]))
 }
 
+/// Blocks with a valid pair that an interval requires.
+const BLOCKS_MIN: u64 = 6;
+
+/// Whether the machine alone left a run of two baselines without any interval: there are points all of whose trials were
+/// taken as planned, enough of them for an interval, and each lacks it because the machine disturbed trials.
+pub(crate) fn is_without_result_by_the_machine(analysis: &Value) -> bool {
+    let baseline = |names: &[&str], load_point: &Value| -> Vec<Value> {
+        let of = |name: &&str| items(&variant_of(analysis, name)["points"]);
+        let points = names.iter().flat_map(of);
+        let there = points.filter(|point| point["load_point"] == *load_point);
+        there.cloned().collect()
+    };
+    let is_lacking = |(id, point): (&Value, &Value)| {
+        let names: &[&str] = match id == "none-again" {
+            true => &["none"],
+            false => &["none", "none-again"],
+        };
+        let baselines = baseline(names, &point["load_point"]);
+        lacks_pairs(point, &baselines)
+            || is_mostly_disturbed([point])
+            || is_mostly_disturbed(&baselines)
+    };
+    let compared = items(&analysis["variants"])
+        .filter(|variant| variant["excluded"].is_null() && variant["variant"] != "none");
+    let points = compared
+        .flat_map(|variant| items(&variant["points"]).map(|point| (&variant["variant"], point)));
+    let mut complete = points.filter(|(_, point)| is_complete(point)).peekable();
+    analysis["run"]["ending"]["id"] != "failed"
+        && complete.peek().is_some()
+        && complete.all(is_lacking)
+}
+
+/// Whether the trials that an interval requires were taken as planned, whatever the machine did to them.
+fn is_complete(point: &Value) -> bool {
+    let disturbed = disturbed_trials(point);
+    invalid_trials(point) == disturbed && valid_trials(point) + disturbed >= BLOCKS_MIN
+}
+
+/// Whether trials that were disturbed left too few pairs. Steal excludes whole blocks: only other disturbances can take the
+/// baselines from a block in which the point has a valid trial, and they have to take all of them.
+fn lacks_pairs(point: &Value, baselines: &[Value]) -> bool {
+    let single = Some(&["late-by-steal", "other-programs"][..]);
+    let lost = baselines.iter().map(|point| invalid_for(point, single));
+    valid_trials(point) < BLOCKS_MIN + lost.min().unwrap_or(0)
+}
+
+/// Whether the machine disturbed more trials than a comparison may be without (docs/method.md).
+fn is_mostly_disturbed<'a>(points: impl IntoIterator<Item = &'a Value>) -> bool {
+    let [mut valid, mut stolen, mut others] = [0, 0, 0];
+    for point in points {
+        valid += valid_trials(point);
+        stolen += invalid_for(point, Some(&["steal", "late-by-steal"]));
+        others += invalid_for(point, Some(&["other-programs"]));
+    }
+    let rest = valid + others;
+    (others > 1 && others * 10 > rest) || stolen * 4 > (rest + stolen) * 3
+}
+
+fn valid_trials(point: &Value) -> u64 {
+    point["valid"].as_u64().unwrap_or(0)
+}
+
 /// Asserts that at least `least` trials of a point were taken as planned, whether or not other tests on the same cores
 /// disturbed them.
 #[track_caller]
 pub(crate) fn assert_taken(point: &Value, least: u64, what: &str) {
-    let taken = point["valid"].as_u64().unwrap_or(0) + disturbed_trials(point);
+    let taken = valid_trials(point) + disturbed_trials(point);
     assert!(taken >= least, "{what}: {point:#}");
 }
 
@@ -109,7 +182,7 @@ pub(crate) fn assert_taken(point: &Value, least: u64, what: &str) {
 #[must_use]
 pub(crate) fn has_figures(point: &Value, least: u64, what: &str) -> bool {
     assert_taken(point, least, what);
-    let measured = point["valid"].as_u64() > Some(0);
+    let measured = valid_trials(point) > 0;
     if !measured {
         skipped(&format!("the figures of {what}"), ALL_DISTURBED);
     }
@@ -118,3 +191,60 @@ pub(crate) fn has_figures(point: &Value, least: u64, what: &str) -> bool {
 
 /// Why figures of a run are not asserted.
 pub(crate) const ALL_DISTURBED: &str = "the hypervisor or other programs disturbed too many trials";
+
+#[test]
+fn run_without_a_result_is_accepted_only_if_the_machine_disturbed_it() {
+    let analysis = |none: (u64, Value), again: (u64, Value), it: (u64, Value)| {
+        let variant = |id: &str, (valid, invalid): (u64, Value)| {
+            let point = json!({"load_point": "saturated", "valid": valid, "invalid": invalid});
+            json!({"variant": id, "excluded": null, "points": [point]})
+        };
+        let variants = [
+            variant("none", none),
+            variant("none-again", again),
+            variant("it", it),
+        ];
+        json!({"run": {"ending": {"id": "time-used"}}, "variants": variants})
+    };
+    let same = |valid: u64, invalid: Value| {
+        let all = || (valid, invalid.clone());
+        analysis(all(), all(), all())
+    };
+    for (accepted, analysis) in [
+        (false, same(9, json!({}))),
+        (false, same(5, json!({}))),
+        (false, same(9, json!({"steal": 4}))),
+        (false, same(5, json!({"failed": 1}))),
+        (true, same(5, json!({"steal": 1}))),
+        (true, same(9, json!({"other-programs": 2}))),
+        (true, same(8, json!({"steal": 30}))),
+        // Its own trials are there, and blocks of them may have lost both baselines.
+        (
+            false,
+            analysis((6, json!({"steal": 1})), (7, json!({})), (7, json!({}))),
+        ),
+        (
+            true,
+            analysis(
+                (5, json!({"other-programs": 1})),
+                (5, json!({"other-programs": 1})),
+                (6, json!({})),
+            ),
+        ),
+        // What another reason made invalid is no disturbance.
+        (
+            false,
+            analysis(
+                (9, json!({})),
+                (9, json!({})),
+                (3, json!({"evidence-lost": 6})),
+            ),
+        ),
+    ] {
+        let found = is_without_result_by_the_machine(&analysis);
+        assert_eq!(found, accepted, "{analysis:#}");
+    }
+    let mut failed = same(5, json!({"steal": 1}));
+    failed["run"]["ending"]["id"] = json!("failed");
+    assert!(!is_without_result_by_the_machine(&failed));
+}

@@ -8,7 +8,9 @@ use std::process::Command;
 use serde_json::Value;
 
 use crate::machine::{Machine, Trace, assert_nothing_left};
-use crate::outcome::{ALL_DISTURBED, assert_not_excluded, caveat_ids, has_figures};
+use crate::outcome::{
+    ALL_DISTURBED, assert_not_excluded, caveat_ids, disturbed_trials, has_figures,
+};
 use crate::specs::{BOTH, candidate_ids, candidates, run_arguments, spec};
 use crate::support::{
     BINARY, Finished, NOBODY, PATIENCE, Running, Scratch, alone, copy_program, envoy, finish,
@@ -175,8 +177,10 @@ fn check_figures(finished: &Finished) {
         let variants = list(&analysis, "variants");
         let cpu = |name| {
             let points = list(named(variants, "variant", name), "points");
-            let levels = list(named(points, "load_point", "saturated"), "levels");
-            let level = &named(levels, "metric", "cpu_per_request")["value"];
+            let point = named(points, "load_point", "saturated");
+            let level = &named(list(point, "levels"), "metric", "cpu_per_request")["value"];
+            let is_explained = level.is_number() || disturbed_trials(point) > 0;
+            assert!(is_explained, "{name}: {point:#}");
             level.as_f64()
         };
         let [limit, proxy] = ["limit-mtls", "envoy-sidecar-mtls"].map(cpu);

@@ -6,7 +6,7 @@ use meshtax_model::experiment::{Inject, LoadPoint};
 use meshtax_model::saturation::Saturation;
 use meshtax_spec::add_injected;
 
-use crate::setup::{SECOND, Setup, TEN_TRIALS, id, trial_id};
+use crate::setup::{Finished, SECOND, Setup, TEN_TRIALS, id, trial_id};
 
 #[test]
 fn injected_shares_are_resolved_to_nanoseconds_before_anything_is_stored() {
@@ -54,7 +54,41 @@ fn a_failed_pilot_is_a_pilot_error() {
         assert!(matches!(ran.outcome.problem, Some(RunError::Pilot { .. })));
         assert!(ran.sink.calls.is_empty());
         assert_eq!(ran.calls[ran.calls.len() - 2..], ["end", "teardown"]);
+        assert!(ran.calls.len() < 10, "{:?}", ran.calls);
     }
+}
+
+#[test]
+fn a_pilot_trial_whose_load_was_not_offered_is_measured_again() {
+    let once = Fault::TrialFailsOnce(trial_id("r0b1t02"));
+    let mut setup = Setup::new(TEN_TRIALS, [once.clone()]);
+    add_injected(&mut setup.experiment, Inject::DelayShareOfP50(0.15)).unwrap();
+    let ran = setup.run();
+    assert!(ran.outcome.problem.is_none());
+    assert_eq!(
+        ran.calls[2..6],
+        [
+            "trial r0b1t01",
+            "trial r0b1t02",
+            "trial r0b1t02",
+            "trial r0b1t03"
+        ]
+    );
+    let mut setup = Setup::new(TEN_TRIALS, [once]);
+    setup.experiment.saturation = Some(Saturation::at(500.0));
+    let ran = setup.run();
+    assert!(ran.outcome.problem.is_none());
+    let saturation = ran.outcome.experiment.saturation.unwrap();
+    let reached = saturation.reached().unwrap();
+    assert!((reached.rate_per_s / 500.0 - 1.0).abs() < 0.03);
+    // A failure of the variant itself is final.
+    let dies = Fault::ComponentDies(trial_id("r0b1t02"));
+    let mut setup = Setup::new(TEN_TRIALS, [dies]);
+    add_injected(&mut setup.experiment, Inject::DelayShareOfP50(0.15)).unwrap();
+    let ran = setup.run();
+    assert!(matches!(ran.outcome.problem, Some(RunError::Pilot { .. })));
+    let tries = ran.calls.iter().filter(|call| *call == "trial r0b1t02");
+    assert_eq!(tries.count(), 1);
 }
 
 /// The fake application takes 0.1 ms of one core for a request, and 2 ns for each step of work.
@@ -71,6 +105,7 @@ fn work_is_scaled_until_the_baseline_saturates_and_is_stored_with_its_bursts() {
     let saturation = stored.saturation.as_ref().unwrap();
     let reached = saturation.reached().unwrap();
     assert!((saturation.bursts.len()) >= 3, "{saturation:?}");
+    assert!(ran.took_ns <= 120 * SECOND, "{}", ran.took_ns);
     assert!(
         (reached.rate_per_s / 500.0 - 1.0).abs() < 0.03,
         "{reached:?}"
@@ -102,13 +137,14 @@ fn bursts_are_short_where_trials_have_a_number_of_requests() {
     setup.experiment.saturation = Some(Saturation::at(500.0));
     setup.experiment.design.requests_per_trial = Some(300_000);
     setup.experiment.design.trial_ns = 3600 * SECOND;
-    setup.experiment.design.time_limit_ns = SECOND;
+    setup.experiment.design.time_limit_ns = 100 * SECOND;
     let ran = setup.run();
-    let bursts = ran.calls.iter().filter(|call| call.starts_with("trial r0"));
-    assert!(bursts.count() >= 3, "{:?}", ran.calls);
-    let of_the_run_ns = 10 * 3600 * SECOND;
+    assert!(bursts(&ran) >= 3, "{:?}", ran.calls);
+    // The first block is measured regardless of the time. A burst takes two seconds, and two and a half to start and end.
+    let of_the_run_ns = 10 * 3601 * SECOND;
+    let bursts_ns = bursts(&ran) * 5 * SECOND;
     assert!(
-        ran.took_ns < of_the_run_ns + 100 * SECOND,
+        ran.took_ns < of_the_run_ns + bursts_ns + 5 * SECOND,
         "{}",
         ran.took_ns
     );
@@ -116,6 +152,31 @@ fn bursts_are_short_where_trials_have_a_number_of_requests() {
         ran.outcome.experiment.design.requests_per_trial,
         Some(300_000)
     );
+}
+
+/// Each burst of this run takes 2.8 s.
+#[test]
+fn bursts_after_the_second_take_no_more_than_a_quarter_of_the_time_limit() {
+    let with_limit = |time_limit_ns: u64| {
+        let mut setup = Setup::new(TEN_TRIALS, []);
+        setup.experiment.saturation = Some(Saturation::at(500.0));
+        setup.experiment.design.time_limit_ns = time_limit_ns;
+        setup.run()
+    };
+    for (limit_s, expected) in [(1, 2), (22, 2), (23, 3)] {
+        let ran = with_limit(limit_s * SECOND);
+        assert_eq!(bursts(&ran), expected, "{limit_s} s: {:?}", ran.calls);
+        // The nearest of those that there were.
+        let saturation = ran.outcome.experiment.saturation.as_ref().unwrap();
+        assert_eq!(saturation.bursts.len() as u64, expected);
+        assert!(!saturation.is_open());
+        assert!(limit_s == 1 || ran.took_ns <= limit_s * SECOND);
+    }
+}
+
+fn bursts(ran: &Finished) -> u64 {
+    let calls = ran.calls.iter();
+    calls.filter(|call| call.starts_with("trial r0")).count() as u64
 }
 
 #[test]

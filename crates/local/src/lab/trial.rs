@@ -99,7 +99,7 @@ fn try_measure(
 
     let mut component_failures = instance.ended();
     let measured = measured.map_err(|e| match component_failures.is_empty() {
-        true => load_failed(e),
+        true => e.into(),
         false => TrialFailure::ComponentsEnded {
             components: component_failures.clone(),
         },

@@ -1,55 +1,96 @@
 //! A quota that forbids the pods of a variant.
 
-use std::io::{BufRead as _, BufReader};
-use std::process::Stdio;
-use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use super::access::{PATIENCE, SPEC, TestCluster, spec_with, test_cluster};
+use super::access::{PATIENCE, SPEC, TestCluster, spec_with, test_cluster, wait_for};
 use crate::support::{Finished, Running, Scratch, alone, records};
 
 /// The variant whose namespace gets the quota.
 const DENIED: &str = "denied";
 
-/// A run without time for anything else while a namespace gets a quota: it is stopped in between.
-fn run_with_quota(cluster: &'static TestCluster, scratch: &Scratch, variants: &str) -> Finished {
+/// How often a run is begun, until it is stopped between its variant's namespace and the first pod in it.
+const TRIES: u32 = 3;
+
+/// How long a run goes on between two looks at its namespaces: for a few requests.
+const SLICE: Duration = Duration::from_millis(20);
+
+/// A run whose variant `denied` gets a quota before its first pod, and its directory.
+fn run_with_quota(cluster: &'static TestCluster, variants: &str) -> (Scratch, Finished) {
+    for _ in 0..TRIES {
+        let scratch = Scratch::new();
+        let mut run = started(cluster, &scratch, variants);
+        let namespace = stopped_at_namespace(cluster, &mut run);
+        let is_in_time = listed(cluster, &["pods", "-n", &namespace]).is_empty();
+        if is_in_time {
+            forbid_pods(cluster, &namespace);
+        }
+        signal(&run, Signal::SIGCONT);
+        if !is_in_time {
+            signal(&run, Signal::SIGTERM);
+        }
+        let finished = run.finish(PATIENCE);
+        cluster.assert_nothing_left();
+        if is_in_time {
+            return (scratch, finished);
+        }
+    }
+    panic!("{DENIED} had pods before it could have a quota, {TRIES} times");
+}
+
+fn started(cluster: &'static TestCluster, scratch: &Scratch, variants: &str) -> Running {
     let spec = SPEC
         .replace("  - {data-plane: limit-mtls, level: mtls}\n", variants)
         .replace("rounds: 3, blocks: 2", "rounds: 1, blocks: 1");
     let spec = spec_with(scratch, &spec);
-    let mut watch = cluster
-        .kubectl_command(&["get", "namespaces", "--watch", "-o", "name"])
-        .stdout(Stdio::piped())
-        .spawn()
-        .expect("kubectl");
-    let lines = BufReader::new(watch.stdout.take().expect("a pipe")).lines();
     let out = scratch.path("run");
     let out = out.to_str().expect("UTF-8");
     let arguments = [spec.as_str(), "--time", "20s", "--json", "--out", out];
-    let run = Running::start(cluster.run(scratch, &arguments));
-    let pid = Pid::from_raw(run.pid().cast_signed());
-    let (found, namespace) = mpsc::channel();
-    let watching = thread::spawn(move || {
-        let mut names = lines.map_while(Result::ok);
-        let name = names.find(|name| name.ends_with(&format!("-{DENIED}")));
-        let _ = kill(pid, Signal::SIGSTOP);
-        let _ = found.send(name);
-    });
-    let namespace = namespace.recv_timeout(PATIENCE);
-    let _ = watch.kill();
-    let _ = watch.wait();
-    let _ = watching.join();
-    let namespace = namespace.ok().flatten();
-    let namespace = namespace.unwrap_or_else(|| panic!("no namespace: {}", run.stderr_text()));
-    forbid_pods(cluster, namespace.trim_start_matches("namespace/"));
-    kill(pid, Signal::SIGCONT).expect("its own child");
-    let finished = run.finish(PATIENCE);
-    cluster.assert_nothing_left();
-    finished
+    Running::start(cluster.run(scratch, &arguments))
+}
+
+/// The namespace of `denied`, as soon as it is there. From its first namespace on the run goes on in slices, and stands still
+/// while it is looked at: it is stopped in the end.
+fn stopped_at_namespace(cluster: &'static TestCluster, run: &mut Running) -> String {
+    wait_for(run, "a namespace", || !namespaces(cluster).is_empty());
+    let begin = Instant::now();
+    loop {
+        signal(run, Signal::SIGSTOP);
+        let mut names = namespaces(cluster).into_iter();
+        if let Some(found) = names.find(|name| name.ends_with(&format!("-{DENIED}"))) {
+            return found;
+        }
+        assert!(begin.elapsed() < PATIENCE, "{}", run.stderr_text());
+        signal(run, Signal::SIGCONT);
+        thread::sleep(SLICE);
+        assert!(!run.is_over(), "no namespace: {}", run.stderr_text());
+    }
+}
+
+fn namespaces(cluster: &'static TestCluster) -> Vec<String> {
+    let of_runs = "app.kubernetes.io/managed-by=meshtax,!meshtax.io/mesh";
+    let names = listed(cluster, &["namespaces", "-l", of_runs]);
+    let names = names
+        .iter()
+        .filter_map(|name| name.strip_prefix("namespace/"));
+    names.map(str::to_owned).collect()
+}
+
+/// Names of objects. Unlike an empty list, a failure is the test's.
+fn listed(cluster: &'static TestCluster, what: &[&str]) -> Vec<String> {
+    let arguments = [&["get", "-o", "name"], what].concat();
+    let output = cluster.kubectl_command(&arguments).output();
+    let output = output.expect("kubectl");
+    assert!(output.status.success(), "{output:?}");
+    let text = String::from_utf8_lossy(&output.stdout);
+    text.lines().map(str::to_owned).collect()
+}
+
+fn signal(run: &Running, signal: Signal) {
+    kill(Pid::from_raw(run.pid().cast_signed()), signal).expect("its own child");
 }
 
 /// Returns once the quota is enforced.
@@ -81,10 +122,9 @@ fn variant_whose_pods_a_quota_forbids_is_left_out_with_its_message() {
     let Some(cluster) = test_cluster("a quota") else {
         return;
     };
-    let scratch = Scratch::new();
     let variants =
         "  - {data-plane: limit-mtls, level: mtls}\n  - {data-plane: limit-l4, id: denied}\n";
-    let finished = run_with_quota(cluster, &scratch, variants);
+    let (scratch, finished) = run_with_quota(cluster, variants);
     assert!([0, 13].contains(&finished.code), "{}", finished.stderr);
     let failures = records(&scratch.path("run/failures.jsonl"));
     let [failure] = &failures[..] else {
@@ -105,9 +145,8 @@ fn run_without_a_candidate_within_the_quota_ends_with_its_message() {
     let Some(cluster) = test_cluster("a quota for the only candidate") else {
         return;
     };
-    let scratch = Scratch::new();
     let only = "  - {data-plane: limit-l4, id: denied}\n";
-    let finished = run_with_quota(cluster, &scratch, only);
+    let (_scratch, finished) = run_with_quota(cluster, only);
     finished.expect_code(12);
     assert!(
         finished.stderr.contains("exceeded quota: nothing"),
