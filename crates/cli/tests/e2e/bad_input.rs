@@ -2,7 +2,6 @@
 //! code.
 
 use std::fs;
-use std::net::TcpListener;
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::Command;
@@ -12,8 +11,8 @@ use serde_json::json;
 
 use crate::specs::{SATURATED, spec, variant};
 use crate::support::{
-    BINARY, Finished, NOBODY, Running, Scratch, alone, copy_program, is_root, meshtax, prepared,
-    skipped,
+    BINARY, Finished, NOBODY, Running, Scratch, alone, beside_others, copy_program, is_root,
+    meshtax, prepared, skipped,
 };
 
 /// The documentation promises five seconds.
@@ -62,7 +61,7 @@ fn assert_spec_rejected(text: &str, named: &[&str]) {
 
 #[test]
 fn invalid_spec_is_rejected_with_line_and_column() {
-    let _alone = alone();
+    let _shared = beside_others();
     assert_spec_rejected(
         "name: a\nworkload: {response: 1 KiB, conections: 32}\n",
         &[
@@ -97,7 +96,7 @@ fn invalid_spec_is_rejected_with_line_and_column() {
 
 #[test]
 fn missing_spec_is_rejected() {
-    let _alone = alone();
+    let _shared = beside_others();
     let named = [
         "nowhere.yaml",
         "No such file",
@@ -109,7 +108,7 @@ fn missing_spec_is_rejected() {
 
 #[test]
 fn invalid_arguments_are_rejected_with_a_fix() {
-    let _alone = alone();
+    let _shared = beside_others();
     let preset = ["\"quik\"", "fix: did you mean quick? use one of: quick, "];
     assert_rejected_without_files(&["run", "--preset", "quik"], USAGE, &preset);
     assert_rejected_without_files(&["presets", "show", "quik"], USAGE, &preset);
@@ -142,7 +141,7 @@ fn invalid_arguments_are_rejected_with_a_fix() {
 
 #[test]
 fn unusable_output_directory_is_rejected() {
-    let _alone = alone();
+    let _shared = beside_others();
     let scratch = Scratch::new();
     let run = |out: &Path| {
         let out = out.to_str().expect("a path in UTF-8");
@@ -179,7 +178,7 @@ fn unusable_output_directory_is_rejected() {
 
 #[test]
 fn unwritable_output_directory_is_rejected() {
-    let _alone = alone();
+    let _shared = beside_others();
     let scratch = Scratch::new();
     let binary = scratch.path("meshtax");
     copy_program(Path::new(BINARY), &binary);
@@ -209,7 +208,7 @@ fn unwritable_output_directory_is_rejected() {
 
 #[test]
 fn invalid_run_directory_is_rejected() {
-    let _alone = alone();
+    let _shared = beside_others();
     let scratch = Scratch::new();
     let report = |name: &str, named: &[&str]| {
         assert_rejected(meshtax(&scratch, &["report", name]), UNREADABLE, named);
@@ -261,17 +260,13 @@ fn wrong_envoy_binary_is_rejected() {
 
 #[test]
 fn run_that_fails_to_start_leaves_no_directory() {
-    let _alone = alone();
+    let _shared = beside_others();
     let arguments = ["run", "--envoy", "/nowhere/envoy"];
     assert_rejected_without_files(&arguments, MISSING, &["/nowhere/envoy"]);
 }
 
-/// A URL without a listener.
-fn closed_port() -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
-    let address = listener.local_addr().expect("its address");
-    format!("http://{address}/")
-}
+/// Nobody listens there, and no program is given that port.
+const CLOSED: &str = "http://127.0.0.1:1/";
 
 /// Unlike a lost packet, a refused connection is final: nothing to wait for.
 #[test]
@@ -279,7 +274,7 @@ fn load_to_a_closed_port_fails_immediately() {
     let _alone = alone();
     let scratch = Scratch::new();
     let started = Instant::now();
-    let command = meshtax(&scratch, &["load", &closed_port(), "-z", "100ms"]);
+    let command = meshtax(&scratch, &["load", CLOSED, "-z", "100ms"]);
     let named = ["cannot connect to 127.0.0.1", "refused"];
     assert_rejected(command, NOTHING_MEASURED, &named);
     let took = started.elapsed();
@@ -288,8 +283,7 @@ fn load_to_a_closed_port_fails_immediately() {
 
 #[test]
 fn invalid_load_arguments_are_rejected() {
-    let _alone = alone();
-    let closed = closed_port();
+    let _shared = beside_others();
     for url in [
         "ftp://host/",
         "http://",
@@ -301,10 +295,10 @@ fn invalid_load_arguments_are_rejected() {
         let named = [url, "fix: write it as http://HOST[:PORT][/PATH]"];
         assert_rejected_without_files(&["load", url], USAGE, &named);
     }
-    let none = ["load", &closed, "-c", "0"];
+    let none = ["load", CLOSED, "-c", "0"];
     assert_rejected_without_files(&none, USAGE, &["connections is 0: use 1 to"]);
-    assert_rejected_without_files(&["load", &closed, "-q", "0"], USAGE, &["--rate", "0"]);
-    assert_rejected_without_files(&["load", &closed, "-z", "-1s"], USAGE, &["-1"]);
+    assert_rejected_without_files(&["load", CLOSED, "-q", "0"], USAGE, &["--rate", "0"]);
+    assert_rejected_without_files(&["load", CLOSED, "-z", "-1s"], USAGE, &["-1"]);
 }
 
 /// As in `ulimit -n 256; meshtax …`.
@@ -316,7 +310,7 @@ fn with_few_files(scratch: &Scratch, arguments: &[&str]) -> Command {
 
 #[test]
 fn load_above_the_open_file_limit_names_the_limit() {
-    let _alone = alone();
+    let _shared = beside_others();
     let scratch = Scratch::new();
     let arguments = ["load", "http://127.0.0.1:9/", "-c", "10000"];
     let named = ["10000 connections", "the limit is 256", "ulimit -n 10"];

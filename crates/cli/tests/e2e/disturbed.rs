@@ -22,6 +22,9 @@ const LOAD: &str = "  - steady: {rate: 1000}\n  - saturated: {}\n";
 /// Long enough for eight steps of memory in a window.
 const DESIGN: &str = "rounds: 6, blocks: 1, trial: 200ms, warmup: 40ms, time: 14s";
 
+/// For who uses the cores, the samples of one block tell.
+const ONE_BLOCK: &str = "rounds: 1, blocks: 1, trial: 200ms, warmup: 40ms, time: 2s";
+
 /// Reasons that precede all others: a trial that the hypervisor disturbed shows nothing else.
 const BY_HYPERVISOR: [&str; 2] = ["steal", "late-by-steal"];
 
@@ -31,8 +34,12 @@ fn tries() -> usize {
 }
 
 fn run(scratch: &Scratch, variants: &[&str], service: &str) -> Finished {
+    run_of(scratch, variants, service, DESIGN)
+}
+
+fn run_of(scratch: &Scratch, variants: &[&str], service: &str, design: &str) -> Finished {
     let variants: Vec<String> = variants.iter().map(|v| (*v).to_owned()).collect();
-    let text = spec("disturbed", &variants, LOAD, DESIGN) + service;
+    let text = spec("disturbed", &variants, LOAD, design) + service;
     let path = scratch.write("spec.yaml", &text);
     let out = scratch.path("run");
     let mut arguments = run_arguments(&path, &out);
@@ -186,7 +193,7 @@ fn others_on(scratch: &Scratch, run_core: usize, busy_core: usize) -> Vec<String
             .spawn()
             .expect("a shell")
     });
-    let finished = on_core(run_core, || run(scratch, &EQUALS[..1], ""));
+    let finished = on_core(run_core, || run_of(scratch, &EQUALS[..1], "", ONE_BLOCK));
     busy.kill().expect("it runs");
     busy.wait().expect("it ended");
     analysis_of(&finished);

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::specs::{run_arguments, spec};
 use crate::stores::{STORED, copied};
-use crate::support::{Finished, Scratch, alone, finish, manifest, meshtax};
+use crate::support::{Finished, Scratch, alone, beside_others, finish, manifest, meshtax};
 
 const STEADY: &str = "  - steady: {rate: 2000}\n";
 const DELAYED: &str = "{data-plane: none, inject: {delay: 15%}}";
@@ -182,7 +182,7 @@ fn invalid_limits_and_runs_are_rejected() {
 
 #[test]
 fn gate_between_kernels_is_refused_with_the_reason() {
-    let _alone = alone();
+    let _shared = beside_others();
     let scratch = Scratch::new();
     let run = copied(&scratch);
     let mut manifest = manifest(&run);
@@ -260,7 +260,7 @@ fn write_specs<'a>(scratch: &Scratch, sides: [(&'a str, &'a str); 2]) -> [PathBu
 
 #[test]
 fn specs_with_different_designs_are_rejected_with_each_difference() {
-    let _alone = alone();
+    let _shared = beside_others();
     let scratch = Scratch::new();
     let [a, b] = write_specs(&scratch, [(EQUAL, DESIGN), (DELAYED, ONE_BLOCK)]);
     let arguments = ["gate", "--a", text(&a), "--b", text(&b), "--max", "p50 +5%"];

@@ -12,7 +12,7 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use crate::support::{Finished, Running, Scratch, alone, finish, meshtax};
+use crate::support::{Finished, Running, Scratch, alone, beside_others, finish, meshtax};
 
 const SCHEMA: &str = include_str!("../../../../docs/schema/load-v2.json");
 
@@ -205,7 +205,7 @@ fn command_lines_of_other_tools_are_accepted() {
 
 #[test]
 fn count_sends_exactly_n_requests() {
-    let _alone = alone();
+    let _shared = beside_others();
     let scratch = Scratch::new();
     for (flags, connections) in [
         ("-n 100 -c 3", 3..=3),
@@ -232,7 +232,7 @@ fn count_sends_exactly_n_requests() {
 
 #[test]
 fn request_matches_its_flags() {
-    let _alone = alone();
+    let _shared = beside_others();
     let scratch = Scratch::new();
     let server = Counting::start(OK);
     let body = scratch.write("body", "from a file");
@@ -325,7 +325,7 @@ fn exported_files_parse() {
 
 #[test]
 fn interrupted_load_prints_partial_figures() {
-    let _alone = alone();
+    let _shared = beside_others();
     let scratch = Scratch::new();
     let server = Server::start(&scratch);
     let arguments = [
@@ -357,7 +357,7 @@ fn interrupted_load_prints_partial_figures() {
 
 #[test]
 fn load_without_successes_prints_a_hint() {
-    let _alone = alone();
+    let _shared = beside_others();
     let scratch = Scratch::new();
     let lost = Counting::start("HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n");
     let finished = load(&scratch, &format!("{} -n 20 -c 2", lost.url()));
@@ -371,7 +371,7 @@ fn load_without_successes_prints_a_hint() {
 
 #[test]
 fn invalid_combinations_are_rejected_before_sending() {
-    let _alone = alone();
+    let _shared = beside_others();
     let scratch = Scratch::new();
     let server = Counting::start(OK);
     let url = server.url();
@@ -434,7 +434,7 @@ fn serve_everything(scratch: &Scratch) -> (Running, Vec<String>) {
 
 #[test]
 fn every_protocol_works_against_serve() {
-    let _alone = alone();
+    let _shared = beside_others();
     let scratch = Scratch::new();
     let (_server, urls) = serve_everything(&scratch);
     let [http, https, tcp, tls] = urls.as_slice() else {
@@ -486,7 +486,7 @@ fn echo() -> SocketAddr {
 
 #[test]
 fn tcp_echo_is_counted_in_bytes() {
-    let _alone = alone();
+    let _shared = beside_others();
     let scratch = Scratch::new();
     let address = echo();
     let document = document(&scratch, &format!("tcp://{address} -d ping -n 50 -c 2"));

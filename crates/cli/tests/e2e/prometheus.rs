@@ -9,9 +9,9 @@ use std::thread;
 use serde_json::Value;
 
 use crate::specs::{SATURATED, spec, variant};
-use crate::support::{Finished, Scratch, alone, beside_others, finish, meshtax};
+use crate::support::{Finished, Scratch, beside_others, finish, meshtax};
 
-const DESIGN: &str = "rounds: 1, blocks: 1, trial: 150ms, warmup: 30ms, time: 4s";
+const DESIGN: &str = "rounds: 1, blocks: 1, trial: 150ms, warmup: 30ms, time: 2s";
 
 /// A server that answers the queries of a Prometheus until the test ends.
 struct Server {
@@ -85,7 +85,7 @@ fn measured(scratch: &Scratch, options: &[&str]) -> (Finished, PathBuf) {
 
 #[test]
 fn series_of_a_prometheus_are_stored_and_reported_beside_the_analysis() {
-    let _alone = alone();
+    let _shared = beside_others();
     let server = Server::start();
     let scratch = Scratch::new();
     let queries = [
@@ -136,7 +136,7 @@ fn series_of_a_prometheus_are_stored_and_reported_beside_the_analysis() {
 
 #[test]
 fn prometheus_that_is_not_there_costs_a_note_with_its_url_and_the_fix() {
-    let _alone = alone();
+    let _shared = beside_others();
     let scratch = Scratch::new();
     // Nothing listens at this port of the loopback.
     let (finished, out) = measured(&scratch, &["--prometheus", "http://127.0.0.1:9"]);

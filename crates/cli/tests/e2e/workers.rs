@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::support::{Finished, Running, Scratch, alone, finish, meshtax};
+use crate::support::{Finished, Running, Scratch, alone, beside_others, finish, meshtax};
 
 const USAGE: i32 = 2;
 const NOTHING_MEASURED: i32 = 12;
@@ -79,7 +79,7 @@ fn processes_and_workers_form_one_load() {
 
 #[test]
 fn interrupted_workers_report_partial_figures() {
-    let _alone = alone();
+    let _shared = beside_others();
     let scratch = Scratch::new();
     let server = Listening::server(&scratch);
     let url = format!("http://{}/", server.address);
@@ -105,7 +105,7 @@ fn interrupted_workers_report_partial_figures() {
 
 #[test]
 fn wrong_shared_secret_is_rejected() {
-    let _alone = alone();
+    let _shared = beside_others();
     let scratch = Scratch::new();
     let server = Listening::server(&scratch);
     let worker = Listening::worker(&scratch, "another secret of some length");
