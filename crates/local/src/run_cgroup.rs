@@ -237,12 +237,16 @@ fn new_directory(parent: &Path) -> Result<(PathBuf, File), LimitError> {
 /// it may be removed already, with the mark on what is no longer there.
 fn claim(directory: &Path) -> Result<File, LimitError> {
     let file = lock(directory)?;
-    let inode = |of: io::Result<fs::Metadata>| of.map(|metadata| metadata.ino());
-    match (inode(file.metadata()), inode(fs::metadata(directory))) {
-        (Ok(locked), Ok(there)) if locked == there => Ok(file),
-        (Ok(_), Ok(_)) => Err(refused("lock", directory)(io::ErrorKind::NotFound.into())),
-        (Err(e), _) | (_, Err(e)) => Err(refused("lock", directory)(e)),
+    match is_at(&file, directory) {
+        Ok(true) => Ok(file),
+        Ok(false) => Err(refused("lock", directory)(io::ErrorKind::NotFound.into())),
+        Err(e) => Err(refused("lock", directory)(e)),
     }
+}
+
+/// Whether an open directory is the one that has this path now: it may have been removed, and another one made.
+fn is_at(file: &File, path: &Path) -> io::Result<bool> {
+    Ok(file.metadata()?.ino() == fs::metadata(path)?.ino())
 }
 
 /// Removes the cgroups of runs of which no process is left.
@@ -252,9 +256,10 @@ fn remove_left_over(parent: &Path) {
     for path in ours.map(|entry| entry.path()) {
         let lock = File::open(&path).and_then(|file| {
             flock(&file, FlockOperation::NonBlockingLockExclusive)?;
-            Ok(file)
+            // Another run may have removed it in the meantime, and a third one have made one of the same name.
+            Ok(is_at(&file, &path)?.then_some(file))
         });
-        if lock.is_ok() {
+        if let Ok(Some(_lock)) = lock {
             remove_tree(&path);
         }
     }
@@ -405,19 +410,29 @@ mod tests {
     fn starting_run_keeps_its_cgroup_while_others_remove_what_is_left_over() {
         let root = tempfile::tempdir().unwrap();
         let is_over = AtomicBool::new(false);
-        thread::scope(|scope| {
-            scope.spawn(|| {
-                while !is_over.load(Ordering::Relaxed) {
-                    remove_left_over(root.path());
-                }
-            });
-            for _ in 0..200 {
-                let (directory, _lock) = new_directory(root.path()).unwrap();
-                thread::sleep(Duration::from_micros(50));
-                assert!(directory.exists());
+        let kept = thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    while !is_over.load(Ordering::Relaxed) {
+                        remove_left_over(root.path());
+                    }
+                });
             }
+            let kept = || {
+                let (directory, _lock) = new_directory(root.path())?;
+                thread::sleep(Duration::from_micros(50));
+                let exists = directory.exists();
+                // Names are few, and the others may have no core to remove it on.
+                let _ = fs::remove_dir(&directory);
+                Ok::<bool, LimitError>(exists)
+            };
+            let kept: Vec<_> = (0..200).map(|_| kept()).collect();
             is_over.store(true, Ordering::Relaxed);
+            kept
         });
+        for exists in kept {
+            assert!(exists.unwrap());
+        }
     }
 
     #[test]
