@@ -573,7 +573,7 @@ struct LbEndpoint {
     metadata: Option<Metadata>,
 }
 
-/// What the client's sidecar of `istio-sidecar` is told with one extra endpoint.
+/// What the client's sidecar of `istio-sidecar` discovers with one extra endpoint.
 fn told_to_istios_sidecar() -> Discovery {
     let pod = |name: &str, last, node| Pod {
         name: name.into(),
