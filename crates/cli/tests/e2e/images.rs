@@ -88,6 +88,8 @@ fn libraries(program: &Path) -> Vec<(String, PathBuf)> {
 
 fn archive(files: &[(String, PathBuf)]) -> Vec<u8> {
     let mut archive = tar::Builder::new(Vec::new());
+    // As in the official images: the image specification advises against sparse entries, and a copy may have holes.
+    archive.sparse(false);
     for (name, path) in files {
         let path = path.canonicalize().expect("a file");
         archive.append_path_with_name(path, name).expect("an entry");
