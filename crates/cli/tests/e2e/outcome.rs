@@ -119,14 +119,18 @@ pub(crate) fn is_without_result_by_the_machine(analysis: &Value) -> bool {
         there.cloned().collect()
     };
     let is_lacking = |(id, point): (&Value, &Value)| {
-        let names: &[&str] = match id == "none-again" {
-            true => &["none"],
-            false => &["none", "none-again"],
-        };
-        let baselines = baseline(names, &point["load_point"]);
-        lacks_pairs(point, &baselines)
-            || is_mostly_disturbed([point])
-            || is_mostly_disturbed(&baselines)
+        let load_point = &point["load_point"];
+        // Without an interval between the baselines, there is no noise floor to judge others by.
+        let mut control = baseline(&["none-again"], load_point);
+        let first = baseline(&["none"], load_point);
+        if control.iter().any(|point| lacks_interval(point, &first)) {
+            return true;
+        }
+        if id != "none-again" {
+            control.extend(first);
+            return lacks_interval(point, &control);
+        }
+        false
     };
     let compared = items(&analysis["variants"])
         .filter(|variant| variant["excluded"].is_null() && variant["variant"] != "none");
@@ -138,10 +142,19 @@ pub(crate) fn is_without_result_by_the_machine(analysis: &Value) -> bool {
         && complete.all(is_lacking)
 }
 
-/// Whether the trials that an interval requires were taken as planned, whatever the machine did to them.
+/// Whether the trials that an interval requires were taken as planned, whatever the machine did to them. A variant that may
+/// not have carried its load has no interval.
 fn is_complete(point: &Value) -> bool {
     let disturbed = disturbed_trials(point);
-    invalid_trials(point) == disturbed && valid_trials(point) + disturbed >= BLOCKS_MIN
+    let carried = point["outcome"]["id"]
+        .as_str()
+        .is_none_or(|id| id == "carried");
+    carried && invalid_trials(point) == disturbed && valid_trials(point) + disturbed >= BLOCKS_MIN
+}
+
+/// Whether disturbances leave a point without an interval against these baselines.
+fn lacks_interval(point: &Value, baselines: &[Value]) -> bool {
+    lacks_pairs(point, baselines) || is_mostly_disturbed([point]) || is_mostly_disturbed(baselines)
 }
 
 /// Whether trials that were disturbed left too few pairs. Steal excludes whole blocks: only other disturbances can take the
@@ -228,6 +241,15 @@ fn run_without_a_result_is_accepted_only_if_the_machine_disturbed_it() {
             analysis(
                 (5, json!({"other-programs": 1})),
                 (5, json!({"other-programs": 1})),
+                (6, json!({})),
+            ),
+        ),
+        // The baselines have too few pairs for a noise floor.
+        (
+            true,
+            analysis(
+                (5, json!({"other-programs": 1})),
+                (6, json!({})),
                 (6, json!({})),
             ),
         ),
