@@ -21,7 +21,7 @@ const RUNS: u64 = 8;
 const SEED: u64 = 20_261_121;
 
 /// Enough blocks for intervals even if a round lacks one variant.
-const DESIGN: &str = "rounds: 3, blocks: 3, trial: 100ms, warmup: 20ms, time: 10s";
+const DESIGN: &str = "rounds: 3, blocks: 3, trial: 100ms, warmup: 20ms, time: 12s";
 
 const MAX_DELAY: Duration = Duration::from_millis(1500);
 
