@@ -612,11 +612,11 @@ fn told_to_istios_sidecar() -> Discovery {
     let plane = catalogue::find("istio-sidecar").unwrap();
     let blueprint = blueprint(plane, &site, Some(PolicyLevel::Mtls), None);
     let client = blueprint.emulation.pod("client").unwrap();
-    let told = client.control.iter().find_map(|service| match service {
+    let discovered = client.control.iter().find_map(|service| match service {
         ControlService::Discovery { tells, .. } => Some(tells.clone()),
         _ => None,
     });
-    told.unwrap()
+    discovered.unwrap()
 }
 
 /// The only resource of a type.

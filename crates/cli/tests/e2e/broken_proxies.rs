@@ -142,10 +142,10 @@ fn envoy_without_istios_filters_is_excluded_with_the_missing_filter_and_the_fix(
     let output = ended[0]["last_output"].to_string();
     let reason = "Didn't find a registered implementation for 'istio.metadata_exchange'";
     assert!(output.contains(reason), "{output}");
-    for told in [reason, "fix: ", "--istio-proxy PATH"] {
+    for expected in [reason, "fix: ", "--istio-proxy PATH"] {
         assert!(
-            finished.stderr.contains(told),
-            "{told}: {}",
+            finished.stderr.contains(expected),
+            "{expected}: {}",
             finished.stderr
         );
     }
