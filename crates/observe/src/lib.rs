@@ -21,6 +21,7 @@ mod machine;
 mod network;
 mod others;
 mod process;
+mod sock_diag;
 mod text;
 mod throttling;
 mod time;

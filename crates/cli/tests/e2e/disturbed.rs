@@ -88,7 +88,7 @@ fn declared(analysis: &Value, of: &str) -> Vec<String> {
 
 /// The analysis of a run that completed, with or without enough valid trials.
 fn analysis_of(finished: &Finished) -> Value {
-    assert!([0, 13].contains(&finished.code), "{}", finished.stderr);
+    finished.expect_completed();
     finished.json()
 }
 

@@ -394,7 +394,7 @@ fn check_load_around(planes: &[(&str, &str)], programs: &[(&str, &PathBuf)]) {
     let mut command = meshtax(&scratch, &arguments);
     command.envs(programs.iter().copied());
     let finished = Running::start(command).finish(PATIENCE);
-    assert!([0, 13].contains(&finished.code), "{finished:?}");
+    finished.expect_completed();
     let (analysis, trials) = (finished.json(), records(&out.join("trials.jsonl")));
     for plane in planes {
         let uncaptured = variant_of(&analysis, &id(plane, "no-capture"));

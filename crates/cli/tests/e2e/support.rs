@@ -64,6 +64,11 @@ pub(crate) fn skipped(what: &str, why: &str) {
     let _ = writeln!(io::stderr(), "SKIPPED: {what}: {why}");
 }
 
+/// Reports a step that is done a second time, as [`skipped`] does.
+pub(crate) fn repeated(what: &str, why: &str) {
+    let _ = writeln!(io::stderr(), "REPEATED: {what}: {why}");
+}
+
 /// The environment variable with the path of a ztunnel, for the product and these tests.
 pub(crate) const ZTUNNEL: &str = "MESHTAX_ZTUNNEL";
 /// The environment variable with the path of a linkerd2-proxy, for the product and these tests.
@@ -239,11 +244,30 @@ pub(crate) fn finish(command: Command) -> Finished {
 }
 
 impl Finished {
-    /// Asserts the exit code, and shows all output otherwise.
+    /// Asserts the exit code, and shows all output otherwise, errors last.
     #[track_caller]
     pub(crate) fn expect_code(&self, code: i32) -> &Self {
-        assert_eq!(self.code, code, "{}\n{}", self.stderr, self.stdout);
-        assert!(!self.stderr.contains("panicked"), "{}", self.stderr);
+        self.expect_code_of(&[code])
+    }
+
+    /// Asserts that a run was completed, with intervals or without (13).
+    #[track_caller]
+    pub(crate) fn expect_completed(&self) -> &Self {
+        self.expect_code_of(&[0, 13])
+    }
+
+    #[track_caller]
+    fn expect_code_of(&self, codes: &[i32]) -> &Self {
+        let Self {
+            code,
+            stdout,
+            stderr,
+        } = self;
+        assert!(
+            codes.contains(code),
+            "{stdout}\n{stderr}\nexit code {code}, expected {codes:?}"
+        );
+        assert!(!stderr.contains("panicked"), "{stderr}");
         self
     }
 

@@ -36,7 +36,7 @@ fn variants(analysis: &Value) -> &Vec<Value> {
 
 /// Every variant was verified, and a trial of every load point taken. Too few blocks for intervals are accepted.
 fn assert_complete(finished: &Finished) -> Value {
-    assert!([0, 13].contains(&finished.code), "{finished:?}");
+    finished.expect_completed();
     let analysis = finished.json();
     variants(&analysis).iter().for_each(assert_not_excluded);
     for point in points(&analysis) {
@@ -194,7 +194,7 @@ fn each_call_between_services_is_verified() {
         arguments.extend(["--sabotage", kind]);
     }
     let finished = finish(meshtax(&scratch, &arguments));
-    assert!([0, 13].contains(&finished.code), "{finished:?}");
+    finished.expect_completed();
     let analysis = finished.json();
     for variant in self::variants(&analysis) {
         let id = variant["variant"].as_str().expect("an id");
@@ -280,7 +280,7 @@ fn check_call_graph_on(program: &str, data_plane: &str, levels: &[&str], broken:
     let mut command = meshtax(&scratch, &arguments);
     command.env(program, path);
     let finished = finish(command);
-    assert!([0, 13].contains(&finished.code), "{finished:?}");
+    finished.expect_completed();
     let analysis = finished.json();
     assert_eq!(
         self::variants(&analysis).len(),
@@ -365,7 +365,7 @@ fn entry_points_of_all_namespaces_get_equal_load() {
         arguments.extend(["--sabotage", broken]);
     }
     let finished = finish(meshtax(&scratch, &arguments));
-    assert!([0, 13].contains(&finished.code), "{finished:?}");
+    finished.expect_completed();
     let load_points = &manifest(&out)["experiment"]["load_points"];
     let raised = load_points.as_array().into_iter().flatten();
     let mut raised = raised.filter(|point| point["id"] == "saturated-c3");

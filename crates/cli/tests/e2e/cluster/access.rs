@@ -1,5 +1,6 @@
 //! The cluster of the tests.
 
+use std::fs;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -7,7 +8,7 @@ use std::sync::OnceLock;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::support::{BINARY, Finished, Running, Scratch, meshtax, skipped};
+use crate::support::{BINARY, Finished, Running, Scratch, meshtax, repeated, skipped};
 
 /// The directory of the test cluster (`e2e/cluster/up DIR`).
 const CLUSTER: &str = "MESHTAX_E2E_CLUSTER";
@@ -112,6 +113,23 @@ impl AnyCluster {
 
     pub(super) fn finish(&self, scratch: &Scratch, more: &[&str]) -> Finished {
         Running::start(self.run(scratch, more)).finish(PATIENCE)
+    }
+
+    /// A run into this directory that is to complete. One that could not measure anything is repeated once, visibly: a
+    /// cluster whose nodes share two cores may not start some pod in time.
+    #[track_caller]
+    pub(super) fn complete(&self, scratch: &Scratch, out: &Path, more: &[&str]) -> Finished {
+        let mut arguments = more.to_vec();
+        arguments.extend(["--out", out.to_str().expect("UTF-8")]);
+        let mut finished = self.finish(scratch, &arguments);
+        if [11, 12].contains(&finished.code) {
+            repeated("a run on the cluster", &finished.stderr);
+            let _ = fs::remove_dir_all(out);
+            finished = self.finish(scratch, &arguments);
+        }
+        finished.expect_completed();
+        self.assert_nothing_left();
+        finished
     }
 
     /// Where that can be seen.

@@ -1,5 +1,7 @@
 //! Several client pods on a cluster.
 
+use std::collections::BTreeSet;
+
 use serde_json::Value;
 
 use super::access::{SPEC, cluster, spec_with};
@@ -35,11 +37,8 @@ fn four_client_pods_offer_one_load_and_a_broken_one_is_detected() {
         .map(|kind| format!("--sabotage={kind}={kind}"))
         .collect();
     let mut arguments = vec![spec.as_str(), "--json", "--time", "25s"];
-    arguments.extend(["--out", out.to_str().expect("UTF-8")]);
     arguments.extend(sabotage.iter().map(String::as_str));
-    let finished = cluster.finish(&scratch, &arguments);
-    assert!([0, 13].contains(&finished.code), "{finished:?}");
-    cluster.assert_nothing_left();
+    let finished = cluster.complete(&scratch, &out, &arguments);
     let evidence = records(&out.join("evidence.jsonl"));
     let of = |variant: &str| {
         let found = evidence.iter().find(|record| record["variant"] == variant);
@@ -80,19 +79,20 @@ fn four_client_pods_offer_one_load_and_a_broken_one_is_detected() {
     assert_each_client_is_metered(&records(&out.join("samples.jsonl")));
 }
 
-/// The containers of each client's pod: its generator's and its proxy's.
+/// The containers of each client's pod: its generator's and its proxy's. A stall of the machine can leave one idle for a whole
+/// window.
 fn assert_each_client_is_metered(samples: &[Value]) {
-    let names = |sample: &Value| -> Vec<String> {
-        let components = sample["components"].as_array().expect("components");
-        let busy = components.iter().filter(|c| c["cpu_ns"].as_u64() > Some(0));
-        busy.map(|c| c["name"].as_str().expect("a name").to_owned())
-            .collect()
-    };
-    let whole = samples.iter().map(names).any(|names| {
-        ["client", "client-2", "client-3", "client-4"]
-            .iter()
-            .flat_map(|pod| ["agent", "proxy"].map(|of| format!("limit-mtls/{pod}/{of}")))
-            .all(|name| names.contains(&name))
-    });
-    assert!(whole, "{samples:#?}");
+    let components = samples
+        .iter()
+        .flat_map(|sample| sample["components"].as_array().expect("components"));
+    let busy: BTreeSet<&str> = components
+        .filter(|component| component["cpu_ns"].as_u64() > Some(0))
+        .map(|component| component["name"].as_str().expect("a name"))
+        .collect();
+    for pod in ["client", "client-2", "client-3", "client-4"] {
+        for of in ["agent", "proxy"] {
+            let name = format!("limit-mtls/{pod}/{of}");
+            assert!(busy.contains(name.as_str()), "{name}: {busy:?}");
+        }
+    }
 }
