@@ -6,7 +6,7 @@ use meshtax_model::experiment::VariantId;
 use meshtax_model::plan::TrialId;
 use meshtax_model::trial::{
     ComponentRole, ComponentSeries, ComponentUsage, IdleProxies, MachineUsage, Memory,
-    ResourceSample, Series,
+    ResourceSample, UsageSeries,
 };
 
 use crate::window::Readings;
@@ -102,7 +102,7 @@ impl Readings {
         (idle, proxies.into_iter().map(of_variant).collect())
     }
 
-    pub(crate) fn series(&self) -> Series {
+    pub(crate) fn series(&self) -> UsageSeries {
         let mut roles: BTreeMap<ComponentRole, ComponentSeries> = BTreeMap::new();
         for (index, process) in self.processes.iter().enumerate() {
             let Some(readings) = self
@@ -134,7 +134,7 @@ impl Readings {
                 series.anonymous_bytes = self.held.iter().map(at).collect();
             }
         }
-        Series {
+        UsageSeries {
             ends_ns: self.ends_ns.clone(),
             components: roles.into_values().collect(),
         }

@@ -8,7 +8,7 @@ use meshtax_model::failure::TrialFailure;
 use meshtax_model::plan::TrialId;
 use meshtax_model::trial::{
     ComponentUsage, IdleProxies, LoadResult, MachineUsage, Memory, ProxyConnections,
-    ResourceSample, Series,
+    ResourceSample, UsageSeries,
 };
 use meshtax_observe::{ObserveError, monotonic_ns, sleep_until_ns, speed_probe};
 use nix::sched::{CpuSet, sched_setaffinity};
@@ -141,7 +141,7 @@ pub struct NodeUsage {
     /// Idle proxies by variant.
     pub idle_proxies: Vec<IdleProxies>,
     /// CPU and memory by role, step by step.
-    pub series: Series,
+    pub series: UsageSeries,
     /// Its machine.
     pub machine: MachineUsage,
 }

@@ -35,9 +35,9 @@ const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A step that was completed.
 #[derive(Clone, Debug, PartialEq, serde::Serialize)]
-pub struct Step {
+pub struct InstallStep {
     /// What was done.
-    pub what: StepKind,
+    pub what: InstallStepKind,
     /// To which object or release.
     pub name: String,
     /// How long it took, in seconds.
@@ -47,7 +47,7 @@ pub struct Step {
 /// The kinds of steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum StepKind {
+pub enum InstallStepKind {
     /// A namespace was created.
     CreateNamespace,
     /// A release was installed, and is ready.
@@ -65,15 +65,15 @@ pub enum StepKind {
 /// Times each step, and reports it when it ends.
 struct Steps<'a> {
     begin: Instant,
-    report: &'a mut dyn FnMut(Step),
+    report: &'a mut dyn FnMut(InstallStep),
 }
 
 impl Steps<'_> {
-    fn done(&mut self, what: StepKind, name: impl Into<String>) {
+    fn done(&mut self, what: InstallStepKind, name: impl Into<String>) {
         let seconds = self.begin.elapsed().as_secs_f64();
         self.begin = Instant::now();
         let name = name.into();
-        (self.report)(Step {
+        (self.report)(InstallStep {
             what,
             name,
             seconds,
@@ -104,7 +104,7 @@ pub fn install(
     mesh: &'static Installable,
     sources: &Sources,
     settings: Settings,
-    report: &mut dyn FnMut(Step),
+    report: &mut dyn FnMut(InstallStep),
 ) -> Result<(), InstallError> {
     let facts = Facts::gather(cluster, mesh)?;
     let failed: Vec<Check> = checks(&facts, helm, mesh, sources)
@@ -123,11 +123,11 @@ pub fn install(
         report,
     };
     if create_namespace(cluster, mesh)? {
-        steps.done(StepKind::CreateNamespace, mesh.namespace);
+        steps.done(InstallStepKind::CreateNamespace, mesh.namespace);
     }
     for chart in mesh.charts {
         helm.install(mesh, chart, sources, &chart.values(&choices))?;
-        steps.done(StepKind::InstallRelease, chart.release);
+        steps.done(InstallStepKind::InstallRelease, chart.release);
     }
     Ok(())
 }
@@ -166,7 +166,7 @@ pub fn uninstall(
     helm: &Helm,
     mesh: &'static Installable,
     types: bool,
-    report: &mut dyn FnMut(Step),
+    report: &mut dyn FnMut(InstallStep),
 ) -> Result<(), InstallError> {
     let own = helm.releases(Some(&format!("{MESH}={}", mesh.name)))?;
     let namespace_is_ours = has_namespace(cluster, mesh)?;
@@ -180,25 +180,25 @@ pub fn uninstall(
     for chart in mesh.charts.iter().rev() {
         if let Some(release) = own.iter().find(|release| release.name == chart.release) {
             helm.uninstall(release)?;
-            steps.done(StepKind::RemoveRelease, chart.release);
+            steps.done(InstallStepKind::RemoveRelease, chart.release);
         }
     }
     if remove_config_maps(cluster, mesh)? {
         steps.done(
-            StepKind::RemoveConfigMaps,
+            InstallStepKind::RemoveConfigMaps,
             mesh.leaves_config_maps.join(", "),
         );
     }
     if namespace_is_ours {
         let api: Api<Namespace> = Api::all(cluster.client());
         remove(cluster, &api, "namespace", mesh.namespace)?;
-        steps.done(StepKind::RemoveNamespace, mesh.namespace);
+        steps.done(InstallStepKind::RemoveNamespace, mesh.namespace);
     }
     if types {
         for name in types_of(cluster, mesh)? {
             let api: Api<CustomResourceDefinition> = Api::all(cluster.client());
             remove(cluster, &api, "type", &name)?;
-            steps.done(StepKind::RemoveType, name);
+            steps.done(InstallStepKind::RemoveType, name);
         }
     }
     Ok(())

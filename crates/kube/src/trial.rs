@@ -14,8 +14,8 @@ use meshtax_model::experiment::{LoadPoint, VariantId};
 use meshtax_model::failure::TrialFailure;
 use meshtax_model::plan::{PlannedTrial, TrialId};
 use meshtax_model::trial::{
-    ComponentRole, ComponentUsage, LoadResult, ProxyConnections, ResourceSample, Series,
-    TrialOutcome,
+    ComponentRole, ComponentUsage, LoadResult, ProxyConnections, ResourceSample, TrialOutcome,
+    UsageSeries,
 };
 use meshtax_observe::{monotonic_ns, sleep_until_ns};
 use meshtax_workload::{NoGateway, Timing, bursts};
@@ -442,7 +442,7 @@ fn entered(instance: &Instance) -> Vec<Option<u32>> {
 }
 
 /// Adds the series of one node to that of the others: the steps of one window are the same everywhere.
-fn add_series(sum: &mut Series, of_node: &Series) {
+fn add_series(sum: &mut UsageSeries, of_node: &UsageSeries) {
     if sum.ends_ns.is_empty() {
         *sum = of_node.clone();
         return;
@@ -480,7 +480,7 @@ mod tests {
 
     #[test]
     fn series_of_nodes_add_up_by_role() {
-        let series = |role, cpu_ns: &[u64], bytes: &[u64]| Series {
+        let series = |role, cpu_ns: &[u64], bytes: &[u64]| UsageSeries {
             ends_ns: vec![1, 2],
             components: vec![ComponentSeries {
                 role,
@@ -488,7 +488,7 @@ mod tests {
                 anonymous_bytes: bytes.to_vec(),
             }],
         };
-        let mut sum = Series::default();
+        let mut sum = UsageSeries::default();
         add_series(&mut sum, &series(ComponentRole::App, &[1, 2], &[10, 20]));
         add_series(&mut sum, &series(ComponentRole::App, &[3, 4], &[]));
         add_series(

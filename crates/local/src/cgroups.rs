@@ -66,12 +66,12 @@ pub(crate) fn lock(directory: &Path) -> Result<File, LimitError> {
 
 /// A cgroup in the hierarchy of one controller.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Place {
+pub(crate) struct CgroupDirectory {
     pub(crate) directory: PathBuf,
     pub(crate) version_2: bool,
 }
 
-impl Place {
+impl CgroupDirectory {
     fn below(&self, name: &str) -> Self {
         Self {
             directory: self.directory.join(name),
@@ -87,12 +87,12 @@ impl Place {
 
 /// A cgroup: one directory in the hierarchy of each controller that is needed. With version 2 they are the same.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Places {
-    pub(crate) cpu: Option<Place>,
-    pub(crate) memory: Option<Place>,
+pub(crate) struct CgroupDirectories {
+    pub(crate) cpu: Option<CgroupDirectory>,
+    pub(crate) memory: Option<CgroupDirectory>,
 }
 
-impl Places {
+impl CgroupDirectories {
     /// Each directory once.
     pub(crate) fn directories(&self) -> Vec<&Path> {
         let all = self.cpu.iter().chain(&self.memory);
@@ -154,7 +154,7 @@ impl Places {
 }
 
 /// CPU as a quota per period.
-fn limit_cpu(place: &Place, millis: u64) -> Result<(), LimitError> {
+fn limit_cpu(place: &CgroupDirectory, millis: u64) -> Result<(), LimitError> {
     let quota_us = millis.saturating_mul(PERIOD_US) / 1000;
     if place.version_2 {
         return place.write("cpu.max", &format!("{quota_us} {PERIOD_US}"));
@@ -164,7 +164,7 @@ fn limit_cpu(place: &Place, millis: u64) -> Result<(), LimitError> {
 }
 
 /// Memory, without swap beyond it: a kubelet grants none either.
-fn limit_memory(place: &Place, bytes: u64) -> Result<(), LimitError> {
+fn limit_memory(place: &CgroupDirectory, bytes: u64) -> Result<(), LimitError> {
     let (limit, swap, swap_limit) = match place.version_2 {
         true => ("memory.max", "memory.swap.max", 0),
         false => (
@@ -201,14 +201,14 @@ pub(crate) fn remove_tree(directory: &Path) -> bool {
 /// The cgroup of one proxy; removed when it is dropped, for which its process must have ended.
 #[derive(Debug)]
 pub(crate) struct ProxyCgroup {
-    places: Places,
+    places: CgroupDirectories,
     /// The files by which a process joins.
     members: Vec<File>,
 }
 
 impl ProxyCgroup {
     /// Makes an empty one within that of the run, without limits.
-    pub(crate) fn make(run: &Places, name: &str) -> Result<Self, LimitError> {
+    pub(crate) fn make(run: &CgroupDirectories, name: &str) -> Result<Self, LimitError> {
         let mut this = Self {
             places: run.below(name),
             members: Vec::new(),
@@ -243,7 +243,8 @@ impl ProxyCgroup {
 
     /// Where its counters are.
     pub(crate) fn limited(&self) -> Limited {
-        let of = |place: &Option<Place>| place.as_ref().map(|place| place.directory.clone());
+        let of =
+            |place: &Option<CgroupDirectory>| place.as_ref().map(|place| place.directory.clone());
         Limited {
             cpu: of(&self.places.cpu),
             memory: of(&self.places.memory),
@@ -271,14 +272,14 @@ mod tests {
         fs::read_to_string(directory.join(file)).unwrap_or_default()
     }
 
-    fn places(cpu: &Path, memory: &Path, version_2: bool) -> Places {
+    fn places(cpu: &Path, memory: &Path, version_2: bool) -> CgroupDirectories {
         let [cpu, memory] = [cpu, memory].map(|directory| {
-            Some(Place {
+            Some(CgroupDirectory {
                 directory: directory.to_owned(),
                 version_2,
             })
         });
-        Places { cpu, memory }
+        CgroupDirectories { cpu, memory }
     }
 
     #[test]

@@ -20,7 +20,7 @@ use meshtax_model::topology::Topology;
 use meshtax_workload::{Demand, Timing};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
-use crate::cgroups::Places;
+use crate::cgroups::CgroupDirectories;
 
 /// Both ends are the same binary; the version guards against a binary that was replaced during the run.
 pub(crate) const LAB_PROTOCOL: u32 = 1;
@@ -74,7 +74,7 @@ pub(crate) struct Setup {
     pub(crate) programs: Vec<LabProgram>,
     pub(crate) sabotage: BTreeMap<VariantId, Sabotage>,
     /// The cgroup of the run; `None`: no variant has limits.
-    pub(crate) limits: Option<Places>,
+    pub(crate) limits: Option<CgroupDirectories>,
 }
 
 /// A program in the lab. The lab's own file systems may hide its path, so that it is used by its descriptors.

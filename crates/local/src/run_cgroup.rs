@@ -12,7 +12,8 @@ use meshtax_observe::{Controller, OwnCgroup};
 use rustix::fs::{FlockOperation, flock};
 
 use crate::cgroups::{
-    LimitError, Place, Places, ProxyCgroup, REMOVED_WITHIN, lock, refused, remove_tree,
+    CgroupDirectories, CgroupDirectory, LimitError, ProxyCgroup, REMOVED_WITHIN, lock, refused,
+    remove_tree,
 };
 
 /// The beginning of its name.
@@ -31,7 +32,7 @@ struct Hierarchy {
 /// ended.
 #[derive(Debug)]
 pub(crate) struct RunCgroup {
-    places: Places,
+    places: CgroupDirectories,
     /// Where controllers were enabled for the children of a cgroup that is not the run's.
     enabled: Vec<(PathBuf, Controller)>,
     locks: Vec<File>,
@@ -54,7 +55,7 @@ impl RunCgroup {
             return Ok(None);
         }
         let mut this = Self {
-            places: Places::default(),
+            places: CgroupDirectories::default(),
             enabled: Vec::new(),
             locks: Vec::new(),
         };
@@ -66,7 +67,7 @@ impl RunCgroup {
     }
 
     /// What the lab makes the proxies' cgroups in.
-    pub(crate) fn places(&self) -> &Places {
+    pub(crate) fn places(&self) -> &CgroupDirectories {
         &self.places
     }
 
@@ -120,7 +121,7 @@ impl RunCgroup {
         }
         self.locks.push(lock);
         for controller in &hierarchy.controllers {
-            let place = Some(Place {
+            let place = Some(CgroupDirectory {
                 directory: directory.clone(),
                 version_2,
             });
@@ -267,7 +268,7 @@ fn remove_left_over(parent: &Path) {
 
 /// Has a process join a cgroup within the run's, and puts each of the limits in force there.
 fn try_limits<'a>(
-    run: &Places,
+    run: &CgroupDirectories,
     limits: impl Iterator<Item = &'a Quantities>,
 ) -> Result<(), LimitError> {
     let trial = ProxyCgroup::make(run, "trial")?;
@@ -372,7 +373,7 @@ mod tests {
 
     fn empty() -> RunCgroup {
         RunCgroup {
-            places: Places::default(),
+            places: CgroupDirectories::default(),
             enabled: Vec::new(),
             locks: Vec::new(),
         }
@@ -443,8 +444,8 @@ mod tests {
         for path in [&used, &left.join("proxy-0"), &other] {
             fs::create_dir_all(path).unwrap();
         }
-        let places = Places {
-            cpu: Some(Place {
+        let places = CgroupDirectories {
+            cpu: Some(CgroupDirectory {
                 directory: used.clone(),
                 version_2: true,
             }),

@@ -1,6 +1,6 @@
 //! The questions of a platform engineer to a run, and the results: requirements, objectives, costs, priorities.
 
-mod asked;
+mod request;
 
 use std::fmt;
 
@@ -16,7 +16,7 @@ use crate::experiment::{LoadPointId, PolicyLevel, VariantId};
 use crate::trial::ComponentRole;
 
 pub use crate::requirement::{Need, Priority};
-pub use asked::{Asked, Objective, PresetRates};
+pub use request::{AdviceRequest, Objective, PresetRates};
 
 /// The role of a variant in advice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -405,7 +405,7 @@ pub struct Advice {
     /// Confidence of all intervals (0.95).
     pub confidence: f64,
     /// The request.
-    pub asked: Asked,
+    pub asked: AdviceRequest,
     /// In the experiment's order, without the control.
     pub variants: Vec<AdvisedVariant>,
     /// Each need, stated or not.

@@ -14,7 +14,7 @@ pub use load::{
 };
 pub use usage::{
     Changes, ComponentRole, ComponentSeries, ComponentUsage, IdleProxies, LinkUsage, MachineUsage,
-    Memory, OtherProcess, ResourceSample, Series, Throttled,
+    Memory, OtherProcess, ResourceSample, Throttled, UsageSeries,
 };
 
 /// An injected delay or injected work, measured by the server's own clocks in the window.

@@ -76,11 +76,11 @@ pub fn series_markdown(runs: &[Analysis]) -> String {
 #[must_use]
 pub fn series_json(runs: &[Analysis]) -> String {
     #[derive(serde::Serialize)]
-    struct Series<'a> {
+    struct RunSeries<'a> {
         format_version: u32,
         runs: &'a [Analysis],
     }
-    pretty(&Series {
+    pretty(&RunSeries {
         format_version: meshtax_model::FORMAT_VERSION,
         runs,
     })

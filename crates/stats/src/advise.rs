@@ -20,7 +20,7 @@ mod ranking;
 mod relation;
 
 use meshtax_model::FORMAT_VERSION;
-use meshtax_model::advice::{Advice, AdvisedVariant, Asked, PresetRates};
+use meshtax_model::advice::{Advice, AdviceRequest, AdvisedVariant, PresetRates};
 use meshtax_model::analysis::{Analysis, Decision, ExclusionReason, Weight};
 use meshtax_model::comparison::ComparedRun;
 use meshtax_model::experiment::{Role, Variant};
@@ -32,7 +32,7 @@ use planes::{mesh, standing};
 ///
 /// Never panics, for any analysis: missing figures are reported as such.
 #[must_use]
-pub fn advise(analysis: &Analysis, asked: &Asked, presets: &[PresetRates]) -> Advice {
+pub fn advise(analysis: &Analysis, asked: &AdviceRequest, presets: &[PresetRates]) -> Advice {
     let variants = all_advised(analysis);
     let sufficient = needs::sufficient(&variants, &asked.needs);
     let objectives = asked
@@ -72,9 +72,9 @@ pub fn advise(analysis: &Analysis, asked: &Asked, presets: &[PresetRates]) -> Ad
 /// two variants do the same work.
 #[must_use]
 pub fn decide(analysis: &Analysis, weights: &[Weight]) -> Option<Decision> {
-    let asked = Asked {
+    let asked = AdviceRequest {
         weights: weights.to_vec(),
-        ..Asked::default()
+        ..AdviceRequest::default()
     };
     decision::decision(analysis, &asked, &all_advised(analysis), &[])
 }

@@ -1,6 +1,6 @@
 //! Memory growth within a measured window, and whose memory grew throughout it.
 
-use meshtax_model::trial::{ComponentRole, ComponentSeries, ResourceSample, Series};
+use meshtax_model::trial::{ComponentRole, ComponentSeries, ResourceSample, UsageSeries};
 
 use crate::account::IN_PATH;
 
@@ -27,7 +27,7 @@ pub(crate) struct Growth {
 
 impl Growth {
     /// `None` with fewer than four readings: growth is more than one step.
-    pub(crate) fn of(series: &Series, component: &ComponentSeries) -> Option<Self> {
+    pub(crate) fn of(series: &UsageSeries, component: &ComponentSeries) -> Option<Self> {
         let read = &component.anonymous_bytes;
         let (first, last) = (*read.first()?, *read.last()?);
         if read.len() < 4 || read.len() != series.ends_ns.len() {

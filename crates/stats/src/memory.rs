@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use meshtax_model::analysis::{ComponentMemory, NodeMemory, RoleSeries};
 use meshtax_model::environment::NodeRole;
 use meshtax_model::experiment::VariantId;
-use meshtax_model::trial::{ComponentRole, ComponentSeries, Memory, ResourceSample, Series};
+use meshtax_model::trial::{ComponentRole, ComponentSeries, Memory, ResourceSample, UsageSeries};
 
 use crate::account::{IN_PATH, median};
 use crate::growth::Growth;
@@ -146,7 +146,7 @@ pub(crate) fn series(samples: &[&ResourceSample]) -> (Vec<u64>, Vec<RoleSeries>)
         return Default::default();
     };
     let steps = first.series.ends_ns.len();
-    let mut roles: BTreeMap<ComponentRole, Vec<(&Series, &ComponentSeries)>> = BTreeMap::new();
+    let mut roles: BTreeMap<ComponentRole, Vec<(&UsageSeries, &ComponentSeries)>> = BTreeMap::new();
     for sample in samples.iter().filter(|s| s.series.ends_ns.len() == steps) {
         for component in &sample.series.components {
             let of_role = roles.entry(component.role).or_default();
@@ -154,23 +154,24 @@ pub(crate) fn series(samples: &[&ResourceSample]) -> (Vec<u64>, Vec<RoleSeries>)
         }
     }
     let all = roles.into_iter();
-    let of_role = |(role, seen): (ComponentRole, Vec<(&Series, &ComponentSeries)>)| RoleSeries {
-        role,
-        cores: (0..steps).map(|step| cores_in(&seen, step)).collect(),
-        anonymous_bytes: (0..steps)
-            .map_while(|step| {
-                let held = seen.iter();
-                median(
-                    held.filter_map(|(_, c)| c.anonymous_bytes.get(step).copied())
-                        .collect(),
-                )
-            })
-            .collect(),
-    };
+    let of_role =
+        |(role, seen): (ComponentRole, Vec<(&UsageSeries, &ComponentSeries)>)| RoleSeries {
+            role,
+            cores: (0..steps).map(|step| cores_in(&seen, step)).collect(),
+            anonymous_bytes: (0..steps)
+                .map_while(|step| {
+                    let held = seen.iter();
+                    median(
+                        held.filter_map(|(_, c)| c.anonymous_bytes.get(step).copied())
+                            .collect(),
+                    )
+                })
+                .collect(),
+        };
     (first.series.ends_ns.clone(), all.map(of_role).collect())
 }
 
-fn cores_in(seen: &[(&Series, &ComponentSeries)], step: usize) -> f64 {
+fn cores_in(seen: &[(&UsageSeries, &ComponentSeries)], step: usize) -> f64 {
     let (mut cpu_ns, mut wall_ns) = (0.0, 0.0);
     for (series, component) in seen {
         let begin = step
@@ -190,9 +191,9 @@ mod tests {
 
     use super::*;
 
-    fn series(read: &[u64]) -> (Series, ComponentSeries) {
+    fn series(read: &[u64]) -> (UsageSeries, ComponentSeries) {
         let ends_ns = (1..=read.len() as u64).map(|n| n * 100_000_000).collect();
-        let series = Series {
+        let series = UsageSeries {
             ends_ns,
             components: Vec::new(),
         };

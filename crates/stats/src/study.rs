@@ -1,7 +1,7 @@
 //! The figures of a variant at a load point that published studies contain, in addition to those of every run.
 
 use meshtax_model::analysis::{CurvePoint, Extent, Point, Usage, UsageGroup};
-use meshtax_model::trial::{ComponentRole, ResourceSample, Series};
+use meshtax_model::trial::{ComponentRole, ResourceSample, UsageSeries};
 
 use crate::account::IN_PATH;
 use crate::interval::above_zero;
@@ -141,7 +141,7 @@ fn cores(sample: &ResourceSample, roles: &[ComponentRole]) -> Vec<f64> {
 }
 
 /// The length of each step, in nanoseconds.
-fn steps(series: &Series) -> Vec<u64> {
+fn steps(series: &UsageSeries) -> Vec<u64> {
     let ends = series.ends_ns.iter();
     let begins = std::iter::once(&0).chain(&series.ends_ns);
     ends.zip(begins)
@@ -233,7 +233,7 @@ mod tests {
             cpu_ns: cpu_ns.to_vec(),
             anonymous_bytes: Vec::new(),
         };
-        sample.series = Series {
+        sample.series = UsageSeries {
             ends_ns: vec![SECOND, 2 * SECOND, 4 * SECOND],
             components: vec![app(&[SECOND / 2, SECOND, SECOND])],
         };

@@ -5,7 +5,7 @@ use std::ops::Range;
 use meshtax_model::analysis::{Moment, RoleMoment};
 use meshtax_model::event::active_ns;
 use meshtax_model::experiment::VariantId;
-use meshtax_model::trial::{ResourceSample, Series, TrialOutcome, TrialRecord};
+use meshtax_model::trial::{ResourceSample, TrialOutcome, TrialRecord, UsageSeries};
 
 use crate::account::IN_PATH;
 use crate::memory::held;
@@ -54,7 +54,7 @@ fn of_trial(
 
 /// A trial's window in equal parts of at most [`MOMENT_NS`], or in `most` of them; empty: it is one. Its median latency is
 /// in the first.
-fn parts(whole: &Moment, warmup_ns: u64, series: &Series, most: usize) -> Vec<Moment> {
+fn parts(whole: &Moment, warmup_ns: u64, series: &UsageSeries, most: usize) -> Vec<Moment> {
     let steps = series.ends_ns.len();
     let window_ns = series.ends_ns.last().copied().unwrap_or(0);
     let count = usize::try_from(window_ns.div_ceil(MOMENT_NS)).unwrap_or(usize::MAX);
@@ -85,7 +85,7 @@ fn parts(whole: &Moment, warmup_ns: u64, series: &Series, most: usize) -> Vec<Mo
 /// What a role used in these steps; where its steps were not read, what it used in the whole trial.
 fn part_of_role(
     whole: &RoleMoment,
-    series: &Series,
+    series: &UsageSeries,
     steps: Range<usize>,
     took_ns: f64,
 ) -> RoleMoment {
@@ -174,8 +174,8 @@ mod tests {
     }
 
     /// Steps of a quarter of a second: one without CPU, then one with a whole core, and so on; memory grows.
-    fn series(steps: u64) -> Series {
-        Series {
+    fn series(steps: u64) -> UsageSeries {
+        UsageSeries {
             ends_ns: (1..=steps).map(|step| step * 250_000_000).collect(),
             components: vec![ComponentSeries {
                 role: APP,
@@ -209,7 +209,7 @@ mod tests {
     #[test]
     fn short_trial_and_one_without_steps_have_no_parts() {
         assert_eq!(parts(&whole(), 0, &series(4), 600), []);
-        assert_eq!(parts(&whole(), 0, &Series::default(), 600), []);
+        assert_eq!(parts(&whole(), 0, &UsageSeries::default(), 600), []);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
-use meshtax_model::advice::{Asked, Need, Objective, Priority};
+use meshtax_model::advice::{AdviceRequest, Need, Objective, Priority};
 use meshtax_model::analysis::Weight;
 use meshtax_spec::ValueError;
 
@@ -103,8 +103,8 @@ fn counted(what: &str, text: &str) -> Result<u32, ValueError> {
 
 impl AdviseArgs {
     /// The question; a need or a priority that is given twice counts once.
-    pub(crate) fn asked(&self) -> Asked {
-        let mut asked = Asked {
+    pub(crate) fn asked(&self) -> AdviceRequest {
+        let mut asked = AdviceRequest {
             objectives: self.slo.clone(),
             pods: self.pods,
             nodes: self.nodes,

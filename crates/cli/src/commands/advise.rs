@@ -1,6 +1,6 @@
 //! `meshtax advise`: a run's results for the choice of a mesh.
 
-use meshtax_model::advice::{Asked, PresetRates};
+use meshtax_model::advice::{AdviceRequest, PresetRates};
 use meshtax_model::analysis::{Analysis, Verdict};
 use meshtax_model::experiment::Regime;
 
@@ -26,7 +26,7 @@ pub(crate) fn advise(args: &AdviseArgs) -> Outcome {
 }
 
 /// The question, with the hops of the topology if one is named.
-fn asked(args: &AdviseArgs) -> Result<Asked, Failure> {
+fn asked(args: &AdviseArgs) -> Result<AdviceRequest, Failure> {
     let mut asked = args.asked();
     if let Some(name) = &args.topology {
         let topology = experiments::topology(name)?;

@@ -1,8 +1,8 @@
 //! `meshtax mesh`: the meshes of a cluster.
 
 use meshtax_kube::install::{
-    self, Check, CheckId, CheckOutcome, Choices, Helm, INSTALLABLE, InstallError, Installable,
-    Sources, Status, Step, StepKind, Workload,
+    self, Check, CheckId, CheckOutcome, Choices, Helm, INSTALLABLE, InstallError, InstallStep,
+    InstallStepKind, Installable, Sources, Status, Workload,
 };
 use meshtax_kube::{Cluster, ClusterError};
 use meshtax_model::catalogue::DATA_PLANES;
@@ -251,7 +251,7 @@ fn install(mesh: &'static Installable, args: &ChangeArgs) -> Outcome {
     let (cluster, helm) = connect(&args.cluster)?;
     let settings = args.choice.settings.settings();
     let mut steps = Vec::new();
-    let mut report = |step: Step| reported(step, &mut steps);
+    let mut report = |step: InstallStep| reported(step, &mut steps);
     install::install(
         &cluster,
         &helm,
@@ -278,27 +278,27 @@ fn install(mesh: &'static Installable, args: &ChangeArgs) -> Outcome {
 fn uninstall(mesh: &'static Installable, crds: bool, args: &ClusterArgs) -> Outcome {
     let (cluster, helm) = connect(args)?;
     let mut steps = Vec::new();
-    let mut report = |step: Step| reported(step, &mut steps);
+    let mut report = |step: InstallStep| reported(step, &mut steps);
     install::uninstall(&cluster, &helm, mesh, crds, &mut report).map_err(install_failed)?;
     ended("removed", mesh, &steps, args.json);
     Ok(SUCCESS)
 }
 
 /// Each step is shown when it ends: some take a minute.
-fn reported(step: Step, steps: &mut Vec<Step>) {
+fn reported(step: InstallStep, steps: &mut Vec<InstallStep>) {
     let what = match step.what {
-        StepKind::CreateNamespace => "created namespace",
-        StepKind::InstallRelease => "installed release",
-        StepKind::RemoveRelease => "removed release",
-        StepKind::RemoveConfigMaps => "removed ConfigMaps",
-        StepKind::RemoveNamespace => "removed namespace",
-        StepKind::RemoveType => "removed type",
+        InstallStepKind::CreateNamespace => "created namespace",
+        InstallStepKind::InstallRelease => "installed release",
+        InstallStepKind::RemoveRelease => "removed release",
+        InstallStepKind::RemoveConfigMaps => "removed ConfigMaps",
+        InstallStepKind::RemoveNamespace => "removed namespace",
+        InstallStepKind::RemoveType => "removed type",
     };
     terminal::say(&format!("{what} {}, {:.1} s", step.name, step.seconds));
     steps.push(step);
 }
 
-fn ended(done: &str, mesh: &Installable, steps: &[Step], json: bool) {
+fn ended(done: &str, mesh: &Installable, steps: &[InstallStep], json: bool) {
     let seconds: f64 = steps.iter().map(|step| step.seconds).sum();
     match json {
         true => print_json(&json!({

@@ -233,11 +233,11 @@ struct Answer {
 
 #[derive(Deserialize)]
 struct Data {
-    result: Vec<Series>,
+    result: Vec<RangeVector>,
 }
 
 #[derive(Deserialize)]
-struct Series {
+struct RangeVector {
     #[serde(default)]
     metric: BTreeMap<String, String>,
     /// Seconds since 1970, and the value as text.
@@ -323,7 +323,7 @@ fn series(data: Data) -> Vec<MonitoringSeries> {
         let value: f64 = text.parse().ok()?;
         (value.is_finite() && at_s.is_finite()).then_some(((at_s * 1e3) as u64, value))
     };
-    let one = |series: Series| MonitoringSeries {
+    let one = |series: RangeVector| MonitoringSeries {
         labels: series.metric,
         values: series.values.into_iter().filter_map(value).collect(),
     };
@@ -403,7 +403,7 @@ mod tests {
 
     #[test]
     fn series_beyond_the_most_are_counted() {
-        let one = || Series {
+        let one = || RangeVector {
             metric: BTreeMap::new(),
             values: Vec::new(),
         };

@@ -46,7 +46,7 @@ fn identity_of(
                 ProcessScope::Node => subject.at_server_nodes(),
                 ProcessScope::Pod => subject.at_all(&subject.site.entry_point().pods),
             };
-            let series = Series {
+            let series = ConnectionMetric {
                 series,
                 with,
                 label,
@@ -87,7 +87,7 @@ fn forwarded_identity(subject: &Subject<'_>, client: Client<'_>) -> Result<Strin
 }
 
 /// A series of a proxy's metrics with the client's identity in a label.
-struct Series<'a> {
+struct ConnectionMetric<'a> {
     series: &'a str,
     /// Parts that its lines must contain.
     with: &'a [String],
@@ -97,7 +97,7 @@ struct Series<'a> {
 /// Connections by client identity.
 type Counts = BTreeMap<String, f64>;
 
-impl Series<'_> {
+impl ConnectionMetric<'_> {
     /// The sums over the lines of each identity.
     fn counts(&self, metrics: &str) -> Counts {
         let opening = format!("{}=\"", self.label);
@@ -143,7 +143,7 @@ fn grown<'a>(before: &Counts, after: &'a Counts) -> impl Iterator<Item = &'a Str
 fn measured_identity(
     (subject, client): (&Subject<'_>, Client<'_>),
     at: &[&dyn Vantage],
-    (port, series): (u16, &Series<'_>),
+    (port, series): (u16, &ConnectionMetric<'_>),
     expected: &str,
 ) -> Result<String, ProbeError> {
     let before = series.read(at, port)?;
@@ -237,7 +237,7 @@ mod tests {
 
     fn identities_that_grow(before: &str, after: &str) -> Vec<String> {
         let with = ["reporter=\"destination\"".to_owned()];
-        let series = Series {
+        let series = ConnectionMetric {
             series: "istio_tcp_connections_opened_total",
             with: &with,
             label: "source_principal",

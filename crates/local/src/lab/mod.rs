@@ -25,7 +25,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, poll};
 
-use crate::cgroups::{Places, REMOVED_WITHIN};
+use crate::cgroups::{CgroupDirectories, REMOVED_WITHIN};
 use crate::protocol::{LabReply, LabRequest, Reply, Request, receive, send};
 use meshtax_agent::{AGENT_PROTOCOL, AgentReply, AgentRequest};
 use round::Round;
@@ -64,7 +64,7 @@ fn control_socket() -> io::Result<UnixStream> {
 }
 
 /// The cgroup of the run, for the thread that ends the lab.
-static CGROUP: OnceLock<Places> = OnceLock::new();
+static CGROUP: OnceLock<CgroupDirectories> = OnceLock::new();
 
 /// The parent's death is seen as end-of-file, at any moment, also in the middle of a trial.
 fn watch_parent(control: UnixStream) {

@@ -20,7 +20,7 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use super::component::{HostMounts, stay_on};
 use super::netns::NetNs;
 use super::network::{Network, PodNet, loopback_only, node_index};
-use crate::cgroups::{LimitError, Places, ProxyCgroup};
+use crate::cgroups::{CgroupDirectories, LimitError, ProxyCgroup};
 use crate::placement::cores_in_use;
 use crate::protocol::{LAB_PROTOCOL, LabStep, Setup};
 
@@ -276,7 +276,7 @@ impl Lab {
             cgroups: AtomicU32::new(0),
             // Without one the engine's lock is enough, unless it is killed.
             _locks: run
-                .map(Places::lock)
+                .map(CgroupDirectories::lock)
                 .and_then(Result::ok)
                 .unwrap_or_default(),
             authority: authority("meshtax")?,

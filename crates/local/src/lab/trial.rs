@@ -82,11 +82,58 @@ fn try_measure(
     let read_counters = || AppCounters::read(&subject, path, &instance.variant);
     let counters_before = read_counters().map_err(load_failed)?;
     let listening_before = listening(lab, instance);
+    let traffic_before = read_traffic(&subject, path);
+    let Offered {
+        measured,
+        speed_probe_ns,
+        changes,
+    } = offer(round, lab, instance, trial, point)?;
+
+    let mut component_failures = instance.ended();
+    let counters = read_counters().unwrap_or_default();
+    if listening(lab, instance) != listening_before {
+        component_failures.push(own_program_restarted(&trial.variant));
+    }
+    let mut sample = measured.sample(&trial.id, speed_probe_ns);
+    sample.changes = changes;
+    let mut lost_evidence = lost_in_path(instance, point, &measured, &sample);
+    let traffic = traffic_before.and_then(|before| {
+        let after = read_traffic(&subject, path)?;
+        Ok(after.lost_since(&before, &measured.load, &measured.parts))
+    });
+    lost_evidence.extend(traffic.unwrap_or_else(|unreadable| vec![unreadable]));
+    lost_evidence.extend(lost_changes(&instance.variant, changes));
+    let outcome = TrialOutcome::Measured {
+        lost_evidence,
+        proxy_connections: measured.proxy_connections,
+        load: Box::new(measured.load),
+        injected: counters.injected_since(&counters_before),
+        replicas: counters.replicas_since(&counters_before),
+        component_failures,
+    };
+    Ok((outcome, sample))
+}
+
+/// A trial's load, with what frames it.
+struct Offered {
+    measured: Measurement,
+    /// The core's speed just before and just after the load.
+    speed_probe_ns: [u64; 2],
+    changes: Option<Changes>,
+}
+
+/// Offers the load of a trial, and meters it.
+fn offer(
+    round: &Round,
+    lab: &Lab,
+    instance: &Instance,
+    trial: &PlannedTrial,
+    point: &LoadPoint,
+) -> Result<Offered, TrialFailure> {
     let core = probed_core(&lab.setup.nodes);
     let probe_before = speed_probe_on(core);
     let timing = lab.setup.timing.at(point);
     let spec = load(lab, instance, point, timing, trial.arrival_seed).map_err(load_failed)?;
-    let traffic_before = read_traffic(&subject, path);
     let changing = Changing::begin(instance);
     let watched = watched(lab, round, &trial.variant, point);
     let bypass = Bypass::begin(lab, instance).map_err(load_failed)?;
@@ -95,55 +142,51 @@ fn try_measure(
         .and_then(|clients| measure(&spec, clients, &watched, &mut |_| {}));
     drop(bypass);
     let changes = changing.map(|changing| changing.end(instance));
-    let probe_after = speed_probe_on(core);
-
-    let mut component_failures = instance.ended();
-    let measured = measured.map_err(|e| match component_failures.is_empty() {
-        true => e.into(),
-        false => TrialFailure::ComponentsEnded {
-            components: component_failures.clone(),
-        },
+    let speed_probe_ns = [probe_before, speed_probe_on(core)];
+    let measured = measured.map_err(|error| {
+        let components = instance.ended();
+        match components.is_empty() {
+            true => error.into(),
+            false => TrialFailure::ComponentsEnded { components },
+        }
     })?;
-    let counters = read_counters().unwrap_or_default();
-    if listening(lab, instance) != listening_before {
-        component_failures.push(ComponentFailure {
-            component: format!("{}/own-program", trial.variant),
-            role: Some(ComponentRole::App),
-            ending: ComponentEnding::Restarted,
-            last_output: Vec::new(),
-        });
-    }
-    let mut sample = measured.sample(&trial.id, [probe_before, probe_after]);
-    sample.changes = changes;
-    let Measurement {
-        load,
-        parts,
-        proxy_connections,
-        entered_connections,
-        ..
-    } = measured;
-    let mut lost_evidence = contradictions(point, &sample.components, &load, proxy_connections);
+    Ok(Offered {
+        measured,
+        speed_probe_ns,
+        changes,
+    })
+}
+
+/// What contradicts, in a load and what it cost, that all of it passed the proxies.
+fn lost_in_path(
+    instance: &Instance,
+    point: &LoadPoint,
+    measured: &Measurement,
+    sample: &ResourceSample,
+) -> Vec<LostEvidence> {
+    let mut lost = contradictions(
+        point,
+        &sample.components,
+        &measured.load,
+        measured.proxy_connections,
+    );
     // Connections that end need not be open just now.
     let has_first_proxy =
         point.ingress.is_some() || instance.blueprint.contract.caller_port.is_some();
     if has_first_proxy && point.requests_per_connection.is_none() {
-        lost_evidence.extend(lost_connections(&entered_connections, &parts));
+        let entered = &measured.entered_connections;
+        lost.extend(lost_connections(entered, &measured.parts));
     }
-    let traffic = traffic_before.and_then(|before| {
-        let after = read_traffic(&subject, path)?;
-        Ok(after.lost_since(&before, &load, &parts))
-    });
-    lost_evidence.extend(traffic.unwrap_or_else(|unreadable| vec![unreadable]));
-    lost_evidence.extend(lost_changes(&instance.variant, changes));
-    let outcome = TrialOutcome::Measured {
-        lost_evidence,
-        proxy_connections,
-        load: Box::new(load),
-        injected: counters.injected_since(&counters_before),
-        replicas: counters.replicas_since(&counters_before),
-        component_failures,
-    };
-    Ok((outcome, sample))
+    lost
+}
+
+fn own_program_restarted(variant: &VariantId) -> ComponentFailure {
+    ComponentFailure {
+        component: format!("{variant}/own-program"),
+        role: Some(ComponentRole::App),
+        ending: ComponentEnding::Restarted,
+        last_output: Vec::new(),
+    }
 }
 
 fn load_failed(cause: impl ToString) -> TrialFailure {

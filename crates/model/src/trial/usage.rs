@@ -253,7 +253,7 @@ pub struct ComponentSeries {
 
 /// CPU and memory over the window.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Series {
+pub struct UsageSeries {
     /// The ends of the steps, relative to the start of the window, in nanoseconds.
     pub ends_ns: Vec<u64>,
     /// By role.
@@ -278,7 +278,7 @@ pub struct ResourceSample {
     pub clock_error_ns: Option<u64>,
     /// CPU and memory over the window.
     #[serde(default)]
-    pub series: Series,
+    pub series: UsageSeries,
     /// CPU of the proxies of each variant that ran and was not measured: part of the component
     /// [`ComponentRole::Idle`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -319,7 +319,7 @@ impl ResourceSample {
             machines: Vec::new(),
             links: Vec::new(),
             clock_error_ns: None,
-            series: Series::default(),
+            series: UsageSeries::default(),
             idle_proxies: Vec::new(),
             changes: None,
         }

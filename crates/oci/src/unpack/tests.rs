@@ -12,14 +12,14 @@ use super::*;
 use crate::digest::Digest;
 
 /// A directory with a file beside the root of the image, which must stay as it is.
-struct Place {
+struct SafeRoot {
     outer: TempDir,
     root: PathBuf,
 }
 
 const SENTINEL: &[u8] = b"not of the image";
 
-impl Place {
+impl SafeRoot {
     fn new() -> Self {
         let outer = TempDir::new().unwrap();
         fs::write(outer.path().join("sentinel"), SENTINEL).unwrap();
@@ -110,7 +110,7 @@ fn gzip(bytes: &[u8]) -> Vec<u8> {
 
 #[test]
 fn layers_of_every_compression_are_applied_in_order() {
-    let place = Place::new();
+    let place = SafeRoot::new();
     let first = layer(&[directory("etc"), file("etc/a", "1"), file("./b", "1")]);
     let second = gzip(&layer(&[file("etc/a", "2"), link_to("c", "etc/a")]));
     let third = layer(&[file("d/e/f", "3"), hard_link("g", "etc/a")]);
@@ -125,7 +125,7 @@ fn layers_of_every_compression_are_applied_in_order() {
 
 #[test]
 fn setuid_bits_are_dropped() {
-    let place = Place::new();
+    let place = SafeRoot::new();
     place.unpack(&[layer(&[file("su", "")])]).unwrap();
     let mode = place
         .root
@@ -140,7 +140,7 @@ fn setuid_bits_are_dropped() {
 
 #[test]
 fn whiteouts_hide_lower_layers_and_not_their_own() {
-    let place = Place::new();
+    let place = SafeRoot::new();
     let lower = layer(&[
         file("a/old", ""),
         file("b/old", ""),
@@ -168,7 +168,7 @@ fn whiteouts_hide_lower_layers_and_not_their_own() {
 
 #[test]
 fn opaque_root_hides_everything_below() {
-    let place = Place::new();
+    let place = SafeRoot::new();
     let lower = layer(&[file("a/b", ""), file("c", "")]);
     place
         .unpack(&[lower, layer(&[file(".wh..wh..opq", ""), file("d", "")])])
@@ -179,7 +179,7 @@ fn opaque_root_hides_everything_below() {
 #[test]
 fn path_with_dots_is_rejected() {
     for name in ["../evil", "a/../../evil", "..", "/../evil", "a/.."] {
-        let fault = Place::new().fault(&[layer(&[file(name, "")])]);
+        let fault = SafeRoot::new().fault(&[layer(&[file(name, "")])]);
         assert!(
             matches!(fault, LayerFault::PathEscapes { .. }),
             "{name}: {fault}"
@@ -189,7 +189,7 @@ fn path_with_dots_is_rejected() {
 
 #[test]
 fn absolute_path_stays_within_the_root() {
-    let place = Place::new();
+    let place = SafeRoot::new();
     place
         .unpack(&[layer(&[file("/etc/passwd", "image's")])])
         .unwrap();
@@ -203,7 +203,7 @@ fn escaping_symlink_is_rejected() {
         ("a/b", "../../sentinel"),
         ("a", "b/../../c"),
     ] {
-        let fault = Place::new().fault(&[layer(&[link_to(name, target)])]);
+        let fault = SafeRoot::new().fault(&[layer(&[link_to(name, target)])]);
         assert!(
             matches!(fault, LayerFault::SymlinkEscapes { .. }),
             "{fault}"
@@ -213,7 +213,7 @@ fn escaping_symlink_is_rejected() {
 
 #[test]
 fn absolute_symlink_is_kept_and_starts_at_the_image_root() {
-    let place = Place::new();
+    let place = SafeRoot::new();
     let outside = place.outer.path().display().to_string();
     let entries = [
         directory("real"),
@@ -227,13 +227,13 @@ fn absolute_symlink_is_kept_and_starts_at_the_image_root() {
     assert_eq!(target, place.outer.path());
     // Through the link, the host's file is not reached: the image has none there.
     let through = layer(&[link_to("out", &outside), file("out/sentinel", "2")]);
-    let fault = Place::new().fault(&[through]);
+    let fault = SafeRoot::new().fault(&[through]);
     assert!(matches!(fault, LayerFault::NotADirectory { .. }), "{fault}");
 }
 
 #[test]
 fn file_replaces_a_symlink_and_is_not_written_through_it() {
-    let place = Place::new();
+    let place = SafeRoot::new();
     let outside = place.outer.path().join("sentinel").display().to_string();
     place
         .unpack(&[layer(&[link_to("a", &outside), file("a", "own")])])
@@ -243,7 +243,7 @@ fn file_replaces_a_symlink_and_is_not_written_through_it() {
 
 #[test]
 fn escaping_hard_link_is_rejected() {
-    let place = Place::new();
+    let place = SafeRoot::new();
     let outside = place.outer.path().join("sentinel").display().to_string();
     let fault = place.fault(&[layer(&[hard_link("a", "../sentinel")])]);
     assert!(
@@ -251,13 +251,13 @@ fn escaping_hard_link_is_rejected() {
         "{fault}"
     );
     // An absolute target is one in the image, where there is none.
-    let fault = Place::new().fault(&[layer(&[hard_link("a", &outside)])]);
+    let fault = SafeRoot::new().fault(&[layer(&[hard_link("a", &outside)])]);
     assert!(
         matches!(fault, LayerFault::HardLinkDangles { .. }),
         "{fault}"
     );
     // A link to a link is a link: its target is not followed.
-    let place = Place::new();
+    let place = SafeRoot::new();
     let entries = [
         link_to("a", &outside),
         hard_link("b", "a"),
@@ -269,7 +269,7 @@ fn escaping_hard_link_is_rejected() {
 
 #[test]
 fn hard_link_to_itself_keeps_the_file() {
-    let place = Place::new();
+    let place = SafeRoot::new();
     place
         .unpack(&[layer(&[file("a", "1"), hard_link("a", "a")])])
         .unwrap();
@@ -279,14 +279,14 @@ fn hard_link_to_itself_keeps_the_file() {
 #[test]
 fn whiteout_attack_is_rejected() {
     for name in [".wh...", "a/.wh..", ".wh."] {
-        let fault = Place::new().fault(&[layer(&[directory("a"), file(name, "")])]);
+        let fault = SafeRoot::new().fault(&[layer(&[directory("a"), file(name, "")])]);
         assert!(
             matches!(fault, LayerFault::InvalidWhiteout { .. }),
             "{name}: {fault}"
         );
     }
     // Through a link, a whiteout hides what the image has there, and nothing else.
-    let place = Place::new();
+    let place = SafeRoot::new();
     let outside = place.outer.path().display().to_string();
     let lower = layer(&[link_to("out", &outside)]);
     let upper = layer(&[file("out/.wh.sentinel", ""), file("out/.wh..wh..opq", "")]);
@@ -296,10 +296,10 @@ fn whiteout_attack_is_rejected() {
 #[test]
 fn device_files_are_rejected() {
     for kind in [EntryType::Char, EntryType::Block, EntryType::Fifo] {
-        let fault = Place::new().fault(&[layer(&[entry(kind, "dev/x", "", b"")])]);
+        let fault = SafeRoot::new().fault(&[layer(&[entry(kind, "dev/x", "", b"")])]);
         assert!(matches!(fault, LayerFault::SpecialFile { .. }), "{fault}");
     }
-    let fault = Place::new().fault(&[layer(&[entry(EntryType::GNUSparse, "x", "", b"")])]);
+    let fault = SafeRoot::new().fault(&[layer(&[entry(EntryType::GNUSparse, "x", "", b"")])]);
     assert!(matches!(fault, LayerFault::UnknownEntry { .. }), "{fault}");
 }
 
@@ -308,12 +308,12 @@ fn decompression_bomb_is_rejected() {
     let zeros = vec![0; 80 << 20];
     let bomb = layer(&[entry(EntryType::Regular, "zeros", "", &zeros)]);
     for bomb in [gzip(&bomb), zstd::encode_all(&bomb[..], 3).unwrap()] {
-        let fault = Place::new().fault(&[bomb]);
+        let fault = SafeRoot::new().fault(&[bomb]);
         assert!(matches!(fault, LayerFault::Bomb { .. }), "{fault}");
     }
     // One that hides behind the archive's end.
     let hidden = gzip(&[layer(&[]), zeros].concat());
-    let fault = Place::new().fault(&[hidden]);
+    let fault = SafeRoot::new().fault(&[hidden]);
     assert!(matches!(fault, LayerFault::Bomb { .. }), "{fault}");
 }
 
@@ -325,7 +325,7 @@ fn limits_of_an_image_hold_across_layers() {
         path_bytes: 20,
         ..Limits::default()
     };
-    let fault = |layers: &[Vec<u8>]| match Place::new().unpack_within(layers, &limits) {
+    let fault = |layers: &[Vec<u8>]| match SafeRoot::new().unpack_within(layers, &limits) {
         Err(UnpackError::Layer { fault, .. }) => fault,
         other => panic!("{other:?}"),
     };
@@ -361,7 +361,7 @@ fn limits_of_an_image_hold_across_layers() {
 
 #[test]
 fn extended_headers_name_the_entry_after_them() {
-    let place = Place::new();
+    let place = SafeRoot::new();
     let long = format!("{}/name", "directory".repeat(20));
     let pax = format!(" path={long}\n");
     let pax = format!("{}{pax}", pax.len() + 3);
@@ -381,16 +381,16 @@ fn extended_headers_name_the_entry_after_them() {
 #[test]
 fn extended_headers_are_bounded_and_do_not_change_sizes() {
     let long = entry(EntryType::GNULongName, "x", "", &vec![b'a'; 2 << 20]);
-    let fault = Place::new().fault(&[gzip(&layer(&[long]))]);
+    let fault = SafeRoot::new().fault(&[gzip(&layer(&[long]))]);
     assert!(matches!(fault, LayerFault::PathTooLong { .. }), "{fault}");
     let size = entry(EntryType::XHeader, "x", "", b"9 size=1\n");
-    let fault = Place::new().fault(&[layer(&[size, file("a", "")])]);
+    let fault = SafeRoot::new().fault(&[layer(&[size, file("a", "")])]);
     assert!(matches!(fault, LayerFault::Damaged(_)), "{fault}");
     let sparse = entry(EntryType::XHeader, "x", "", b"22 GNU.sparse.major=1\n");
-    let fault = Place::new().fault(&[layer(&[sparse, file("a", "")])]);
+    let fault = SafeRoot::new().fault(&[layer(&[sparse, file("a", "")])]);
     assert!(fault.to_string().contains("sparse"), "{fault}");
     let escapes = entry(EntryType::XHeader, "x", "", b"11 path=..\n");
-    let fault = Place::new().fault(&[layer(&[escapes, file("a", "")])]);
+    let fault = SafeRoot::new().fault(&[layer(&[escapes, file("a", "")])]);
     assert!(matches!(fault, LayerFault::PathEscapes { .. }), "{fault}");
 }
 
@@ -403,14 +403,14 @@ fn truncated_layer_is_damaged() {
         &whole[..2000],
         &compressed[..compressed.len() - 3],
     ] {
-        let fault = Place::new().fault(&[cut.to_vec()]);
+        let fault = SafeRoot::new().fault(&[cut.to_vec()]);
         assert!(matches!(fault, LayerFault::Damaged(_)), "{fault}");
     }
 }
 
 #[test]
 fn directory_that_is_not_empty_is_rejected() {
-    let place = Place::new();
+    let place = SafeRoot::new();
     fs::create_dir(&place.root).unwrap();
     symlink("/", place.root.join("planted")).unwrap();
     let error = place.unpack(&[]).unwrap_err();
@@ -419,7 +419,7 @@ fn directory_that_is_not_empty_is_rejected() {
 
 #[test]
 fn symlink_planted_while_unpacking_is_not_followed() {
-    let place = Place::new();
+    let place = SafeRoot::new();
     let mut unpacker = Unpacker::new(&place.root, &Limits::default()).unwrap();
     symlink(place.outer.path(), place.root.join("planted")).unwrap();
     let result = unpacker.add_layer("layer", 0, &layer(&[file("planted/evil", "")])[..]);
@@ -429,7 +429,7 @@ fn symlink_planted_while_unpacking_is_not_followed() {
 
 #[test]
 fn damaged_blob_is_told_from_its_digest() {
-    let place = Place::new();
+    let place = SafeRoot::new();
     let path = place.outer.path().join("sentinel");
     let layer = Layer {
         digest: Digest::of(b"other"),
@@ -478,7 +478,7 @@ proptest! {
     fn nothing_is_written_outside_the_root(
         layers in prop::collection::vec(prop::collection::vec((kinds(), paths(), paths()), 0..8), 1..3)
     ) {
-        let place = Place::new();
+        let place = SafeRoot::new();
         let layers: Vec<_> = layers.iter().map(|entries| {
             let entries = entries.iter().map(|(kind, name, target)| {
                 let content: &[u8] = if *kind == EntryType::Regular { b"evil" } else { b"" };
@@ -491,6 +491,6 @@ proptest! {
 
     #[test]
     fn any_bytes_are_unpacked_or_rejected(bytes in prop::collection::vec(any::<u8>(), 0..2048)) {
-        let _ = Place::new().unpack(&[bytes]);
+        let _ = SafeRoot::new().unpack(&[bytes]);
     }
 }

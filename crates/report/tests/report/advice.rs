@@ -2,10 +2,10 @@
 
 use meshtax_model::FORMAT_VERSION;
 use meshtax_model::advice::{
-    Advice, AdvisedVariant, Asked, Cost, CostFigure, CpuCost, Given, Gives, InconclusiveObjective,
-    MemoryCost, MemoryPart, Missing, MissingReason, Need, NeedAnswer, Objective, ObjectiveAnswer,
-    ObjectiveCheck, ObjectiveVerdict, PlaceRange, Priority, PriorityAnswer, ProxyPlace, Question,
-    Ranking, Standing, Tie, Topic,
+    Advice, AdviceRequest, AdvisedVariant, Cost, CostFigure, CpuCost, Given, Gives,
+    InconclusiveObjective, MemoryCost, MemoryPart, Missing, MissingReason, Need, NeedAnswer,
+    Objective, ObjectiveAnswer, ObjectiveCheck, ObjectiveVerdict, PlaceRange, Priority,
+    PriorityAnswer, ProxyPlace, Question, Ranking, Standing, Tie, Topic,
 };
 use meshtax_model::analysis::{
     Caveat, Estimate, Interval, InvalidReason, Metric, NoLevel, Unresolved, Verdict,
@@ -279,7 +279,7 @@ fn advice() -> Advice {
         experiment: "data-planes".to_owned(),
         environment: analysis.environment,
         confidence: 0.95,
-        asked: Asked {
+        asked: AdviceRequest {
             objectives: objectives().to_vec(),
             pods: Some(500),
             nodes: Some(12),
@@ -338,7 +338,7 @@ fn advice() -> Advice {
 /// Without a request, the advice is short.
 fn bare() -> Advice {
     let mut bare = advice();
-    bare.asked = Asked::default();
+    bare.asked = AdviceRequest::default();
     bare.objectives.clear();
     bare.decision = None;
     bare.questions.clear();

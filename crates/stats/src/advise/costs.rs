@@ -1,7 +1,8 @@
 //! What each variant adds in a cluster of a given size.
 
 use meshtax_model::advice::{
-    Asked, Cost, CostFigure, CpuCost, MemoryCost, MemoryPart, Missing, MissingReason, ProxyPlace,
+    AdviceRequest, Cost, CostFigure, CpuCost, MemoryCost, MemoryPart, Missing, MissingReason,
+    ProxyPlace,
 };
 use meshtax_model::analysis::{
     Analysis, Effect, Estimate, Interval, Metric, NotEstimable, Verdict,
@@ -22,7 +23,7 @@ const GIB: f64 = (1_u64 << 30) as f64;
 const PROXIES_A_HOP: f64 = 2.0;
 
 /// The cost of a candidate beyond no mesh.
-pub(super) fn cost(analysis: &Analysis, asked: &Asked, variant: &Variant) -> Cost {
+pub(super) fn cost(analysis: &Analysis, asked: &AdviceRequest, variant: &Variant) -> Cost {
     let setting = Setting::of(analysis, asked, variant);
     let (cpu, memory) = (setting.cpu(), setting.memory());
     let missing = [
@@ -62,7 +63,7 @@ fn sum(one: Estimate, other: Estimate) -> Option<Estimate> {
 /// One variant in the cluster of the request.
 struct Setting<'a> {
     analysis: &'a Analysis,
-    asked: &'a Asked,
+    asked: &'a AdviceRequest,
     variant: &'a Variant,
     place: ProxyPlace,
     /// The load points from which CPU and memory are taken, and the requests per proxy there.
@@ -70,7 +71,7 @@ struct Setting<'a> {
 }
 
 impl<'a> Setting<'a> {
-    fn of(analysis: &'a Analysis, asked: &'a Asked, variant: &'a Variant) -> Self {
+    fn of(analysis: &'a Analysis, asked: &'a AdviceRequest, variant: &'a Variant) -> Self {
         let mut setting = Self {
             analysis,
             asked,

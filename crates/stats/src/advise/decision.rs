@@ -4,7 +4,7 @@
 //! and it is shown to be worse than none. Several best ones are as good as each other if all of them differ by no more than the
 //! margin; otherwise it is inconclusive which is the best. What was not measured is never assumed to be good or bad.
 
-use meshtax_model::advice::{AdvisedVariant, Asked, Priority, Standing};
+use meshtax_model::advice::{AdviceRequest, AdvisedVariant, Priority, Standing};
 use meshtax_model::analysis::{
     Analysis, Decision, DecisionCell, DecisionGroup, DecisionReason, DecisionRow, Ground, Opponent,
     Suggestion,
@@ -17,7 +17,7 @@ use super::relation::{Compared, Relation};
 /// `None`: no two variants do the same work.
 pub(super) fn decision(
     analysis: &Analysis,
-    asked: &Asked,
+    asked: &AdviceRequest,
     variants: &[AdvisedVariant],
     sufficient: &[VariantId],
 ) -> Option<Decision> {
@@ -51,7 +51,7 @@ fn is_unmodified(analysis: &Analysis, id: &VariantId) -> bool {
     variant.is_some_and(|v| v.options.is_empty() && v.runtime.is_empty() && v.limits.is_empty())
 }
 
-fn rows(compared: &Compared<'_>, asked: &Asked) -> DecisionGroup {
+fn rows(compared: &Compared<'_>, asked: &AdviceRequest) -> DecisionGroup {
     let weight = |of: Priority| {
         let mut weights = asked.weights.iter();
         Some(weights.find(|w| w.requirement == of)?.weight)
@@ -128,7 +128,7 @@ impl<'a> Contest<'a> {
     fn cells(
         &self,
         compared: &Compared<'_>,
-        asked: &Asked,
+        asked: &AdviceRequest,
         unmeasured: &DecisionReason,
     ) -> Vec<DecisionCell> {
         let leaders = self.leaders();

@@ -1,10 +1,10 @@
 //! Properties of the cluster that affect the choice, and the relevant features of meshes. The report adds what is
 //! published about these features: it is not a result of a run.
 
-use meshtax_model::advice::{Asked, Need, Question, Topic};
+use meshtax_model::advice::{AdviceRequest, Need, Question, Topic};
 
 /// The effects of the network plug-in, the cluster's operator, and validated cryptography.
-pub(super) fn questions(asked: &Asked) -> Vec<Question> {
+pub(super) fn questions(asked: &AdviceRequest) -> Vec<Question> {
     let cni = asked.cni.clone().map(|name| Topic::Cni { name });
     let managed = asked.managed.clone().map(|name| Topic::Managed { name });
     let fips = asked.needs.contains(&Need::Fips).then_some(Topic::Fips);

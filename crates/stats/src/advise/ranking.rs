@@ -7,7 +7,7 @@
 use std::collections::BTreeSet;
 
 use meshtax_model::advice::{
-    AdvisedVariant, Asked, PlaceRange, Priority, PriorityAnswer, Ranking, Standing, Tie,
+    AdviceRequest, AdvisedVariant, PlaceRange, Priority, PriorityAnswer, Ranking, Standing, Tie,
 };
 use meshtax_model::analysis::{Analysis, Comparison, LoadOutcome, Metric, Verdict};
 use meshtax_model::experiment::{LoadPoint, PolicyLevel, VariantId};
@@ -18,7 +18,7 @@ use super::objectives::is_asked;
 /// The requested priorities in their order, or all.
 pub(super) fn priorities(
     analysis: &Analysis,
-    asked: &Asked,
+    asked: &AdviceRequest,
     variants: &[AdvisedVariant],
     sufficient: &[VariantId],
 ) -> Vec<PriorityAnswer> {
@@ -48,7 +48,7 @@ pub(super) struct Group<'a> {
 /// The variants that meet all needs; or, without needs, the choices of each level separately. Floors and
 /// emulations are not choices.
 pub(super) fn groups<'a>(
-    asked: &Asked,
+    asked: &AdviceRequest,
     variants: &'a [AdvisedVariant],
     sufficient: &'a [VariantId],
 ) -> Vec<Group<'a>> {
@@ -86,7 +86,7 @@ pub(super) fn metrics(priority: Priority) -> &'static [Metric] {
 
 fn rankings(
     analysis: &Analysis,
-    asked: &Asked,
+    asked: &AdviceRequest,
     groups: &[Group<'_>],
     priority: Priority,
 ) -> Vec<Ranking> {
@@ -103,7 +103,7 @@ fn rankings(
 
 /// The load points of the objectives, or the first of either kind; and the saturated ones, at which
 /// CPU is compared.
-pub(super) fn points<'a>(analysis: &'a Analysis, asked: &Asked) -> Vec<&'a LoadPoint> {
+pub(super) fn points<'a>(analysis: &'a Analysis, asked: &AdviceRequest) -> Vec<&'a LoadPoint> {
     let all = &analysis.experiment.load_points;
     let about = |point: &&LoadPoint| asked.objectives.iter().any(|o| is_asked(o, point));
     let mut points: Vec<&LoadPoint> = all.iter().filter(about).collect();

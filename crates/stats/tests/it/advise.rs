@@ -3,8 +3,9 @@
 use std::sync::OnceLock;
 
 use meshtax_model::advice::{
-    Advice, Asked, Cost, CostFigure, Given, InconclusiveObjective, MissingReason, Need, Objective,
-    ObjectiveVerdict, PlaceRange, PresetRates, Priority, ProxyPlace, Ranking, Standing, Topic,
+    Advice, AdviceRequest, Cost, CostFigure, Given, InconclusiveObjective, MissingReason, Need,
+    Objective, ObjectiveVerdict, PlaceRange, PresetRates, Priority, ProxyPlace, Ranking, Standing,
+    Topic,
 };
 use meshtax_model::analysis::{
     Analysis, Estimate, Interval, Metric, NoLevel, NotEstimable, Verdict,
@@ -18,7 +19,7 @@ use proptest::prelude::*;
 use crate::common::{Cost as Injected, Run, run};
 use crate::robust::{apply, harm, small};
 
-fn advice_on(analysis: &Analysis, asked: &Asked) -> Advice {
+fn advice_on(analysis: &Analysis, asked: &AdviceRequest) -> Advice {
     let presets = [("rates", vec![1000.0, 2000.0]), ("quick", vec![1000.0])];
     let presets = presets.map(|(name, rates_per_s)| PresetRates {
         name: name.to_owned(),
@@ -27,27 +28,27 @@ fn advice_on(analysis: &Analysis, asked: &Asked) -> Advice {
     advise(analysis, asked, &presets)
 }
 
-fn latency(metric: Metric, bound: f64, rate_per_s: f64) -> Asked {
-    Asked {
+fn latency(metric: Metric, bound: f64, rate_per_s: f64) -> AdviceRequest {
+    AdviceRequest {
         objectives: vec![Objective {
             text: "as typed".to_owned(),
             metric,
             bound,
             rate_per_s: Some(rate_per_s),
         }],
-        ..Asked::default()
+        ..AdviceRequest::default()
     }
 }
 
 /// A cluster of some size.
-fn cluster(pods: u32, requests_per_s: f64) -> Asked {
-    Asked {
+fn cluster(pods: u32, requests_per_s: f64) -> AdviceRequest {
+    AdviceRequest {
         pods: Some(pods),
         nodes: Some(20),
         requests_per_s: Some(requests_per_s),
         cpu_price: Some(0.04),
         memory_price: Some(0.005),
-        ..Asked::default()
+        ..AdviceRequest::default()
     }
 }
 
@@ -170,7 +171,7 @@ fn places(ranking: &Ranking) -> Vec<(&str, [u32; 2])> {
 
 #[test]
 fn known_costs_rank_by_true_cost_and_equal_costs_share_a_rank() {
-    let advice = advice_on(analysed(), &Asked::default());
+    let advice = advice_on(analysed(), &AdviceRequest::default());
     for (priority, metric) in [
         (Priority::Performance, Metric::ResponseP50),
         (Priority::Cost, Metric::CpuPerRequest),
@@ -196,7 +197,7 @@ fn delayed_baseline_ranks_after_the_baseline() {
             variant.inject = Some(Inject::DelayNs(80_000));
         }
     }
-    let advice = advice_on(&run.analyse(), &Asked::default());
+    let advice = advice_on(&run.analyse(), &AdviceRequest::default());
     let ranking = ranking(&advice, Priority::Performance, Metric::ResponseP50);
     assert_eq!(ranking.level, None);
     assert_eq!(places(ranking), [("little", [1, 1]), ("much", [2, 2])]);
@@ -239,7 +240,7 @@ fn variant_without_comparisons_has_no_rank() {
             };
         }
     }
-    let advice = advice_on(&analysis, &Asked::default());
+    let advice = advice_on(&analysis, &AdviceRequest::default());
     let ranking = ranking(&advice, Priority::Performance, Metric::ResponseP50);
     // What could not be compared could be first, last or between.
     assert_eq!(places(ranking), [("little", [1, 2]), ("much", [2, 3])]);
@@ -265,9 +266,9 @@ fn each_need_lists_its_lowest_level_and_its_variants() {
     }
     let analysis = run.analyse();
     let needing = |needs: &[Need]| {
-        let asked = Asked {
+        let asked = AdviceRequest {
             needs: needs.to_vec(),
-            ..Asked::default()
+            ..AdviceRequest::default()
         };
         advice_on(&analysis, &asked)
     };
@@ -298,11 +299,11 @@ fn each_need_lists_its_lowest_level_and_its_variants() {
 
 #[test]
 fn priorities_and_questions_list_their_relevant_features() {
-    let asked = Asked {
+    let asked = AdviceRequest {
         priorities: vec![Priority::EaseOfInstallation],
         cni: Some("cilium".to_owned()),
         managed: Some("eks".to_owned()),
-        ..Asked::default()
+        ..AdviceRequest::default()
     };
     let advice = advice_on(analysed(), &asked);
     assert_eq!(advice.priorities.len(), 1);
@@ -419,7 +420,7 @@ fn absent_figure_is_missing_and_not_zero() {
     let advice = advice_on(&analysis, &asked);
     let memory = cost(&advice, "much").memory.as_ref().expect("memory");
     assert_eq!((memory.per, memory.count), (ProxyPlace::Node, 3));
-    let advice = advice_on(&analysis, &Asked::default());
+    let advice = advice_on(&analysis, &AdviceRequest::default());
     let much = cost(&advice, "much");
     assert!(much.cpu.is_none() && much.memory.is_none());
     let mut missing = much.missing.iter();

@@ -1,6 +1,6 @@
 //! The decision table: it suggests what the injected costs say, and nothing where intervals leave it open.
 
-use meshtax_model::advice::{Asked, Need, Priority};
+use meshtax_model::advice::{AdviceRequest, Need, Priority};
 use meshtax_model::analysis::{
     Analysis, DecisionCell, DecisionReason, DecisionRow, Estimate, ExclusionReason, Ground,
     Interval, Metric, NotEstimable, Suggestion, Verdict, Weight,
@@ -324,9 +324,9 @@ fn weight_of_an_unmeasured_requirement_leaves_it_open() {
 fn single_choice_has_no_decision() {
     let analysis = measured(&[cost("alone", 80.0, 30.0)]);
     assert_eq!(decide(&analysis, &[]), None);
-    let asked = Asked {
+    let asked = AdviceRequest {
         needs: vec![Need::HttpPolicy],
-        ..Asked::default()
+        ..AdviceRequest::default()
     };
     let two = measured(&[cost("much", 80.0, 30.0), cost("little", 20.0, 5.0)]);
     assert_eq!(advise(&two, &asked, &[]).decision, None);

@@ -1,6 +1,6 @@
 //! Loads that were not carried: by a variant, or by the machine.
 
-use meshtax_model::advice::{Asked, InconclusiveObjective, Objective, ObjectiveVerdict};
+use meshtax_model::advice::{AdviceRequest, InconclusiveObjective, Objective, ObjectiveVerdict};
 use meshtax_model::analysis::{
     Analysis, Caveat, LoadOutcome, Metric, NotEstimable, Shortfall, Verdict,
 };
@@ -267,14 +267,14 @@ fn lower_bound_never_passes_a_gate() {
 #[test]
 fn overloaded_variant_misses_every_objective() {
     let answer = |run: &Run| {
-        let asked = Asked {
+        let asked = AdviceRequest {
             objectives: vec![Objective {
                 text: "p50<1s@400/s".to_owned(),
                 metric: Metric::ResponseP50,
                 bound: 1e9,
                 rate_per_s: Some(400.0),
             }],
-            ..Asked::default()
+            ..AdviceRequest::default()
         };
         let mut advice = advise(&run.analyse(), &asked, &[]);
         advice.objectives.remove(0).checks
@@ -330,7 +330,7 @@ fn overloaded_variant_ranks_behind_those_that_carried_the_load() {
     };
     let mut run = run(3, ROUNDS, 1, 0.02, &[MESH, cheaper]);
     let places = |run: &Run| {
-        let advice = advise(&run.analyse(), &Asked::default(), &[]);
+        let advice = advise(&run.analyse(), &AdviceRequest::default(), &[]);
         let ranking = advice.priorities[0].rankings[0].clone();
         assert_eq!(ranking.metric, Metric::ResponseP50);
         let places = ranking.places.into_iter();

@@ -20,7 +20,7 @@ pub struct Objective {
 
 /// The request of `meshtax advise`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Asked {
+pub struct AdviceRequest {
     /// The objectives.
     pub objectives: Vec<Objective>,
     /// Pods in the mesh.
@@ -51,7 +51,7 @@ pub struct Asked {
     pub managed: Option<String>,
 }
 
-impl Default for Asked {
+impl Default for AdviceRequest {
     /// A request without details.
     fn default() -> Self {
         Self {
@@ -72,7 +72,7 @@ impl Default for Asked {
     }
 }
 
-impl Asked {
+impl AdviceRequest {
     /// Whether there is a need that a run can measure.
     #[must_use]
     pub fn has_needs(&self) -> bool {
