@@ -164,18 +164,18 @@ pub(crate) struct RunArgs {
     /// Worker threads of each proxy: a number for all, or native for each mesh's own default [default: the spec's]
     #[arg(long, value_name = "N|native", value_parser = meshtax_spec::workers)]
     pub(crate) workers: Option<meshtax_model::experiment::Workers>,
-    #[command(flatten)]
-    pub(crate) upgrade: UpgradeArgs,
-    #[command(flatten)]
-    pub(crate) kubernetes: KubernetesArgs,
-    #[command(flatten)]
-    pub(crate) prometheus: PrometheusArgs,
     /// Print the analysis as JSON (docs/schema/report-v2.json) instead of the table
     #[arg(long)]
     pub(crate) json: bool,
     /// Show the report in a browser during the run (it is updated between rounds)
     #[arg(long)]
     pub(crate) open: bool,
+    #[command(flatten)]
+    pub(crate) upgrade: UpgradeArgs,
+    #[command(flatten)]
+    pub(crate) kubernetes: KubernetesArgs,
+    #[command(flatten)]
+    pub(crate) prometheus: PrometheusArgs,
     /// Sabotage a variant, for tests: VARIANT=KIND
     #[arg(long, hide = true, value_parser = sabotage)]
     pub(crate) sabotage: Vec<(VariantId, Sabotage)>,
@@ -356,7 +356,7 @@ pub(crate) struct DataplanesArgs {
 pub(crate) enum DataplanesAction {
     /// Download a program into the cache, or store a copy of a local binary
     Get {
-        /// Name of the data plane or of its program (envoy, ztunnel, linkerd2-proxy), and the version: ztunnel@1.30.4
+        /// Name of the data plane or of its program (envoy, ztunnel, linkerd2-proxy, istio-proxy), and the version: ztunnel@1.30.4
         #[arg(value_name = "NAME[@VERSION]")]
         name: String,
         /// Store a copy of this binary instead of downloading one

@@ -250,7 +250,7 @@ impl ClusterError {
                 "an administrator grants them: docs/kubernetes.md has the rules"
             }
             Self::Rejected { .. } => {
-                "the message names the field or the policy; `meshtax run --dry-run` prints every object"
+                "the message names the field or the policy; the same command with --dry-run prints every object"
             }
             Self::TooFewNodes { .. } => {
                 "add a node, remove its taint or tolerate it (`tolerations` of the spec's `kubernetes`)"

@@ -79,6 +79,11 @@ pub(crate) enum Unsupported {
         "meshtax does not create the proxies of {0}, so that it cannot set `limits` on them: set them in the mesh itself"
     )]
     Limits(&'static str),
+    #[error(
+        "a build (`version`, `program`, `--preset upgrade`) cannot be chosen on Kubernetes: the installed mesh, or the image of \
+         meshtax, determines it"
+    )]
+    Build,
 }
 
 /// Checks what the engine can start.
@@ -116,6 +121,9 @@ fn supported(
     }
     if let Some(mesh) = mesh.filter(|_| !variant.limits.is_empty()) {
         return Err(Unsupported::Limits(mesh.name));
+    }
+    if !variant.builds.is_empty() {
+        return Err(Unsupported::Build);
     }
     match variant.options.is_empty() && variant.runtime.is_empty() {
         true => Ok(()),

@@ -73,7 +73,7 @@ fn ladder<'a>(trials: &Trials<'a>, data_plane: &str) -> Vec<Rung<'a>> {
     };
     let hop = candidates(trials).find(|v| {
         let plaintext = v.level == Some(PolicyLevel::Plaintext);
-        plaintext && catalogue::is_floor(&v.data_plane) && v.data_plane != data_plane
+        plaintext && catalogue::is_floor(&v.data_plane)
     });
     let rungs = [
         (AttributionPart::Hop, hop),
@@ -96,7 +96,12 @@ fn ladder<'a>(trials: &Trials<'a>, data_plane: &str) -> Vec<Rung<'a>> {
     ];
     let mut open = Vec::new();
     let mut ladder = Vec::new();
+    // A floor is the hop itself: it parses nothing.
+    let is_floor = catalogue::is_floor(data_plane);
     for (part, variant) in rungs {
+        if is_floor && part == AttributionPart::Proxying {
+            continue;
+        }
         open.push(part);
         if let Some(variant) = variant {
             let parts = std::mem::take(&mut open);

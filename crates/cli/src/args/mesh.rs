@@ -71,7 +71,7 @@ pub(crate) enum MeshAction {
 /// How the cluster and Helm are reached, and how results are printed.
 #[derive(Debug, Args)]
 pub(crate) struct ClusterArgs {
-    /// Helm binary [default: helm on PATH]
+    /// Helm binary, a path or a name on PATH
     #[arg(long, value_name = "PATH", default_value = "helm")]
     pub(crate) helm: PathBuf,
     /// Print JSON

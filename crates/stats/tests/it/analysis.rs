@@ -734,3 +734,34 @@ fn cluster_is_reported_and_changes_no_figure() {
     after.environment.pods.clear();
     assert_eq!(after, before);
 }
+
+#[test]
+fn floors_add_the_hop_and_encryption_but_no_parsing() {
+    use meshtax_model::analysis::AttributionPart::{Encryption, Hop, Proxying};
+    let at = |name, level| Cost {
+        name,
+        level,
+        ..MESH
+    };
+    let planes = [
+        at("limit-l4", PolicyLevel::Plaintext),
+        at("limit-mtls", PolicyLevel::Mtls),
+        at("mesh", PolicyLevel::Mtls),
+    ];
+    let mut run = run(5, 8, 1, 0.02, &planes);
+    for variant in &mut run.experiment.variants {
+        if variant.role == Role::Candidate {
+            variant.data_plane = variant.id.0.clone();
+        }
+    }
+    let analysis = run.analyse();
+    let steps = |data_plane: &str| -> Vec<Vec<_>> {
+        let mut all = analysis.attribution.iter();
+        let found = all.find(|attribution| attribution.data_plane == data_plane);
+        let steps = &found.expect("its steps").steps;
+        steps.iter().map(|step| step.parts.clone()).collect()
+    };
+    assert_eq!(steps("limit-l4"), [vec![Hop]]);
+    assert_eq!(steps("limit-mtls"), [vec![Hop], vec![Encryption]]);
+    assert_eq!(steps("mesh"), [vec![Hop], vec![Proxying, Encryption]]);
+}
