@@ -79,8 +79,28 @@ pub(crate) fn ready(
     }
 }
 
+/// Tries what has to succeed again if there was no response in time: a stall of the machine silences a path that works, and
+/// silence passes no probe.
+fn again_after_silence<T>(attempt: impl Fn() -> Result<T, ProbeError>) -> Result<T, ProbeError> {
+    const TRIES: u32 = 3;
+    for _ in 1..TRIES {
+        match attempt() {
+            Err(ProbeError::Unexpected(HttpOutcome::Silence(_))) => {}
+            ended => return ended,
+        }
+    }
+    attempt()
+}
+
 /// A connection on which a permitted request succeeded, still open.
 pub(crate) fn open_connection(
+    from: &dyn Vantage,
+    target: &Target<'_>,
+) -> Result<Box<dyn Connection>, ProbeError> {
+    again_after_silence(|| try_open_connection(from, target))
+}
+
+fn try_open_connection(
     from: &dyn Vantage,
     target: &Target<'_>,
 ) -> Result<Box<dyn Connection>, ProbeError> {
@@ -93,6 +113,14 @@ pub(crate) fn open_connection(
 
 /// Sends requests that carry the canary, for the capture. Returns how many: all have succeeded.
 pub(crate) fn send_canaries(
+    subject: &Subject<'_>,
+    from: &dyn Vantage,
+    target: &Target<'_>,
+) -> Result<u64, ProbeError> {
+    again_after_silence(|| try_send_canaries(subject, from, target))
+}
+
+fn try_send_canaries(
     subject: &Subject<'_>,
     from: &dyn Vantage,
     target: &Target<'_>,

@@ -262,16 +262,21 @@ impl Cluster {
 
     /// Removes namespaces with everything in them, and waits until they are gone. Returns those that remain.
     pub(crate) fn remove_namespaces(&self, run: Option<&str>) -> Result<Vec<String>, ClusterError> {
-        const PATIENCE: Duration = Duration::from_secs(90);
+        const PATIENCE: Duration = Duration::from_secs(180);
         let api: Api<Namespace> = Api::all(self.client());
         let usual = DeleteParams::default();
+        let mut failed = None;
         for namespace in self.namespaces(run)? {
             let name = namespace.metadata.name.unwrap_or_default();
             let doing = format!("delete namespace {name}");
             match self.request(&doing, |_| api.delete(&name, &usual)) {
                 Ok(_) | Err(ClusterError::Rejected { .. }) => {}
-                Err(e) => return Err(e),
+                // The others are removed all the same.
+                Err(error) => failed = Some(error),
             }
+        }
+        if let Some(error) = failed {
+            return Err(error);
         }
         let is_gone = || Ok(self.namespaces(run)?.is_empty());
         match wait(PATIENCE, "a namespace", is_gone) {

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
@@ -33,8 +34,14 @@ impl Forward {
         let refused = Refused::default();
         let reason = Arc::clone(&refused);
         let task = handle.spawn(async move {
-            while let Ok((stream, _)) = listener.accept().await {
-                tokio::spawn(carry(api.clone(), pod.clone(), stream, Arc::clone(&reason)));
+            loop {
+                match listener.accept().await {
+                    Ok((stream, _)) => {
+                        tokio::spawn(carry(api.clone(), pod.clone(), stream, Arc::clone(&reason)));
+                    }
+                    // Out of descriptors, for example: later connections may be accepted.
+                    Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
+                }
             }
         });
         Ok(Self { at, refused, task })

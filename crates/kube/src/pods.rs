@@ -123,7 +123,7 @@ pub(crate) fn await_running(
         pods.retain(|pod| pod.metadata.deletion_timestamp.is_none());
         let mut pending = None;
         for pod in &pods {
-            if let Some(state) = not_running(pod)? {
+            if let Some(state) = not_running(pod, begin.elapsed())? {
                 pending = Some((path(pod), state));
             }
             if let Some(message) = unschedulable(pod)
@@ -231,9 +231,12 @@ pub(crate) fn node_name(pod: &Pod) -> String {
 }
 
 /// What the pod waits for; `None`: all its containers run.
-fn not_running(pod: &Pod) -> Result<Option<String>, ClusterError> {
+fn not_running(pod: &Pod, waited: Duration) -> Result<Option<String>, ClusterError> {
     /// The kubelet's reasons that do not pass by waiting. `ErrImagePull` may: it is tried again.
-    const HOPELESS: [&str; 3] = ["ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"];
+    const HOPELESS: [&str; 2] = ["InvalidImageName", "ErrImageNeverPull"];
+    /// Its reason while it pauses before another try: 10 s after the first.
+    const BETWEEN_TRIES: &str = "ImagePullBackOff";
+    const SECOND_TRY: Duration = Duration::from_secs(20);
     for container in statuses(pod) {
         let state = container.state.clone().unwrap_or_default();
         if let Some(terminated) = ended_for_good(pod, container) {
@@ -251,7 +254,8 @@ fn not_running(pod: &Pod) -> Result<Option<String>, ClusterError> {
         if let Some(waiting) = state.waiting {
             let reason = waiting.reason.unwrap_or_default();
             let message = waiting.message.unwrap_or_default();
-            if HOPELESS.contains(&reason.as_str()) {
+            let is_given_up = reason == BETWEEN_TRIES && waited > SECOND_TRY;
+            if is_given_up || HOPELESS.contains(&reason.as_str()) {
                 return Err(ClusterError::Image {
                     pod: path(pod),
                     reason,
@@ -485,22 +489,28 @@ mod tests {
         assert_eq!(ending(&all[0].1), ComponentEnding::OutOfMemory);
     }
 
+    /// What a new pod waits for.
+    fn waits_for(pod: &Pod) -> Result<Option<String>, ClusterError> {
+        not_running(pod, Duration::ZERO)
+    }
+
     #[test]
     fn running_pod_waits_for_nothing_and_ended_container_is_an_error() {
-        assert_eq!(not_running(&pod(|_| {})).unwrap(), None);
+        assert_eq!(waits_for(&pod(|_| {})).unwrap(), None);
         let state = |state: serde_json::Value| {
             pod(|p| {
                 p["status"]["containerStatuses"][0]["state"] = state.clone();
             })
         };
         let creating = state(json!({"waiting": {"reason": "ContainerCreating"}}));
-        let waits_for = not_running(&creating).unwrap().unwrap();
-        assert!(waits_for.contains("ContainerCreating"));
+        let awaited = waits_for(&creating).unwrap().unwrap();
+        assert!(awaited.contains("ContainerCreating"));
         let pulling = state(json!({"waiting": {"reason": "ImagePullBackOff", "message": "m"}}));
-        let error = not_running(&pulling).unwrap_err();
+        assert!(waits_for(&pulling).unwrap().is_some(), "it is tried again");
+        let error = not_running(&pulling, Duration::from_secs(21)).unwrap_err();
         assert!(matches!(error, ClusterError::Image { .. }));
         let ended = state(json!({"terminated": {"exitCode": 3, "reason": "Error"}}));
-        let error = not_running(&ended).unwrap_err().to_string();
+        let error = waits_for(&ended).unwrap_err().to_string();
         assert!(error.contains("n/server") && error.contains("exit code 3"));
     }
 
@@ -514,16 +524,14 @@ mod tests {
                 p["status"]["containerStatuses"][0]["lastState"] = ended.clone();
             })
         };
-        let waits_for = not_running(&restarting(ended.clone())).unwrap();
-        assert!(waits_for.is_some_and(|text| text.contains("agent")));
+        let awaited = waits_for(&restarting(ended.clone())).unwrap();
+        assert!(awaited.is_some_and(|text| text.contains("agent")));
         assert_eq!(
-            not_running(&restarting(json!({"running": {}}))).unwrap(),
+            waits_for(&restarting(json!({"running": {}}))).unwrap(),
             None
         );
         let repeatedly = json!({"waiting": {"reason": "CrashLoopBackOff", "message": "m"}});
-        let error = not_running(&restarting(repeatedly))
-            .unwrap_err()
-            .to_string();
+        let error = waits_for(&restarting(repeatedly)).unwrap_err().to_string();
         assert!(error.contains("exit code 137"), "{error}");
     }
 
@@ -536,7 +544,7 @@ mod tests {
             }]);
         });
         assert_eq!(unschedulable(&pending).as_deref(), Some("cordoned"));
-        assert_eq!(not_running(&pending).unwrap().as_deref(), Some("cordoned"));
+        assert_eq!(waits_for(&pending).unwrap().as_deref(), Some("cordoned"));
         assert_eq!(unschedulable(&pod(|_| {})), None);
     }
 }

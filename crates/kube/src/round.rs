@@ -31,11 +31,20 @@ impl Running {
         self.reach_agents()?;
         let mut starts = Vec::new();
         let mut round = Round::default();
-        let created = variants
+        let created: Vec<_> = variants
             .iter()
-            .map(|variant| (variant, self.create(variant)));
-        for (variant, created) in created.collect::<Vec<_>>() {
-            let started = created.and_then(|()| self.start(variant, number));
+            .map(|variant| (variant, self.create(variant)))
+            .collect();
+        // Containers that start slow down what is verified beside them.
+        let running: Vec<_> = created
+            .into_iter()
+            .map(|(variant, created)| (variant, created.and_then(|()| self.await_pods(variant))))
+            .collect();
+        for (variant, pods) in running {
+            let started = match pods.and_then(|pods| self.start(variant, number, pods)) {
+                Err(error) if error.may_pass() => self.start_anew(variant, number),
+                started => started,
+            };
             match started {
                 Ok((start, instance)) => {
                     match instance {
@@ -77,15 +86,32 @@ impl Running {
         Ok(())
     }
 
+    fn await_pods(&self, variant: &Variant) -> Result<BTreeMap<String, RunningPod>, StartError> {
+        let plan = self.plan(variant)?;
+        Ok(plan.await_pods(&self.cluster, &self.common)?)
+    }
+
+    /// Starts a variant with other pods than those of which one was lost.
+    fn start_anew(
+        &mut self,
+        variant: &Variant,
+        number: u32,
+    ) -> Result<(VariantStart, Option<Instance>), StartError> {
+        self.give_up(&variant.id)?;
+        self.create(variant)?;
+        let pods = self.await_pods(variant)?;
+        self.start(variant, number, pods)
+    }
+
     /// No instance: it failed its probes.
     fn start(
         &self,
         variant: &Variant,
         number: u32,
+        pods: BTreeMap<String, RunningPod>,
     ) -> Result<(VariantStart, Option<Instance>), StartError> {
         let plan = self.plan(variant)?;
         let ground = self.ground();
-        let pods = plan.await_pods(&self.cluster, &self.common)?;
         let capture = self.capture(plan, &pods);
         let services = &self.services[&variant.id];
         let mesh = &self.authorities.mesh;

@@ -5,7 +5,7 @@ use std::net::Ipv4Addr;
 use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
-use meshtax_agent::remote::{ContainerStart, DeliveredFile};
+use meshtax_agent::remote::{AgentError, ContainerStart, DeliveredFile};
 use meshtax_control_plane::{ContentError, SharedAuthority};
 use meshtax_dataplane::{
     AppPort, AppProtocol, Blueprint, Emulation, Pod, PodBlueprint, Redirect, Sabotage, Site,
@@ -46,6 +46,20 @@ pub(crate) enum StartError {
     Configuration(#[from] serde_json::Error),
     #[error("service {0} has no address")]
     NoAddress(String),
+}
+
+impl StartError {
+    /// Whether other pods may not meet the same: a connection to a pod was lost, or a container of it ended.
+    pub(crate) fn may_pass(&self) -> bool {
+        let Self::Cluster(error) = self else {
+            return false;
+        };
+        match error {
+            ClusterError::NotForwarded { .. } | ClusterError::Ended { .. } => true,
+            ClusterError::Agent { source, .. } => matches!(source, AgentError::Unreachable(_)),
+            _ => false,
+        }
+    }
 }
 
 /// What this engine does not have yet.

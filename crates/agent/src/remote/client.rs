@@ -4,6 +4,7 @@ use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpStream};
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::ExitStatus;
+use std::thread;
 use std::time::Duration;
 
 use meshtax_dataplane::Redirect;
@@ -100,12 +101,51 @@ impl AgentClient {
         self.open(request, patience)?.reply()
     }
 
+    /// A request that may be sent twice, up to its first reply: again where the connection was lost. A port-forward of a busy
+    /// cluster breaks now and then.
+    fn ask_again(
+        &self,
+        request: &RemoteRequest,
+        patience: Duration,
+    ) -> Result<(Exchange, RemoteReply), AgentError> {
+        /// Before each further try.
+        const PAUSES: [Duration; 3] = [
+            Duration::from_millis(100),
+            Duration::from_millis(400),
+            Duration::from_millis(1600),
+        ];
+        let ask = || {
+            let mut exchange = self.open(request.clone(), patience)?;
+            let reply = exchange.reply()?;
+            Ok((exchange, reply))
+        };
+        for pause in PAUSES {
+            match ask() {
+                Err(AgentError::Unreachable(_)) => thread::sleep(pause),
+                replied => return replied,
+            }
+        }
+        ask()
+    }
+
+    /// The same for a request whose first reply is that it is done.
+    fn do_again(
+        &self,
+        request: &RemoteRequest,
+        patience: Duration,
+    ) -> Result<Exchange, AgentError> {
+        match self.ask_again(request, patience)? {
+            (exchange, RemoteReply::Done) => Ok(exchange),
+            _ => Err(AgentError::OutOfOrder),
+        }
+    }
+
     /// The agent's machine.
     ///
     /// # Errors
     /// If there is no reply to that.
     pub fn host(&self) -> Result<HostFacts, AgentError> {
-        match self.ask(RemoteRequest::Host, PATIENCE)? {
+        match self.ask_again(&RemoteRequest::Host, PATIENCE)?.1 {
             RemoteReply::Host(host) => Ok(*host),
             _ => Err(AgentError::OutOfOrder),
         }
@@ -151,7 +191,7 @@ impl AgentClient {
             redirect,
             containers,
         };
-        self.open(request, PATIENCE)?.done()
+        self.do_again(&request, PATIENCE).map(drop)
     }
 
     /// Changes the pod's redirection; `None`: there is none from now on.
@@ -159,8 +199,8 @@ impl AgentClient {
     /// # Errors
     /// If the agent may not, or cannot be reached.
     pub fn redirect(&self, redirect: Option<Redirect>) -> Result<(), AgentError> {
-        self.open(RemoteRequest::Redirect(redirect), PATIENCE)?
-            .done()
+        self.do_again(&RemoteRequest::Redirect(redirect), PATIENCE)
+            .map(drop)
     }
 
     /// A TCP connection from the agent's pod.
@@ -170,8 +210,7 @@ impl AgentClient {
     pub fn connect(&self, to: SocketAddr, timeout: Duration) -> Result<RemoteSocket, AgentError> {
         let timeout_ms = u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX);
         let request = RemoteRequest::Connect { to, timeout_ms };
-        let mut exchange = self.open(request, timeout + PATIENCE)?;
-        exchange.done()?;
+        let exchange = self.do_again(&request, timeout + PATIENCE)?;
         let times = exchange
             .stream
             .set_read_timeout(Some(timeout))
@@ -186,7 +225,7 @@ impl AgentClient {
     /// If they cannot be listed.
     pub fn connections(&self, local_port: u16) -> Result<u32, AgentError> {
         let request = RemoteRequest::CountConnections { local_port };
-        match self.ask(request, PATIENCE)? {
+        match self.ask_again(&request, PATIENCE)?.1 {
             RemoteReply::Connections(count) => Ok(count),
             _ => Err(AgentError::OutOfOrder),
         }
@@ -210,8 +249,7 @@ impl AgentClient {
     /// # Errors
     /// If it was not started.
     pub fn start_worker(&self) -> Result<StartedWorker, AgentError> {
-        let mut exchange = self.open(RemoteRequest::StartWorker, PATIENCE)?;
-        exchange.done()?;
+        let exchange = self.do_again(&RemoteRequest::StartWorker, PATIENCE)?;
         let Exchange { stream, input } = exchange;
         let clone = || stream.try_clone().map_err(AgentError::Unreachable);
         // Its messages come when they come.
@@ -235,9 +273,7 @@ impl AgentClient {
         within: Vec<String>,
     ) -> Result<RemoteCapture, AgentError> {
         let request = RemoteRequest::Capture { addresses, within };
-        let mut exchange = self.open(request, PATIENCE)?;
-        exchange.done()?;
-        Ok(RemoteCapture(exchange))
+        Ok(RemoteCapture(self.do_again(&request, PATIENCE)?))
     }
 
     /// The CPUs that containers on the agent's node may use, in the same order; `None`: they cannot be read.
@@ -245,7 +281,8 @@ impl AgentClient {
     /// # Errors
     /// If the agent cannot be reached.
     pub fn cpus(&self, containers: Vec<String>) -> Result<Vec<Option<Vec<u32>>>, AgentError> {
-        match self.ask(RemoteRequest::Cpus { containers }, PATIENCE)? {
+        let request = RemoteRequest::Cpus { containers };
+        match self.ask_again(&request, PATIENCE)?.1 {
             RemoteReply::Cpus(cpus) => Ok(cpus),
             _ => Err(AgentError::OutOfOrder),
         }
@@ -307,13 +344,6 @@ impl Exchange {
             RemoteReply::Version(spoken) => Err(AgentError::Version { spoken }),
             RemoteReply::Unauthorized => Err(AgentError::Unauthorized),
             reply => Ok(reply),
-        }
-    }
-
-    fn done(&mut self) -> Result<(), AgentError> {
-        match self.reply()? {
-            RemoteReply::Done => Ok(()),
-            _ => Err(AgentError::OutOfOrder),
         }
     }
 }
@@ -382,6 +412,8 @@ impl RemoteCapture {
 
 #[cfg(test)]
 mod tests {
+    use std::net::TcpListener;
+
     use super::*;
 
     #[test]
@@ -396,5 +428,51 @@ mod tests {
         let (offset_ns, error_ns) = earlier.to(&clock);
         assert_eq!(offset_ns, clock.offset_ns - earlier.offset_ns);
         assert_eq!(error_ns, 60);
+    }
+
+    /// An agent that closes its first connections without a reply, then confirms each request. Returns how many connections
+    /// it gets from `ask`, and what `ask` returns.
+    fn asked<T>(broken: usize, ask: impl FnOnce(&AgentClient) -> T) -> (usize, T) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let client = AgentClient::new(listener.local_addr().unwrap(), "token".into());
+        let serve = move || {
+            let mut accepted = 0;
+            for stream in listener.incoming() {
+                let mut stream = stream.unwrap();
+                let mut line = String::new();
+                BufReader::new(&stream).read_line(&mut line).unwrap();
+                if line.is_empty() {
+                    break;
+                }
+                accepted += 1;
+                if accepted > broken {
+                    let reply = serde_json::to_string(&RemoteReply::Done).unwrap();
+                    stream.write_all(format!("{reply}\n").as_bytes()).unwrap();
+                }
+            }
+            accepted
+        };
+        let at = client.at;
+        thread::scope(|scope| {
+            let server = scope.spawn(serve);
+            let returned = ask(&client);
+            // An empty connection ends it.
+            drop(TcpStream::connect(at).unwrap());
+            (server.join().unwrap(), returned)
+        })
+    }
+
+    #[test]
+    fn request_is_sent_again_over_a_new_connection_if_the_first_is_lost() {
+        let (connections, redirected) = asked(2, |agent| agent.redirect(None));
+        assert!(redirected.is_ok(), "{redirected:?}");
+        assert_eq!(connections, 3);
+    }
+
+    #[test]
+    fn load_is_offered_once_even_if_the_connection_is_lost() {
+        let (connections, load) = asked(1, |agent| agent.run_load(&LoadSpec::new(agent.at)));
+        assert!(matches!(load, Err(AgentError::Unreachable(_))), "{load:?}");
+        assert_eq!(connections, 1);
     }
 }
