@@ -37,9 +37,10 @@ pub struct Cluster {
     pub(crate) version: String,
 }
 
-/// How long a request is tried again, with pauses that double.
+/// How long a request is tried again, with pauses that double up to the longest.
 const PATIENCE: Duration = Duration::from_secs(20);
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
+const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 /// The time limit of one try.
 const REQUEST: Duration = Duration::from_secs(15);
 
@@ -104,7 +105,7 @@ impl Cluster {
                 return Err(classified(doing, error));
             }
             std::thread::sleep(pause);
-            pause *= 2;
+            pause = (pause * 2).min(LONGEST_PAUSE);
         }
     }
 

@@ -159,8 +159,12 @@ pub(crate) fn disturbed(samples: &[&ResourceSample]) -> Option<InvalidReason> {
     .find_map(|(fired, reason)| fired.then_some(reason))
 }
 
+/// A stall that covers a whole window leaves no request in it.
 fn no_requests(load: &LoadResult) -> Option<InvalidReason> {
-    (load.window_ns == 0 || load.offered == 0).then_some(InvalidReason::NoRequests)
+    (load.window_ns == 0 || load.offered == 0).then_some(match is_late_by_steal(load) {
+        true => InvalidReason::LateBySteal,
+        false => InvalidReason::NoRequests,
+    })
 }
 
 /// Steal as a share of the time that was wanted; `None`: none was.
@@ -195,14 +199,16 @@ fn hidden_share(sample: &ResourceSample) -> Option<f64> {
 
 fn generator_bound(load: &LoadResult) -> Option<InvalidReason> {
     load.audit.generator_bound.as_ref()?;
-    let stolen = load.audit.steal_ns;
-    let late_by_steal =
-        stolen >= LATE_BY_STEAL_NS && exceeds(stolen, load.window_ns, LATE_BY_STEAL_SHARE);
-    Some(if late_by_steal {
-        InvalidReason::LateBySteal
-    } else {
-        InvalidReason::GeneratorBound
+    Some(match is_late_by_steal(load) {
+        true => InvalidReason::LateBySteal,
+        false => InvalidReason::GeneratorBound,
     })
+}
+
+/// Whether the hypervisor took the generator's core for long enough to explain that requests are late or missing.
+fn is_late_by_steal(load: &LoadResult) -> bool {
+    let stolen = load.audit.steal_ns;
+    stolen >= LATE_BY_STEAL_NS && exceeds(stolen, load.window_ns, LATE_BY_STEAL_SHARE)
 }
 
 #[cfg(test)]

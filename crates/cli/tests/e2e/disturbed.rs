@@ -164,8 +164,11 @@ fn leaking_server_is_reported_and_not_compared() {
     each_try(&["memory-growth"], |scratch| {
         let finished = run(scratch, &leaking, "");
         let analysis = analysis_of(&finished);
-        let leaks = &variant_of(&analysis, "leaks")["points"][0]["invalid"];
-        assert!(leaks["memory-growth"].as_u64() > Some(0), "{leaks}");
+        // At a steady rate, steal can make every trial late, which is found first.
+        let leaks = &variant_of(&analysis, "leaks")["points"];
+        let mut points = leaks.as_array().expect("points").iter();
+        let grew = |point: &Value| point["invalid"]["memory-growth"].as_u64() > Some(0);
+        assert!(points.any(grew), "{leaks}");
         assert_eq!(declared(&analysis, "leaks"), Vec::<String>::new());
         finished
     });

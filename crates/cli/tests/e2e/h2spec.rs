@@ -45,6 +45,8 @@ fn total(report: &str, attribute: &str) -> usize {
 fn check(program: &OsString, report: &Path, port: &str, flags: &[&str]) {
     let mut command = Command::new(program);
     command
+        // In seconds; a stall of the machine may exceed the default of 2. A response that is missing fails a case all the same.
+        .args(["--timeout", "20"])
         .args(["--host", "127.0.0.1", "--port", port, "--junit-report"])
         .arg(report)
         .args(flags);

@@ -36,7 +36,7 @@ fn four_client_pods_offer_one_load_and_a_broken_one_is_detected() {
         .iter()
         .map(|kind| format!("--sabotage={kind}={kind}"))
         .collect();
-    let mut arguments = vec![spec.as_str(), "--json", "--time", "25s"];
+    let mut arguments = vec![spec.as_str(), "--json", "--time", "75s"];
     arguments.extend(sabotage.iter().map(String::as_str));
     let finished = cluster.complete(&scratch, &out, &arguments);
     let evidence = records(&out.join("evidence.jsonl"));

@@ -4,7 +4,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
 
-use super::access::{PATIENCE, SPEC, cluster, spec, test_cluster, wait_for};
+use super::access::{PATIENCE, SPEC, cluster, spec, spec_with, test_cluster, wait_for};
 use crate::support::{Running, Scratch, alone, manifest, records};
 
 #[test]
@@ -16,7 +16,9 @@ fn run_on_a_cluster_measures_with_evidence_and_leaves_nothing() {
     let scratch = Scratch::new();
     let out = scratch.path("run");
     let out = out.to_str().expect("UTF-8");
-    let finished = cluster.finish(&scratch, &[&spec(&scratch), "--json", "--out", out]);
+    // Six blocks fit into two rounds, if there is no time for a third.
+    let spec = spec_with(&scratch, &SPEC.replace("blocks: 2", "blocks: 4"));
+    let finished = cluster.finish(&scratch, &[&spec, "--json", "--out", out]);
     finished.expect_success_or_busy_cores();
     cluster.assert_nothing_left();
     let manifest = manifest(&scratch.path("run"));
