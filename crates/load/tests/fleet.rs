@@ -72,7 +72,10 @@ fn three_workers_offer_one_load() {
     assert!((999..=1001).contains(&result.offered), "{result:?}");
     assert_eq!(result.status[&200], result.offered);
     assert_eq!(result.connections_opened, 7);
-    assert_eq!(result.intervals.len(), 4);
+    // A stall of the machine over a boundary makes one interval of two.
+    assert!((1..=4).contains(&result.intervals.len()), "{result:?}");
+    let covered: u64 = result.intervals.iter().map(|i| i.length_ns).sum();
+    assert_eq!(covered, result.window_ns);
     assert_eq!(notes.lock().unwrap().len() as u64, result.offered);
     assert!(window.is_some());
 }

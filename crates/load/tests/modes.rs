@@ -310,7 +310,11 @@ fn intervals_add_up_to_the_whole() {
         .iter()
         .map(|i| i.length_ns / 1_000_000)
         .collect();
-    assert_eq!(lengths, [200, 200, 200, 200, 200, 50]);
+    // A stall of the machine over a boundary makes one interval of two.
+    assert_eq!(lengths.iter().sum::<u64>(), 1050);
+    let (last, others) = lengths.split_last().unwrap();
+    let are_whole = others.iter().all(|ms| ms % 200 == 0) && last % 200 == 50;
+    assert!(are_whole, "{lengths:?}");
     let sum = |of: fn(&meshtax_model::trial::LoadInterval) -> u64| -> u64 {
         r.intervals.iter().map(of).sum()
     };

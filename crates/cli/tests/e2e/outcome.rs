@@ -177,7 +177,7 @@ fn lacks_pairs(point: &Value, baselines: &[Value]) -> bool {
 }
 
 /// Whether the machine disturbed more trials than a comparison may be without (docs/method.md).
-fn is_mostly_disturbed<'a>(points: impl IntoIterator<Item = &'a Value>) -> bool {
+pub(crate) fn is_mostly_disturbed<'a>(points: impl IntoIterator<Item = &'a Value>) -> bool {
     let [mut valid, mut stolen, mut others] = [0, 0, 0];
     for point in points {
         valid += valid_trials(point);
