@@ -23,16 +23,8 @@ pub(crate) fn connect(
         .map_err(|e| failed("connecting", &e))
 }
 
-/// Sends one request on a connection of its own, once more if there was neither a response nor a refusal in time: a stall of
-/// the machine causes that too, and it proves neither.
+/// Sends one request on a connection of its own.
 pub(crate) fn request(from: &dyn Vantage, to: Endpoint, request: &HttpRequest<'_>) -> HttpOutcome {
-    match try_request(from, to, request) {
-        HttpOutcome::Silence(_) => try_request(from, to, request),
-        outcome => outcome,
-    }
-}
-
-fn try_request(from: &dyn Vantage, to: Endpoint, request: &HttpRequest<'_>) -> HttpOutcome {
     match connect(from, to) {
         Ok(mut stream) => send(&mut *stream, request),
         Err(outcome) => outcome,
