@@ -29,7 +29,8 @@ pub struct Segment {
 pub struct Captured {
     /// In the order of each link.
     pub segments: Vec<Segment>,
-    /// Frames that the kernel dropped because they were not read in time.
+    /// Packets that the kernel dropped because they were not read in time: above zero, what is not among the segments may
+    /// have passed all the same.
     pub dropped: u64,
 }
 

@@ -8,6 +8,7 @@ mod capture;
 mod captured;
 mod generator;
 pub mod nft;
+mod packet_filter;
 mod packet_socket;
 mod protocol;
 pub mod remote;
@@ -18,11 +19,12 @@ mod trial;
 mod watched;
 mod window;
 
-pub use capture::Capture;
+pub use capture::{Capture, CaptureTooLarge};
 pub use captured::{Captured, Segment};
 pub use generator::{
     ClientLoad, ClientWorker, GeneratorError, Generators, StartedWorker, Worker, ending, whole_load,
 };
+pub use packet_filter::PacketFilter;
 pub use packet_socket::PacketSocket;
 pub use protocol::{AGENT_PROTOCOL, AgentReply, AgentRequest};
 pub use surroundings::{Before, Surroundings};

@@ -1,7 +1,7 @@
-//! A packet socket: every frame on one link, without tcpdump.
+//! A packet socket: the packets of one link that pass a filter, without tcpdump.
 #![expect(
     unsafe_code,
-    reason = "sockaddr_ll and PACKET_STATISTICS have no safe form"
+    reason = "sockaddr_ll, SO_ATTACH_FILTER and PACKET_STATISTICS have no safe form"
 )]
 
 use std::io;
@@ -12,25 +12,37 @@ use nix::sys::socket::{
     AddressFamily, MsgFlags, SockFlag, SockType, recv, setsockopt, socket, sockopt,
 };
 
-/// Receives the frames of a link, in both directions.
+use crate::packet_filter::PacketFilter;
+
+/// Receives packets of a link, in both directions, from their IP header on.
 #[derive(Debug)]
 pub struct PacketSocket(OwnedFd);
 
 impl PacketSocket {
-    /// On the link with this index, in the calling thread's network namespace.
+    /// All TCP on the link with this index, in the calling thread's network namespace.
     ///
     /// # Errors
     /// If the kernel refuses the socket (it needs `CAP_NET_RAW`).
     pub fn open(link_index: u32) -> io::Result<Self> {
-        // Without a protocol it receives nothing until it is bound, so no frame of another link gets in.
+        Self::filtered(link_index, &PacketFilter::tcp())
+    }
+
+    /// What passes the filter: the kernel copies no other packet.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub fn filtered(link_index: u32, filter: &PacketFilter) -> io::Result<Self> {
+        // Without a protocol it receives nothing until it is bound: no packet of another link gets in, and none past the
+        // filter. As datagrams, packets begin with the IP header on every kind of link.
         let socket = socket(
             AddressFamily::Packet,
-            SockType::Raw,
+            SockType::Datagram,
             SockFlag::SOCK_CLOEXEC,
             None,
         )?;
-        // As large as the system allows (root may exceed the limit). Too small a buffer causes drops,
-        // which are counted and checked.
+        attach(&socket, filter)?;
+        // As large as the system allows (root may exceed the limit). Too small a buffer causes drops, which are counted
+        // and checked.
         if setsockopt(&socket, sockopt::RcvBufForce, &(8 << 20)).is_err() {
             let _ = setsockopt(&socket, sockopt::RcvBuf, &(8 << 20));
         }
@@ -53,7 +65,7 @@ impl PacketSocket {
         Ok(Self(socket))
     }
 
-    /// The next frame; `None` if none came within the time.
+    /// The next packet; `None` if none came within the time.
     pub(crate) fn next<'a>(
         &self,
         buffer: &'a mut [u8],
@@ -67,7 +79,7 @@ impl PacketSocket {
         Ok(Some(&buffer[..length]))
     }
 
-    /// Frames that the kernel dropped because they were not read in time.
+    /// Packets that passed the filter, and that the kernel dropped because they were not read in time.
     pub(crate) fn dropped(&self) -> io::Result<u64> {
         #[repr(C)]
         #[derive(Default)]
@@ -94,6 +106,39 @@ impl PacketSocket {
         }
         let _ = statistics.packets;
         Ok(u64::from(statistics.drops))
+    }
+}
+
+/// Before the socket is bound.
+fn attach(socket: &OwnedFd, filter: &PacketFilter) -> io::Result<()> {
+    let instructions = filter.program().iter();
+    let mut encoded: Vec<libc::sock_filter> = instructions
+        .map(|instruction| libc::sock_filter {
+            code: instruction.code,
+            jt: instruction.jump_if_true,
+            jf: instruction.jump_if_false,
+            k: instruction.operand,
+        })
+        .collect();
+    let length = u16::try_from(encoded.len()).map_err(io::Error::other)?;
+    let program = libc::sock_fprog {
+        len: length,
+        filter: encoded.as_mut_ptr(),
+    };
+    // SAFETY: the pointer and the length are those of `program`, and its own those of the instructions, which live until
+    // the kernel has copied them.
+    let attached = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_ATTACH_FILTER,
+            std::ptr::addr_of!(program).cast(),
+            size_of::<libc::sock_fprog>() as libc::socklen_t,
+        )
+    };
+    match attached {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
     }
 }
 

@@ -16,6 +16,7 @@ use super::message::{
     ContainerStart, DeliveredFile, HostFacts, Observation, Opening, REMOTE_PROTOCOL, RemoteReply,
     RemoteRequest,
 };
+use crate::capture::CaptureTooLarge;
 use crate::captured::Captured;
 use crate::generator::{StartedWorker, Worker};
 use crate::trial::NodeUsage;
@@ -40,6 +41,18 @@ pub enum AgentError {
     Version {
         /// The agent's.
         spoken: u32,
+    },
+    /// A capture exceeded its memory.
+    #[error(transparent)]
+    CaptureTooLarge(CaptureTooLarge),
+    /// The kernel dropped packets of a capture: what was not captured may have passed all the same.
+    #[error(
+        "the kernel dropped {dropped} packets of the capture before they were read: the node is too busy, so that the \
+         capture proves nothing"
+    )]
+    CaptureIncomplete {
+        /// How many.
+        dropped: u64,
     },
     /// It belongs to another run.
     #[error("the agent belongs to another run")]
@@ -395,16 +408,23 @@ impl Worker for RemoteWorker {
 pub struct RemoteCapture(Exchange);
 
 impl RemoteCapture {
-    /// Ends it, and fetches what was captured.
+    /// Ends it, and fetches what was captured: all of it.
     ///
     /// # Errors
-    /// If the agent could not read its sockets, or cannot be reached.
+    /// If the agent could not read its sockets, or cannot be reached, or if packets were lost.
     pub fn finish(mut self) -> Result<Captured, AgentError> {
         (&self.0.stream)
             .write_all(b"\n")
             .map_err(AgentError::Unreachable)?;
         match self.0.reply()? {
+            RemoteReply::Captured(captured) if captured.dropped > 0 => {
+                let dropped = captured.dropped;
+                Err(AgentError::CaptureIncomplete { dropped })
+            }
             RemoteReply::Captured(captured) => Ok(*captured),
+            RemoteReply::CaptureTooLarge { most_bytes } => {
+                Err(AgentError::CaptureTooLarge(CaptureTooLarge { most_bytes }))
+            }
             _ => Err(AgentError::OutOfOrder),
         }
     }
@@ -433,6 +453,15 @@ mod tests {
     /// An agent that closes its first connections without a reply, then confirms each request. Returns how many connections
     /// it gets from `ask`, and what `ask` returns.
     fn asked<T>(broken: usize, ask: impl FnOnce(&AgentClient) -> T) -> (usize, T) {
+        asked_with(broken, &[RemoteReply::Done], ask)
+    }
+
+    /// The same with these replies to each request.
+    fn asked_with<T>(
+        broken: usize,
+        replies: &[RemoteReply],
+        ask: impl FnOnce(&AgentClient) -> T,
+    ) -> (usize, T) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let client = AgentClient::new(listener.local_addr().unwrap(), "token".into());
         let serve = move || {
@@ -445,8 +474,8 @@ mod tests {
                     break;
                 }
                 accepted += 1;
-                if accepted > broken {
-                    let reply = serde_json::to_string(&RemoteReply::Done).unwrap();
+                for reply in replies.iter().filter(|_| accepted > broken) {
+                    let reply = serde_json::to_string(reply).unwrap();
                     stream.write_all(format!("{reply}\n").as_bytes()).unwrap();
                 }
             }
@@ -474,5 +503,30 @@ mod tests {
         let (connections, load) = asked(1, |agent| agent.run_load(&LoadSpec::new(agent.at)));
         assert!(matches!(load, Err(AgentError::Unreachable(_))), "{load:?}");
         assert_eq!(connections, 1);
+    }
+
+    /// What a capture with this reply at its end is.
+    fn finished(reply: RemoteReply) -> Result<Captured, AgentError> {
+        let replies = [RemoteReply::Done, reply];
+        let capture = |agent: &AgentClient| agent.capture(Vec::new(), Vec::new())?.finish();
+        asked_with(0, &replies, capture).1
+    }
+
+    #[test]
+    fn capture_that_lost_packets_is_an_error_and_not_an_empty_capture() {
+        let captured = |dropped| {
+            RemoteReply::Captured(Box::new(Captured {
+                segments: Vec::new(),
+                dropped,
+            }))
+        };
+        assert_eq!(finished(captured(0)).unwrap(), Captured::default());
+        let lost = finished(captured(3)).unwrap_err();
+        assert!(matches!(lost, AgentError::CaptureIncomplete { dropped: 3 }));
+        let most_bytes = 77;
+        let too_large = finished(RemoteReply::CaptureTooLarge { most_bytes }).unwrap_err();
+        assert!(
+            matches!(too_large, AgentError::CaptureTooLarge(of) if of.most_bytes == most_bytes)
+        );
     }
 }

@@ -15,7 +15,7 @@ use crate::captured::Captured;
 use crate::trial::NodeUsage;
 
 /// The protocol's version. Both ends are the same binary unless the image is another one.
-pub const REMOTE_PROTOCOL: u32 = 3;
+pub const REMOTE_PROTOCOL: u32 = 4;
 
 /// The port of an agent, on its pod's loopback. No proxy has it, and no port of an application.
 pub const AGENT_PORT: u16 = 17_070;
@@ -147,6 +147,11 @@ pub enum RemoteReply {
     Cpus(Vec<Option<Vec<u32>>>),
     /// What was captured.
     Captured(Box<Captured>),
+    /// Nothing: more than a capture may hold.
+    CaptureTooLarge {
+        /// What it may hold.
+        most_bytes: usize,
+    },
     /// What was used.
     Used(Box<NodeUsage>),
     /// The request failed.

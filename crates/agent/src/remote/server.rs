@@ -20,8 +20,9 @@ use super::message::{
     Reached, RemoteReply, RemoteRequest, START_DIRECTORY,
 };
 use super::relay;
-use crate::capture::Capture;
+use crate::capture::{Capture, CaptureTooLarge};
 use crate::nft;
+use crate::packet_filter::PacketFilter;
 use crate::packet_socket::PacketSocket;
 use crate::trial::observe_window;
 use crate::watched::{Meter, Process, Watched};
@@ -248,26 +249,46 @@ fn capture(
     addresses: &[Ipv4Addr],
     within: &[String],
 ) -> io::Result<()> {
-    let capture = match sockets(within) {
+    let filter = PacketFilter::between(addresses);
+    let capture = match sockets(within, &filter) {
         Ok(sockets) => Capture::start(sockets),
         Err(e) => return reply(stream, &RemoteReply::Failed(Reached::from(&e))),
     };
     reply(stream, &RemoteReply::Done)?;
     let mut line = String::new();
     input.read_line(&mut line)?;
-    let captured = capture.finish().map(|mut captured| {
-        let is_asked = |address: &Ipv4Addr| addresses.contains(address);
-        captured
-            .segments
-            .retain(|s| is_asked(&s.from.0) && is_asked(&s.to.0));
-        RemoteReply::Captured(Box::new(captured))
-    });
-    reply(stream, &result(captured))
+    let captured = match capture.finish() {
+        Ok(mut captured) => {
+            // The filter of very many addresses is coarser.
+            let is_asked = |address: &Ipv4Addr| addresses.contains(address);
+            captured
+                .segments
+                .retain(|s| is_asked(&s.from.0) && is_asked(&s.to.0));
+            RemoteReply::Captured(Box::new(captured))
+        }
+        Err(error) => not_captured(&error),
+    };
+    reply(stream, &captured)
+}
+
+fn not_captured(error: &io::Error) -> RemoteReply {
+    let cause = error.get_ref().and_then(|cause| cause.downcast_ref());
+    match cause {
+        Some(CaptureTooLarge { most_bytes }) => RemoteReply::CaptureTooLarge {
+            most_bytes: *most_bytes,
+        },
+        None => RemoteReply::Failed(Reached::from(error)),
+    }
 }
 
 /// On the link of the node's default route: what passes there is on its way to another node. Or on those of the pods of
 /// these containers.
-fn sockets(within: &[String]) -> io::Result<Vec<PacketSocket>> {
+///
+/// Packets of an overlay are seen as the pods sent them, on the overlay's own link (VXLAN, Geneve, IPIP, WireGuard): the
+/// routes to other nodes' pods name it. On the physical link below, where they are wrapped or encrypted, the filter passes
+/// none of them.
+fn sockets(within: &[String], filter: &PacketFilter) -> io::Result<Vec<PacketSocket>> {
+    let on_uplinks = || on_uplinks(filter);
     if within.is_empty() {
         return in_network(Path::new("/proc/1/ns/net"), on_uplinks);
     }
@@ -283,9 +304,12 @@ fn sockets(within: &[String]) -> io::Result<Vec<PacketSocket>> {
     Ok(all)
 }
 
-fn on_uplinks() -> io::Result<Vec<PacketSocket>> {
+fn on_uplinks(filter: &PacketFilter) -> io::Result<Vec<PacketSocket>> {
     let links = uplinks()?;
-    links.iter().map(|link| PacketSocket::open(*link)).collect()
+    links
+        .iter()
+        .map(|link| PacketSocket::filtered(*link, filter))
+        .collect()
 }
 
 /// The CPUs that containers may use.
@@ -421,4 +445,21 @@ pub fn await_start(container: &str) -> Result<(), ServeError> {
         .envs(&start.environment)
         .exec();
     Err(failed(error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn capture_that_was_too_large_keeps_its_type_in_the_reply() {
+        let most_bytes = 77;
+        let too_large = io::Error::other(CaptureTooLarge { most_bytes });
+        assert_eq!(
+            not_captured(&too_large),
+            RemoteReply::CaptureTooLarge { most_bytes }
+        );
+        let other = not_captured(&io::ErrorKind::PermissionDenied.into());
+        assert!(matches!(other, RemoteReply::Failed(_)), "{other:?}");
+    }
 }
