@@ -129,6 +129,11 @@ pub struct ObjectiveCheck {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "id", rename_all = "kebab-case")]
 pub enum InconclusiveObjective {
+    /// The variant was excluded: nothing of it was measured.
+    NotMeasured {
+        /// Why.
+        reason: ExclusionReason,
+    },
     /// The variant has no trial at this load point.
     NoTrials,
     /// The metric was not recorded.

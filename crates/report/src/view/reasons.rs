@@ -224,6 +224,9 @@ pub(crate) fn inconclusive_check(reason: &InconclusiveCheck, of: Option<&Variant
 /// Why an objective is inconclusive. `metric`: the metric of the objective.
 pub(crate) fn inconclusive_objective(reason: &InconclusiveObjective, metric: &str) -> String {
     match reason {
+        InconclusiveObjective::NotMeasured { reason } => {
+            format!("not measured: {}", exclusion(reason))
+        }
         InconclusiveObjective::NoTrials => "no trial of it at this load".to_owned(),
         InconclusiveObjective::NotOnRecord => format!("{metric} is not on record"),
         InconclusiveObjective::NoLevel { reason, invalid } => {

@@ -4,7 +4,9 @@ use meshtax_model::advice::{
     AdvisedVariant, InconclusiveObjective, Objective, ObjectiveAnswer, ObjectiveCheck,
     ObjectiveVerdict, PresetRates,
 };
-use meshtax_model::analysis::{Analysis, Estimate, Interval, LoadOutcome, Metric, NoLevel, Point};
+use meshtax_model::analysis::{
+    Analysis, Estimate, ExclusionReason, Interval, LoadOutcome, Metric, NoLevel, Point,
+};
 use meshtax_model::experiment::{LoadPoint, Regime};
 
 use super::measured::measured;
@@ -12,7 +14,7 @@ use super::measured::measured;
 /// Rates that differ by no more count as equal.
 const SAME_RATE: f64 = 0.01;
 
-/// One objective, for every variant at each load point of its kind.
+/// One objective, for every variant at each load point of its kind, whether or not the variant could be measured.
 pub(super) fn answer(
     analysis: &Analysis,
     variants: &[AdvisedVariant],
@@ -27,8 +29,11 @@ pub(super) fn answer(
                 let variant = analysis.experiment.variant(&v.variant);
                 variant.is_some_and(|v| analysis.experiment.gap(v, point).is_none())
             };
-            let variants = variants.iter().filter(|v| v.excluded.is_none()).filter(has);
-            variants.map(move |variant| check(analysis, variant, point, objective))
+            let variants = variants.iter().filter(has);
+            variants.map(move |variant| match &variant.excluded {
+                None => check(analysis, variant, point, objective),
+                Some(why) => not_measured(variant, point, why),
+            })
         })
         .collect();
     let mut measured_per_s: Vec<f64> = points.iter().filter_map(steady_rate).collect();
@@ -69,6 +74,24 @@ pub(super) fn is_asked(objective: &Objective, point: &LoadPoint) -> bool {
         (Some(wanted), Some(rate)) => same(rate, wanted),
         (None, None) => true,
         _ => false,
+    }
+}
+
+/// An objective covers every variant: one that was excluded has not met it.
+fn not_measured(
+    variant: &AdvisedVariant,
+    load: &LoadPoint,
+    why: &ExclusionReason,
+) -> ObjectiveCheck {
+    ObjectiveCheck {
+        variant: variant.variant.clone(),
+        load_point: load.id.clone(),
+        level: None,
+        verdict: ObjectiveVerdict::Inconclusive,
+        reason: Some(InconclusiveObjective::NotMeasured {
+            reason: why.clone(),
+        }),
+        overload: None,
     }
 }
 

@@ -156,6 +156,39 @@ fn objective_without_an_interval_is_not_met() {
     }
 }
 
+#[test]
+fn objective_of_an_excluded_variant_is_not_measured() {
+    let mut run = three();
+    let reason = run.drop_variant("little");
+    let analysis = run.analyse();
+    let mut asked = latency(Metric::ResponseP50, 1e12, 400.0);
+    let throughput = Objective {
+        metric: Metric::Throughput,
+        bound: 1.0,
+        rate_per_s: None,
+        ..asked.objectives[0].clone()
+    };
+    asked.objectives.push(throughput);
+    for answer in advice_on(&analysis, &asked).objectives {
+        let (dropped, others): (Vec<_>, Vec<_>) = answer
+            .checks
+            .iter()
+            .partition(|check| check.variant.0 == "little");
+        let [dropped] = dropped.as_slice() else {
+            panic!("one load point of this kind: {answer:?}");
+        };
+        assert_eq!(dropped.verdict, ObjectiveVerdict::Inconclusive);
+        assert_eq!(dropped.level, None);
+        let reason = reason.clone();
+        let expected = InconclusiveObjective::NotMeasured { reason };
+        assert_eq!(dropped.reason, Some(expected));
+        assert_eq!(others.len(), 3, "{answer:?}");
+        for check in others {
+            assert_eq!(check.verdict, ObjectiveVerdict::Met, "{check:?}");
+        }
+    }
+}
+
 fn ranking(advice: &Advice, priority: Priority, metric: Metric) -> &Ranking {
     let answer = advice.priorities.iter().find(|p| p.priority == priority);
     let mut rankings = answer.expect("the priority").rankings.iter();

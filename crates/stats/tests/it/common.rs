@@ -2,7 +2,7 @@
 
 use meshtax_fixtures::environment::environment;
 use meshtax_model::LatencyHistogram;
-use meshtax_model::analysis::{Analysis, Effect, Metric, RunFacts};
+use meshtax_model::analysis::{Analysis, Effect, ExclusionReason, Metric, RunFacts};
 use meshtax_model::cluster::ClusterRecord;
 use meshtax_model::environment::Environment;
 use meshtax_model::event::{Ending, Resumption};
@@ -11,7 +11,7 @@ use meshtax_model::experiment::{
     Arrivals, Design, Experiment, LoadPoint, LoadPointId, Placement, PolicyLevel, Regime, Role,
     Variant, VariantId, Workers, Workload,
 };
-use meshtax_model::failure::VariantFailure;
+use meshtax_model::failure::{VariantFailure, VariantFailureReason};
 use meshtax_model::plan::{PlannedTrial, TrialId};
 use meshtax_model::trial::{
     ComponentRole, ComponentUsage, GeneratorBound, GeneratorLimit, LoadResult, MachineUsage,
@@ -90,6 +90,22 @@ impl Run {
 
     pub(crate) fn precise(&self, half_width: f64) -> bool {
         precision_reached(&self.data(), half_width)
+    }
+
+    /// Nothing of a variant is measured: its program is missing.
+    pub(crate) fn drop_variant(&mut self, variant: &str) -> ExclusionReason {
+        let failure = VariantFailureReason::StartFailed {
+            detail: "its program is not on this machine".to_owned(),
+        };
+        self.trials
+            .retain(|record| record.trial.variant.0 != variant);
+        self.evidence.retain(|seen| seen.variant.0 != variant);
+        self.failures.push(VariantFailure {
+            variant: VariantId(variant.to_owned()),
+            round: 1,
+            reason: failure.clone(),
+        });
+        ExclusionReason::Failed { round: 1, failure }
     }
 
     /// The measured trials of a variant at a load point, to change.

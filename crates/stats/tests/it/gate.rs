@@ -289,3 +289,50 @@ fn failed_variant_does_not_pass() {
         "{gate:?}"
     );
 }
+
+#[test]
+fn excluded_variant_does_not_pass() {
+    let base = one(1, 7, 1.2);
+    let mut new = one(2, 7, 1.2);
+    let excluded = NotEstimable::Excluded {
+        variant: VariantId("mesh".to_owned()),
+        reason: new.drop_variant("mesh"),
+    };
+    let mut named = limit(Metric::ResponseP50, 10.0);
+    named.variant = Some("mesh".to_owned());
+    let limits = [named, limit(Metric::CpuPerRequest, 10.0)];
+    for (base, new) in [(&base, &new), (&new, &base)] {
+        let [base, new] = [base, new].map(std::slice::from_ref);
+        let gate = gated(base, new, &limits).unwrap();
+        assert_eq!(gate.verdict, GateVerdict::Inconclusive, "{gate:?}");
+        assert_eq!(gate.checks.len(), 3, "{gate:?}");
+        for check in &gate.checks {
+            assert_eq!(*in_side(check), excluded);
+        }
+    }
+}
+
+#[test]
+fn excluded_variant_of_an_interleaved_run_does_not_pass() {
+    let id = |name: &str| VariantId(name.to_owned());
+    let pairs = [(Some(id("a.mesh")), id("b.mesh")), (None, id("b.mesh"))];
+    let mut limit = limit(Metric::ResponseP50, 10.0);
+    limit.variant = Some("mesh".to_owned());
+    for (dropped, excluded_pairs) in [("a.mesh", 1), ("b.mesh", 2)] {
+        let mut run = side_by_side(1, 1.2, 1.2, 12);
+        let reason = run.drop_variant(dropped);
+        let pairs = &pairs[..excluded_pairs];
+        let gate = gate_sides(&run.data(), pairs, std::slice::from_ref(&limit)).unwrap();
+        assert_eq!(gate.verdict, GateVerdict::Inconclusive, "{gate:?}");
+        assert_eq!(gate.checks.len(), excluded_pairs);
+        let expected = Some(InconclusiveCheck::NotEstimable {
+            reason: NotEstimable::Excluded {
+                variant: id(dropped),
+                reason,
+            },
+        });
+        for check in gate.checks {
+            assert_eq!(check.reason, expected, "{dropped}");
+        }
+    }
+}

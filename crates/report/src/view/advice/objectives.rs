@@ -2,7 +2,9 @@
 
 use crate::view::outcome;
 use crate::view::reasons::inconclusive_objective;
-use meshtax_model::advice::{Advice, ObjectiveAnswer, ObjectiveCheck, ObjectiveVerdict, Standing};
+use meshtax_model::advice::{
+    Advice, InconclusiveObjective, ObjectiveAnswer, ObjectiveCheck, ObjectiveVerdict, Standing,
+};
 use meshtax_model::analysis::Metric;
 use meshtax_model::experiment::VariantId;
 
@@ -68,7 +70,14 @@ fn all_of_them(advice: &Advice) -> Option<String> {
     let choices = advice.variants.iter().filter(|v| !is_apart(v));
     let choices = choices.map(|variant| &variant.variant);
     let met: Vec<VariantId> = choices.filter(|id| meets(id)).cloned().collect();
-    let open = checks().filter(|c| c.verdict == ObjectiveVerdict::Inconclusive);
+    let longer = |check: &&ObjectiveCheck| {
+        let excluded = matches!(
+            check.reason,
+            Some(InconclusiveObjective::NotMeasured { .. })
+        );
+        check.verdict == ObjectiveVerdict::Inconclusive && !excluded
+    };
+    let open = checks().filter(longer);
     let mut text = match met.as_slice() {
         [] => "Variants that meet every objective: none.".to_owned(),
         met => format!("Variants that meet every objective: {}.", list(met)),
