@@ -9,7 +9,7 @@
 use std::collections::BTreeMap;
 
 use meshtax_model::catalogue::Program;
-use meshtax_model::experiment::PolicyLevel;
+use meshtax_model::experiment::{Options, PolicyLevel};
 use meshtax_model::failure::TrafficUnit;
 use meshtax_model::trial::ComponentRole;
 use serde_json::{Value, json};
@@ -118,25 +118,7 @@ pub(crate) fn blueprint(
     };
     let holders = targets.holders(site);
     let mut probes = targets.probes(site, level);
-    if let Some(extra) = site.options.extra_endpoints {
-        probes.push(Probe::ExtraEndpoints {
-            services: extra.services(),
-            endpoints: extra.endpoints,
-        });
-    }
-    if site.options.access_log {
-        probes.push(Probe::LogsRequests {
-            lines: lines_logged(),
-        });
-    }
-    if site.options.tracing.is_some() {
-        probes.push(Probe::SendsSpans);
-    }
-    if site.options.all_stats {
-        probes.push(Probe::KeepsAllStats {
-            counter: left_out(),
-        });
-    }
+    probes.extend(option_probes(site));
     let mut emulation = sidecars(site, |proxied| {
         let mut draft = Draft {
             site,
@@ -168,6 +150,29 @@ pub(crate) fn blueprint(
         },
         emulation,
     }
+}
+
+/// The probes of the variant's options.
+fn option_probes(site: &Site) -> Vec<Probe> {
+    let Options {
+        extra_endpoints,
+        access_log,
+        tracing,
+        all_stats,
+        ..
+    } = &site.options;
+    let extra = extra_endpoints.map(|extra| Probe::ExtraEndpoints {
+        services: extra.services(),
+        endpoints: extra.endpoints,
+    });
+    let logs = access_log.then(|| Probe::LogsRequests {
+        lines: lines_logged(),
+    });
+    let spans = tracing.map(|_| Probe::SendsSpans);
+    let stats = all_stats.then(|| Probe::KeepsAllStats {
+        counter: left_out(),
+    });
+    [extra, logs, spans, stats].into_iter().flatten().collect()
 }
 
 /// What the sidecars and the gateway count.

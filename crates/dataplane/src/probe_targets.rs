@@ -59,57 +59,18 @@ impl ProbeTargets {
     /// The probes of a policy level: the same for every data plane.
     pub(crate) fn probes(self, site: &Site, level: PolicyLevel) -> Vec<Probe> {
         let identity = |account: &str| (self.identity)(site, account);
-        let caller = identity(&site.caller().service_account);
-        let mut probes = vec![
-            Probe::Permitted,
-            Probe::InThePath {
-                client_port: match site.has_outside_clients_only() {
-                    true => self.gateway_proxy_port.unwrap_or(GATEWAY_PORT),
-                    false => self.client_port,
-                },
-                server_port: self.server_port,
-            },
-        ];
+        let meshed = level >= PolicyLevel::Mtls;
+        let mut probes = vec![Probe::Permitted, self.in_the_path(site)];
         probes.extend(carries(site, Some(level)));
-        if level >= PolicyLevel::Mtls {
-            probes.extend([
-                Probe::ServerIdentity {
-                    expected: identity(&self.server_service_account),
-                    client: caller.clone(),
-                },
-                Probe::ClientIdentity {
-                    expected: caller.clone(),
-                    from: self.client_identity,
-                },
-                Probe::ForeignCa { identity: caller },
-                Probe::PlaintextOutsider,
-            ]);
-        }
-        if level >= PolicyLevel::L4 {
-            probes.push(Probe::ForbiddenIdentity {
-                identity: identity(INTRUDER),
-            });
-        }
-        if level >= PolicyLevel::L7 {
-            probes.extend([
-                Probe::ForbiddenMethod {
-                    method: "POST".into(),
-                },
-                Probe::ForbiddenPath {
-                    path: FORBIDDEN_PATH.into(),
-                },
-            ]);
-        }
+        probes.extend(self.of_identities(site, level));
+        probes.extend(of_requests(level));
         probes.push(Probe::OnTheWire {
             ports: self.wire_ports.clone(),
         });
-        probes.push(Probe::Canary {
-            readable: level == PolicyLevel::Plaintext,
-        });
-        if level >= PolicyLevel::Mtls {
+        probes.push(Probe::Canary { readable: !meshed });
+        if meshed {
             probes.push(Probe::Handshake);
         }
-        let meshed = level >= PolicyLevel::Mtls;
         probes.extend(every_node(site, !meshed, &self.wire_ports));
         probes.extend(by_gateway(
             site,
@@ -123,6 +84,58 @@ impl ProbeTargets {
         }
         probes
     }
+
+    fn in_the_path(&self, site: &Site) -> Probe {
+        Probe::InThePath {
+            client_port: match site.has_outside_clients_only() {
+                true => self.gateway_proxy_port.unwrap_or(GATEWAY_PORT),
+                false => self.client_port,
+            },
+            server_port: self.server_port,
+        }
+    }
+
+    /// Who is who, and who is refused for what it is.
+    fn of_identities(&self, site: &Site, level: PolicyLevel) -> Vec<Probe> {
+        let identity = |account: &str| (self.identity)(site, account);
+        let caller = identity(&site.caller().service_account);
+        let mut probes = Vec::new();
+        if level >= PolicyLevel::Mtls {
+            probes.extend([
+                Probe::ServerIdentity {
+                    expected: identity(&self.server_service_account),
+                    client: caller.clone(),
+                },
+                Probe::ClientIdentity {
+                    expected: caller.clone(),
+                    from: self.client_identity.clone(),
+                },
+                Probe::ForeignCa { identity: caller },
+                Probe::PlaintextOutsider,
+            ]);
+        }
+        if level >= PolicyLevel::L4 {
+            probes.push(Probe::ForbiddenIdentity {
+                identity: identity(INTRUDER),
+            });
+        }
+        probes
+    }
+}
+
+/// Requests that are refused for what they ask.
+fn of_requests(level: PolicyLevel) -> Vec<Probe> {
+    if level < PolicyLevel::L7 {
+        return Vec::new();
+    }
+    vec![
+        Probe::ForbiddenMethod {
+            method: "POST".into(),
+        },
+        Probe::ForbiddenPath {
+            path: FORBIDDEN_PATH.into(),
+        },
+    ]
 }
 
 /// The probes of the baseline, without a data plane.

@@ -117,51 +117,41 @@ impl Sabotage {
         level: PolicyLevel,
         build: impl Fn(&Site, PolicyLevel) -> Blueprint,
     ) -> Blueprint {
+        let mut broken = build(site, level);
         let Blueprint {
-            mut contract,
-            mut emulation,
-        } = build(site, level);
+            contract,
+            emulation,
+        } = &mut broken;
         let (servers, callers) = (is_server(site), is_caller(site));
         match self {
-            Self::NoEncryption => emulation = build(site, PolicyLevel::Plaintext).emulation,
-            Self::NoPolicy => emulation = build(site, level.min(PolicyLevel::Mtls)).emulation,
+            Self::NoEncryption => *emulation = build(site, PolicyLevel::Plaintext).emulation,
+            Self::NoPolicy => *emulation = build(site, level.min(PolicyLevel::Mtls)).emulation,
             Self::NoPolicyBehind => {
                 let open = build(site, level.min(PolicyLevel::Mtls)).emulation;
-                let behind = is_behind(site);
-                replace(&mut emulation, open, |pod| behind(pod));
+                replace(emulation, open, is_behind(site));
             }
-            Self::NoOptions => {
-                let plain = Site {
-                    options: Options::default(),
-                    runtime: BTreeMap::new(),
-                    ..site.clone()
-                };
-                emulation = build(&plain, level).emulation;
-            }
+            Self::NoOptions => *emulation = build(&without_options(site), level).emulation,
             // The others still expect the right identity.
             Self::WrongServerIdentity => {
                 let wrong = build(&impostors(site, &servers), level).emulation;
-                replace(&mut emulation, wrong, |pod| {
+                replace(emulation, wrong, |pod| {
                     !callers(pod) && *pod != site.waypoint.name
                 });
             }
             Self::WrongClientIdentity => {
                 let wrong = build(&impostors(site, &callers), level).emulation;
-                replace(&mut emulation, wrong, &callers);
+                replace(emulation, wrong, &callers);
             }
             Self::WrongWaypointIdentity => {
-                let mut wrong = site.clone();
-                wrong.waypoint.service_account = WRONG.into();
-                let wrong = build(&wrong, level).emulation;
-                replace(&mut emulation, wrong, |pod| !site.is_client(pod));
+                let wrong = build(&with_impostor_as_waypoint(site), level).emulation;
+                replace(emulation, wrong, |pod| !site.is_client(pod));
             }
             Self::AroundTheWaypoint => {
-                let mesh = Mesh::of(level);
-                let without = every_pod(site, |proxied| on_node(site, proxied, &mesh));
-                replace(&mut emulation, without, |pod| site.is_client(pod));
+                let without = without_waypoint(site, level);
+                replace(emulation, without, |pod| site.is_client(pod));
             }
             Self::AroundTheGateway => {
-                contract.ingress = contract.ingress.map(|_| IngressTarget::EntryPoint);
+                contract.ingress = contract.ingress.take().map(|_| IngressTarget::EntryPoint);
             }
             Self::LoadAroundProxies => emulation.fault = Some(Fault::LoadBypassesProxies),
             Self::LoadOfOneClientAroundProxies => {
@@ -169,32 +159,16 @@ impl Sabotage {
             }
             Self::LoadAroundBusyProxies => emulation.fault = Some(Fault::LoadBypassesBusyProxies),
             Self::NoCapture => emulation.fault = Some(Fault::NoCapture),
-            Self::NoClientRedirect => without_redirect(&mut emulation, &callers, &|_| false),
+            Self::NoClientRedirect => remove_redirect(emulation, &callers, &|_| false),
             Self::NoRedirectOfOneClient => {
-                let last = |pod: &String| site.clients.last().is_some_and(|of| of.name == *pod);
-                without_redirect(&mut emulation, &last, &|_| false);
+                remove_redirect(emulation, &is_last_client(site), &|_| false);
             }
-            Self::NoServerRedirect => without_redirect(&mut emulation, &|_| false, &servers),
-            Self::NoRedirect => without_redirect(&mut emulation, &callers, &servers),
-            Self::NoRedirectBehind => {
-                let behind = is_behind(site);
-                for pod in emulation.pods.iter_mut().filter(|pod| behind(&pod.pod)) {
-                    pod.redirect = Redirect::default();
-                }
-            }
-            Self::NoProxy => {
-                emulation.pods.retain(|pod| pod.pod != site.waypoint.name);
-                for pod in &mut emulation.pods {
-                    if callers(&pod.pod) || servers(&pod.pod) {
-                        pod.processes.clear();
-                    }
-                }
-            }
+            Self::NoServerRedirect => remove_redirect(emulation, &|_| false, &servers),
+            Self::NoRedirect => remove_redirect(emulation, &callers, &servers),
+            Self::NoRedirectBehind => remove_all_redirects(emulation, is_behind(site)),
+            Self::NoProxy => remove_proxies(emulation, site),
         }
-        Blueprint {
-            contract,
-            emulation,
-        }
+        broken
     }
 }
 
@@ -206,6 +180,11 @@ fn is_caller(site: &Site) -> impl Fn(&String) -> bool {
     let pods = site.clients.iter().chain(gateway);
     let names: Vec<String> = pods.map(|pod| pod.name.clone()).collect();
     move |pod| names.contains(pod)
+}
+
+/// The pod of the last client.
+fn is_last_client(site: &Site) -> impl Fn(&String) -> bool {
+    move |pod| site.clients.last().is_some_and(|of| of.name == *pod)
 }
 
 /// The pods of entry points.
@@ -241,6 +220,26 @@ fn impostors(site: &Site, which: impl Fn(&String) -> bool) -> Site {
     wrong
 }
 
+fn with_impostor_as_waypoint(site: &Site) -> Site {
+    let mut wrong = site.clone();
+    wrong.waypoint.service_account = WRONG.into();
+    wrong
+}
+
+fn without_options(site: &Site) -> Site {
+    Site {
+        options: Options::default(),
+        runtime: BTreeMap::new(),
+        ..site.clone()
+    }
+}
+
+/// The nodes' proxies, none of which knows a waypoint.
+fn without_waypoint(site: &Site, level: PolicyLevel) -> Emulation {
+    let mesh = Mesh::of(level);
+    every_pod(site, |proxied| on_node(site, proxied, &mesh))
+}
+
 /// Takes some pods from another emulation of the same site.
 fn replace(emulation: &mut Emulation, from: Emulation, which: impl Fn(&String) -> bool) {
     for pod in from.pods {
@@ -250,7 +249,7 @@ fn replace(emulation: &mut Emulation, from: Emulation, which: impl Fn(&String) -
     }
 }
 
-fn without_redirect(
+fn remove_redirect(
     emulation: &mut Emulation,
     outbound: &impl Fn(&String) -> bool,
     inbound: &impl Fn(&String) -> bool,
@@ -262,5 +261,21 @@ fn without_redirect(
         if inbound(&pod.pod) {
             pod.redirect.inbound_to = None;
         }
+    }
+}
+
+fn remove_all_redirects(emulation: &mut Emulation, which: impl Fn(&String) -> bool) {
+    for pod in emulation.pods.iter_mut().filter(|pod| which(&pod.pod)) {
+        pod.redirect = Redirect::default();
+    }
+}
+
+/// Without the waypoint, and without the proxies of the callers and of the entry points.
+fn remove_proxies(emulation: &mut Emulation, site: &Site) {
+    let (servers, callers) = (is_server(site), is_caller(site));
+    emulation.pods.retain(|pod| pod.pod != site.waypoint.name);
+    let pods = emulation.pods.iter_mut();
+    for pod in pods.filter(|pod| callers(&pod.pod) || servers(&pod.pod)) {
+        pod.processes.clear();
     }
 }
