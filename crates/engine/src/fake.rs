@@ -193,6 +193,39 @@ impl FakeEngine {
         let own = (self.trial_noise * noise.normal()).exp();
         (BASE_NS + self.work_ns() + self.variant_cost_ns(variant)) * same * own
     }
+
+    /// A trial's figures, from the latency model.
+    fn measured(
+        &self,
+        experiment: &Experiment,
+        trial: &PlannedTrial,
+        variant: &Variant,
+        load_point: &LoadPoint,
+    ) -> Measured {
+        let mut noise = Noise::new(trial.arrival_seed, &variant.id.0);
+        let mean_ns = self.mean_ns(trial, variant, &mut noise);
+        let load = load(experiment, variant, load_point, mean_ns, &mut noise);
+        let sample = sample(trial, variant, &load, (mean_ns, self.work_ns()));
+        let died = self.has(&Fault::ComponentDies(trial.id.clone()));
+        let has_proxies = !catalogue::is_baseline(&variant.data_plane);
+        Measured {
+            outcome: TrialOutcome::Measured {
+                proxy_connections: has_proxies.then_some(ProxyConnections {
+                    before: Some(32),
+                    after: 32,
+                }),
+                injected: injected(variant, &load),
+                replicas: Vec::new(),
+                component_failures: died
+                    .then(|| server_proxy_died(variant))
+                    .into_iter()
+                    .collect(),
+                lost_evidence: Vec::new(),
+                load: Box::new(load),
+            },
+            sample: Some(sample),
+        }
+    }
 }
 
 impl Engine for FakeEngine {
@@ -259,45 +292,9 @@ impl Engine for FakeEngine {
             return Err(lost());
         }
         if self.has_no_load(&trial.id) {
-            let outcome = TrialOutcome::Failed {
-                failure: TrialFailure::LoadFailed {
-                    detail: "scripted: the load did not run".to_owned(),
-                },
-            };
-            return Ok(Measured {
-                outcome,
-                sample: None,
-            });
+            return Ok(without_load());
         }
-        let mut noise = Noise::new(trial.arrival_seed, &variant.id.0);
-        let mean_ns = self.mean_ns(trial, &variant, &mut noise);
-        let load = load(&experiment, &variant, load_point, mean_ns, &mut noise);
-        let sample = sample(trial, &variant, &load, (mean_ns, self.work_ns()));
-        let died = self.has(&Fault::ComponentDies(trial.id.clone()));
-        Ok(Measured {
-            outcome: TrialOutcome::Measured {
-                proxy_connections: (!catalogue::is_baseline(&variant.data_plane)).then_some(
-                    ProxyConnections {
-                        before: Some(32),
-                        after: 32,
-                    },
-                ),
-                injected: injected(&variant, &load),
-                replicas: Vec::new(),
-                component_failures: died
-                    .then(|| ComponentFailure {
-                        component: format!("{}/server-proxy", variant.id),
-                        role: Some(ComponentRole::ServerProxy),
-                        ending: ComponentEnding::Exited { code: 139 },
-                        last_output: Vec::new(),
-                    })
-                    .into_iter()
-                    .collect(),
-                lost_evidence: Vec::new(),
-                load: Box::new(load),
-            },
-            sample: Some(sample),
-        })
+        Ok(self.measured(&experiment, trial, &variant, load_point))
     }
 
     fn end_round(&mut self, prove: bool) -> Result<RoundEnd, EngineError> {
@@ -331,6 +328,25 @@ impl Engine for FakeEngine {
             _ => None,
         };
         self.faults.iter().filter_map(left).collect()
+    }
+}
+
+fn without_load() -> Measured {
+    let failure = TrialFailure::LoadFailed {
+        detail: "scripted: the load did not run".to_owned(),
+    };
+    Measured {
+        outcome: TrialOutcome::Failed { failure },
+        sample: None,
+    }
+}
+
+fn server_proxy_died(variant: &Variant) -> ComponentFailure {
+    ComponentFailure {
+        component: format!("{}/server-proxy", variant.id),
+        role: Some(ComponentRole::ServerProxy),
+        ending: ComponentEnding::Exited { code: 139 },
+        last_output: Vec::new(),
     }
 }
 
