@@ -84,13 +84,7 @@ pub fn serve_all(
     let tls = Sessions::new(config)?;
     let held = crate::work::written(config.hold_bytes);
     let (listeners, sockets) = listen_all(config)?;
-    let content = Content::new(Vec::new(), u64::from(config.response_bytes));
-    let responses = Responses {
-        http1: Http1Responses::new(&content, &config.pages),
-        http2: Http2Responses::new(&content, config.response_bytes),
-        content,
-        grpc_echo: config.grpc_echo,
-    };
+    let responses = responses(config);
     let counters: Vec<Counters> = (0..config.threads).map(|_| Counters::default()).collect();
     let thread = |number: usize, sockets: Vec<Accepting>| {
         let context = Context {
@@ -112,14 +106,37 @@ pub fn serve_all(
         outcome
     };
     ready(&listeners);
-    let outcome = std::thread::scope(|scope| {
+    let outcome = on_threads(sockets, thread);
+    // Memory that is held on purpose is freed only now.
+    drop(held);
+    outcome
+}
+
+/// What all threads send.
+fn responses(config: &AppConfig) -> Responses {
+    let content = Content::new(Vec::new(), u64::from(config.response_bytes));
+    Responses {
+        http1: Http1Responses::new(&content, &config.pages),
+        http2: Http2Responses::new(&content, config.response_bytes),
+        content,
+        grpc_echo: config.grpc_echo,
+    }
+}
+
+/// Runs every thread, with its sockets, until all have ended. The first runs on this thread, so that a single one needs
+/// no further thread.
+fn on_threads(
+    sockets: Vec<Vec<Accepting>>,
+    run: impl Fn(usize, Vec<Accepting>) -> Result<(), AppError> + Sync,
+) -> Result<(), AppError> {
+    let run = &run;
+    std::thread::scope(|scope| {
         let mut sockets = sockets.into_iter().enumerate();
         let first = sockets.next();
         let others: Vec<_> = sockets
-            .map(|(number, sockets)| scope.spawn(move || thread(number, sockets)))
+            .map(|(number, sockets)| scope.spawn(move || run(number, sockets)))
             .collect();
-        // The first runs on this thread, so that a single one needs no further thread.
-        let mut outcome = first.map_or(Ok(()), |(number, sockets)| thread(number, sockets));
+        let mut outcome = first.map_or(Ok(()), |(number, sockets)| run(number, sockets));
         for other in others {
             match other.join() {
                 Ok(result) => outcome = outcome.and(result),
@@ -127,10 +144,7 @@ pub fn serve_all(
             }
         }
         outcome
-    });
-    // Memory that is held on purpose is freed only now.
-    drop(held);
-    outcome
+    })
 }
 
 /// The TLS configurations, by the protocol inside.
