@@ -9,7 +9,7 @@ use crate::design::{
 use crate::error::SpecError;
 use crate::grammar::{ValueError, safe_name, workers};
 use crate::kubernetes;
-use crate::topology;
+use crate::topology::{self, TopologySpec};
 use crate::yaml::{self, Fields, Node, Problem, items};
 use crate::{clients, ingress, load_points, margins, saturation, service, variants, workload};
 
@@ -135,20 +135,13 @@ fn experiment(
 ) -> Result<Experiment, Problem> {
     let spec = Fields::of(root, "the spec", &KEYS, EXAMPLE)?;
     let mut design = design::read(spec.get("design"), spec.get(FAITHFUL), lengths, root.at)?;
-    let given = spec.get("design").and_then(|node| node.entry(TRIAL));
-    let has_default_length = lengths == Lengths::Short && given.is_none();
+    let has_default_length = lengths == Lengths::Short && !names_trial_length(&spec);
     if has_default_length && design.requests_per_trial.is_none() {
         design.trial_ns = design.trial_ns.max(LONGEST_DEFAULT_TRIAL_NS);
     }
     let topology_node = alternative.or(spec.get(TOPOLOGY));
     let topology = topology_node.map(topology::read).transpose()?;
-    if let (Some(_), Some(node)) = (&topology, spec.get("service")) {
-        return Err(Problem::new(
-            node.at,
-            "`service` and `topology` both define the services",
-            "remove one; a topology has its own replicas, as in `topology: replicas-3`",
-        ));
-    }
+    defined_once(&spec, topology.as_ref())?;
     let name = spec.or("name", "custom".to_owned(), safe_name)?;
     let (workload, default_ingress) = workload::read(spec.get("workload"), topology.as_ref())?;
     let mut experiment = Experiment {
@@ -163,12 +156,7 @@ fn experiment(
             .unwrap_or(Placement::TwoNodes),
         kubernetes: kubernetes::read(spec.get(kubernetes::KEY))?,
         saturation: spec.optional(saturation::KEY, saturation::rate)?,
-        topology: match spec.get("service") {
-            Some(node) => service::read(node)?,
-            None => topology
-                .as_ref()
-                .map_or_else(Topology::default, |spec| spec.topology.clone()),
-        },
+        topology: services(&spec, topology.as_ref())?,
         workload,
         workers: spec.or("workers", Workers::Equal(1), workers)?,
         variants: variants::read(spec.get("variants"))?,
@@ -180,34 +168,64 @@ fn experiment(
         default_trials(&mut experiment);
         fit_trials_to_time(&mut experiment);
     }
-    if let Some(node) = spec.get(saturation::KEY) {
-        saturation::validate(&experiment).map_err(|e| Problem::at(node.at, e))?;
-    }
-    let ingress_node = match default_ingress {
-        Some(_) => spec.get("workload"),
-        None => spec.get("load"),
-    };
-    if let Some(node) = ingress_node {
-        ingress::validate(&experiment).map_err(|e| Problem::at(node.at, e))?;
-    }
-    let workload_node = spec.get("workload");
-    if let Some(node) = workload_node.and_then(|node| node.entry(clients::KEY)) {
-        clients::validate(&experiment).map_err(|e| Problem::at(node.at, e))?;
-        service::room_for_all(&experiment).map_err(|e| Problem::at(node.at, e))?;
-    }
-    if let Some(node) = topology_node {
-        topology::validate(&experiment).map_err(|e| Problem::at(node.at, e))?;
-    }
-    if let Some(node) = spec.get("placement") {
-        one_node(&experiment).map_err(|e| Problem::at(node.at, e))?;
-    }
-    if let Some(node) = spec.get("service") {
-        service::validate(&experiment).map_err(|e| Problem::at(node.at, e))?;
-    }
+    let ingress_node = spec.get(match default_ingress {
+        Some(_) => "workload",
+        None => "load",
+    });
+    validate(&experiment, &spec, topology_node, ingress_node)?;
     Ok(match lengths {
         Lengths::Short => experiment,
         Lengths::Faithful => design::limit_to_planned_rounds(experiment),
     })
+}
+
+/// Whether the length of a trial is the spec's own.
+fn names_trial_length(spec: &Fields<'_>) -> bool {
+    let design = spec.get("design");
+    design.and_then(|node| node.entry(TRIAL)).is_some()
+}
+
+/// Two keys can define the services.
+fn defined_once(spec: &Fields<'_>, topology: Option<&TopologySpec>) -> Result<(), Problem> {
+    match (spec.get("service"), topology) {
+        (Some(node), Some(_)) => Err(Problem::new(
+            node.at,
+            "`service` and `topology` both define the services",
+            "remove one; a topology has its own replicas, as in `topology: replicas-3`",
+        )),
+        _ => Ok(()),
+    }
+}
+
+fn services(spec: &Fields<'_>, topology: Option<&TopologySpec>) -> Result<Topology, Problem> {
+    match (spec.get("service"), topology) {
+        (Some(node), _) => service::read(node),
+        (None, Some(topology)) => Ok(topology.topology.clone()),
+        (None, None) => Ok(Topology::default()),
+    }
+}
+
+/// What parts of the spec say about each other. Each contradiction is an error at the part that names it.
+fn validate(
+    experiment: &Experiment,
+    spec: &Fields<'_>,
+    topology: Option<&Node>,
+    ingress: Option<&Node>,
+) -> Result<(), Problem> {
+    let check = |node: Option<&Node>, rule: fn(&Experiment) -> Result<(), ValueError>| match node {
+        Some(node) => rule(experiment).map_err(|e| Problem::at(node.at, e)),
+        None => Ok(()),
+    };
+    let clients = spec
+        .get("workload")
+        .and_then(|node| node.entry(clients::KEY));
+    check(spec.get(saturation::KEY), saturation::validate)?;
+    check(ingress, ingress::validate)?;
+    check(clients, clients::validate)?;
+    check(clients, service::room_for_all)?;
+    check(topology, topology::validate)?;
+    check(spec.get("placement"), one_node)?;
+    check(spec.get("service"), service::validate)
 }
 
 /// Services on several nodes contradict a placement on one.
