@@ -58,6 +58,49 @@ impl<'a> Cell<'a> {
         u32::try_from(self.valid.len()).unwrap_or(u32::MAX)
     }
 
+    /// Adds a trial as it was judged.
+    fn add(
+        &mut self,
+        order: usize,
+        record: &'a TrialRecord,
+        sample: Option<&'a ResourceSample>,
+        judged: Result<Option<Shortfall>, InvalidReason>,
+    ) {
+        let key = BlockKey::of_trial(&record.trial);
+        match (judged, &record.outcome) {
+            (
+                Ok(short),
+                TrialOutcome::Measured {
+                    load,
+                    proxy_connections,
+                    injected,
+                    replicas,
+                    ..
+                },
+            ) => self.valid.push(Trial {
+                key,
+                order,
+                load,
+                short,
+                response: Counts::from(&load.response),
+                // What a process used that has ended is not known.
+                sample: sample.filter(|_| !short.is_some_and(Shortfall::is_of_proxies)),
+                proxy_connections: *proxy_connections,
+                injected: *injected,
+                replicas,
+            }),
+            (Ok(Some(short)), TrialOutcome::Failed { .. }) => self.without_proxies.push(Attempt {
+                key,
+                short: Some(short),
+                load: None,
+            }),
+            (judged, _) => {
+                let why = judged.err().unwrap_or(InvalidReason::Failed);
+                *self.invalid.entry(why).or_default() += 1;
+            }
+        }
+    }
+
     /// All trials that the machine did not disturb.
     pub(crate) fn attempts(&self) -> impl Iterator<Item = Attempt<'a>> {
         let measured = self.valid.iter().map(|trial| Attempt {
@@ -175,63 +218,38 @@ impl<'a> Trials<'a> {
             return;
         };
         let key = BlockKey::of_trial(planned);
-        let failed_probe = self
-            .evidence
-            .get(&(&planned.variant, planned.round))
-            .is_some_and(|seen| !seen.passed());
         let sample = self.sample(&planned.id);
-        let judged = if !taken.insert((&planned.variant, &planned.load_point, key)) {
-            Err(InvalidReason::Repeated)
-        } else if failed_probe {
-            Err(InvalidReason::NotProven)
-        } else if self.was_lost(&planned.variant, planned.round) {
-            Err(InvalidReason::EvidenceLost)
+        let judged = if taken.insert((&planned.variant, &planned.load_point, key)) {
+            self.judge(record, sample, point)
         } else {
-            validity::judge(record, sample, point).and_then(|short| {
-                match self.disturbed.get(&(key, &planned.load_point)) {
-                    Some(reason) => Err(*reason),
-                    None => Ok(short),
-                }
-            })
+            Err(InvalidReason::Repeated)
         };
         self.log(record, judged.as_ref().err().copied());
-        let cell = self
-            .cells
-            .entry(&planned.variant)
-            .or_default()
-            .entry(&planned.load_point)
-            .or_default();
-        match (judged, &record.outcome) {
-            (
-                Ok(short),
-                TrialOutcome::Measured {
-                    load,
-                    proxy_connections,
-                    injected,
-                    replicas,
-                    ..
-                },
-            ) => cell.valid.push(Trial {
-                key,
-                order,
-                load,
-                short,
-                response: Counts::from(&load.response),
-                // What a process used that has ended is not known.
-                sample: sample.filter(|_| !short.is_some_and(Shortfall::is_of_proxies)),
-                proxy_connections: *proxy_connections,
-                injected: *injected,
-                replicas,
-            }),
-            (Ok(Some(short)), TrialOutcome::Failed { .. }) => cell.without_proxies.push(Attempt {
-                key,
-                short: Some(short),
-                load: None,
-            }),
-            (judged, _) => {
-                let why = judged.err().unwrap_or(InvalidReason::Failed);
-                *cell.invalid.entry(why).or_default() += 1;
-            }
+        let points = self.cells.entry(&planned.variant).or_default();
+        let cell = points.entry(&planned.load_point).or_default();
+        cell.add(order, record, sample, judged);
+    }
+
+    /// What a trial lacked of its load, or why it is not valid.
+    fn judge(
+        &self,
+        record: &TrialRecord,
+        sample: Option<&ResourceSample>,
+        point: &LoadPoint,
+    ) -> Result<Option<Shortfall>, InvalidReason> {
+        let planned = &record.trial;
+        let evidence = self.evidence.get(&(&planned.variant, planned.round));
+        if evidence.is_some_and(|seen| !seen.passed()) {
+            return Err(InvalidReason::NotProven);
+        }
+        if self.was_lost(&planned.variant, planned.round) {
+            return Err(InvalidReason::EvidenceLost);
+        }
+        let short = validity::judge(record, sample, point)?;
+        let block = (BlockKey::of_trial(planned), &planned.load_point);
+        match self.disturbed.get(&block) {
+            Some(reason) => Err(*reason),
+            None => Ok(short),
         }
     }
 
