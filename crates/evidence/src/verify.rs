@@ -2,19 +2,17 @@
 
 use std::io;
 
-use meshtax_dataplane::{ALLOWED_PATH, Probe};
+use meshtax_dataplane::Probe;
 use meshtax_model::evidence::{Evidence, FailedProbe, Features, ProbeResult, Start};
 use meshtax_model::trial::ComponentRole;
 
 use crate::deployment::{Acknowledged, Issuer};
 use crate::features::features;
 use crate::finding::Finding;
-use crate::http::HttpRequest;
 use crate::probes::wire::{self, Captures, ClientHop, Hops};
 use crate::probes::{
     additional_port, calls, client_identity, direct, every_node, gateway, options, path, runtime,
 };
-use crate::requests::{refused, request};
 use crate::subject::Subject;
 
 /// The results before the captures are judged.
@@ -181,21 +179,9 @@ fn active_probe(subject: &Subject<'_>, probe: &Probe) -> Option<Finding> {
             let who = "the permitted identity from another authority";
             direct::refused_identity(subject, Issuer::Foreign, identity, who)
         }
-        Probe::ForbiddenMethod { method } => {
-            let request = HttpRequest {
-                method,
-                ..HttpRequest::get("", ALLOWED_PATH)
-            };
-            path::refused_by_all(subject, method, &request)
-        }
-        Probe::ForbiddenPath { path } => {
-            path::refused_by_all(subject, path, &HttpRequest::get("", path))
-        }
-        Probe::PlaintextOutsider => {
-            let plain = HttpRequest::get(subject.first().host(), ALLOWED_PATH);
-            let outcome = request(subject.deployment.outsider(), subject.server_pod(), &plain);
-            refused("plain HTTP from a pod without a mesh", &outcome)
-        }
+        Probe::ForbiddenMethod { method } => path::refused_method(subject, method),
+        Probe::ForbiddenPath { path } => path::refused_path(subject, path),
+        Probe::PlaintextOutsider => path::refused_outsider(subject),
         Probe::Carries { port } => additional_port::responds(subject, port),
         Probe::ExtraEndpoints {
             services,

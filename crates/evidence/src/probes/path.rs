@@ -1,5 +1,7 @@
 //! The path of clients' requests: they succeed or are refused, and they pass the proxies.
 
+use meshtax_dataplane::ALLOWED_PATH;
+
 use crate::finding::{Finding, ProbeError};
 use crate::held::{Holder, all_hold};
 use crate::http::HttpRequest;
@@ -42,12 +44,29 @@ pub(crate) fn at_service(source: ProbeError, target: &Target<'_>, services: usiz
     }
 }
 
+/// Each service that clients call refuses this method.
+pub(crate) fn refused_method(subject: &Subject<'_>, method: &str) -> Finding {
+    let request = HttpRequest {
+        method,
+        ..HttpRequest::get("", ALLOWED_PATH)
+    };
+    refused_by_all(subject, method, &request)
+}
+
+/// Each service that clients call refuses this path.
+pub(crate) fn refused_path(subject: &Subject<'_>, path: &str) -> Finding {
+    refused_by_all(subject, path, &HttpRequest::get("", path))
+}
+
+/// The server's proxy refuses a request without TLS.
+pub(crate) fn refused_outsider(subject: &Subject<'_>) -> Finding {
+    let plain = HttpRequest::get(subject.first().host(), ALLOWED_PATH);
+    let outcome = request(subject.deployment.outsider(), subject.server_pod(), &plain);
+    refused("plain HTTP from a pod without a mesh", &outcome)
+}
+
 /// Each service that clients call refuses this request through the whole path, whatever its host.
-pub(crate) fn refused_by_all(
-    subject: &Subject<'_>,
-    what: &str,
-    template: &HttpRequest<'_>,
-) -> Finding {
+fn refused_by_all(subject: &Subject<'_>, what: &str, template: &HttpRequest<'_>) -> Finding {
     subject.for_each_client(|client| refused_by_all_from(subject, client, what, template))
 }
 
