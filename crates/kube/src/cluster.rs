@@ -11,7 +11,7 @@ use kube::api::{
     Api, DeleteParams, DynamicObject, ListParams, LogParams, Patch, PatchParams, PostParams,
 };
 use kube::config::{KubeConfigOptions, Kubeconfig};
-use kube::core::{ApiResource, GroupVersionKind};
+use kube::core::{ApiResource, GroupVersionKind, Status};
 use kube::{Client, Config};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -39,6 +39,9 @@ pub struct Cluster {
 
 /// How long a request is tried again, with pauses that double up to the longest.
 const PATIENCE: Duration = Duration::from_secs(20);
+/// The same where the answer is no, but may be outdated: caches of rules and namespaces lag behind what was just created,
+/// credentials are being renewed, or somebody else changed the object first.
+const SECOND_THOUGHTS: Duration = Duration::from_secs(3);
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 /// The time limit of one try.
@@ -83,7 +86,8 @@ impl Cluster {
         self.runtime.handle().clone()
     }
 
-    /// Sends a request; again, after a pause, if the API server is busy, restarts or cannot be reached.
+    /// Sends a request; again, after a pause, if the API server is busy, restarts or cannot be reached, and a few times if it
+    /// may answer otherwise in a moment.
     pub(crate) fn request<T, F>(
         &self,
         doing: &str,
@@ -101,7 +105,7 @@ impl Cluster {
                 Ok(response) => return Ok(response),
                 Err(error) => error,
             };
-            if begin.elapsed() + pause > PATIENCE || !is_temporary(&error) {
+            if begin.elapsed() + pause > patience(&error) {
                 return Err(classified(doing, error));
             }
             std::thread::sleep(pause);
@@ -270,8 +274,16 @@ impl Cluster {
         for namespace in self.namespaces(run)? {
             let name = namespace.metadata.name.unwrap_or_default();
             let doing = format!("delete namespace {name}");
-            match self.request(&doing, |_| api.delete(&name, &usual)) {
-                Ok(_) | Err(ClusterError::Rejected { .. }) => {}
+            let (api, name, usual) = (&api, &name, &usual);
+            let deleted = self.request(&doing, |_| async move {
+                match api.delete(name, usual).await {
+                    Ok(_) => Ok(()),
+                    Err(error) if is_absent(&error) || is_being_deleted(&error) => Ok(()),
+                    Err(error) => Err(error),
+                }
+            });
+            match deleted {
+                Ok(()) | Err(ClusterError::Rejected { .. }) => {}
                 // The others are removed all the same.
                 Err(error) => failed = Some(error),
             }
@@ -290,34 +302,46 @@ impl Cluster {
         }
     }
 
-    /// The rules that this user lacks, each in words.
+    /// The rules that this user lacks, each in words. Asked again for a moment: rules that were just created take effect with
+    /// a delay.
     pub(crate) fn missing_permissions(
         &self,
         rules: &[Permission],
     ) -> Result<Vec<String>, ClusterError> {
+        let begin = Instant::now();
+        let mut missing: Vec<Permission> = rules.to_vec();
+        loop {
+            let mut still = Vec::new();
+            for rule in missing {
+                if !self.is_permitted(&rule)? {
+                    still.push(rule);
+                }
+            }
+            missing = still;
+            if missing.is_empty() || begin.elapsed() + FIRST_PAUSE > SECOND_THOUGHTS {
+                return Ok(missing.iter().map(Permission::to_string).collect());
+            }
+            std::thread::sleep(FIRST_PAUSE);
+        }
+    }
+
+    fn is_permitted(&self, rule: &Permission) -> Result<bool, ClusterError> {
         use k8s_openapi::api::authorization::v1::SelfSubjectAccessReview;
         let api: Api<SelfSubjectAccessReview> = Api::all(self.client());
-        let mut missing = Vec::new();
-        for rule in rules {
-            let (resource, subresource) = match rule.resource.split_once('/') {
-                Some((resource, subresource)) => (resource, subresource),
-                None => (rule.resource, ""),
-            };
-            let attributes = json!({
-                "verb": rule.verb, "group": rule.group, "resource": resource, "subresource": subresource,
-            });
-            let review = json!({"spec": {"resourceAttributes": attributes}});
-            let review: SelfSubjectAccessReview =
-                serde_json::from_value(review).unwrap_or_default();
-            let asked = self.request("ask for permissions", |_| {
-                let (api, review) = (api.clone(), review.clone());
-                async move { api.create(&PostParams::default(), &review).await }
-            })?;
-            if !asked.status.is_some_and(|status| status.allowed) {
-                missing.push(rule.to_string());
-            }
-        }
-        Ok(missing)
+        let (resource, subresource) = match rule.resource.split_once('/') {
+            Some((resource, subresource)) => (resource, subresource),
+            None => (rule.resource, ""),
+        };
+        let attributes = json!({
+            "verb": rule.verb, "group": rule.group, "resource": resource, "subresource": subresource,
+        });
+        let review = json!({"spec": {"resourceAttributes": attributes}});
+        let review: SelfSubjectAccessReview = serde_json::from_value(review).unwrap_or_default();
+        let asked = self.request("ask for permissions", |_| {
+            let (api, review) = (api.clone(), review.clone());
+            async move { api.create(&PostParams::default(), &review).await }
+        })?;
+        Ok(asked.status.is_some_and(|status| status.allowed))
     }
 }
 
@@ -387,13 +411,26 @@ async fn config(access: &Access) -> Result<Config, ClusterError> {
     Ok(config)
 }
 
-/// Whether the same request may succeed later.
-fn is_temporary(error: &kube::Error) -> bool {
+/// How long the same request is tried again after this error.
+fn patience(error: &kube::Error) -> Duration {
     match error {
-        kube::Error::Api(status) => matches!(status.code, 429 | 500 | 502..=504),
-        kube::Error::HyperError(_) | kube::Error::Service(_) => true,
-        _ => false,
+        kube::Error::Api(status) => match status.code {
+            429 | 500 | 502..=504 => PATIENCE,
+            403 if is_terminating(status) => Duration::ZERO,
+            401 | 403 | 409 => SECOND_THOUGHTS,
+            _ => Duration::ZERO,
+        },
+        kube::Error::HyperError(_) | kube::Error::Service(_) => PATIENCE,
+        _ => Duration::ZERO,
     }
+}
+
+/// Whether the namespace is being removed, in which nothing can be created any more.
+fn is_terminating(status: &Status) -> bool {
+    /// The cause's reason.
+    const TERMINATING: &str = "NamespaceTerminating";
+    let mut causes = status.details.iter().flat_map(|details| &details.causes);
+    causes.any(|cause| cause.reason == TERMINATING)
 }
 
 /// Whether there is no such object.
@@ -401,17 +438,24 @@ fn is_absent(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == 404)
 }
 
+/// Whether an object that was to be deleted is being deleted already.
+fn is_being_deleted(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if status.code == 409)
+}
+
 fn classified(doing: &str, error: kube::Error) -> ClusterError {
     let doing = doing.to_owned();
     match error {
-        kube::Error::Api(status) if status.code == 403 => ClusterError::Forbidden {
-            doing,
-            message: status.message.clone(),
-        },
-        kube::Error::Api(status) if status.code < 500 => ClusterError::Rejected {
-            doing,
-            message: status.message.clone(),
-        },
+        kube::Error::Api(status) if status.code < 500 => {
+            let message = status.message.clone();
+            match status.code {
+                401 => ClusterError::Unauthenticated { doing, message },
+                404 => ClusterError::Gone { doing, message },
+                403 if is_terminating(&status) => ClusterError::Gone { doing, message },
+                403 => ClusterError::Forbidden { doing, message },
+                _ => ClusterError::Rejected { doing, message },
+            }
+        }
         other => ClusterError::Unreachable {
             doing,
             cause: with_sources(&other),
@@ -455,9 +499,10 @@ pub(crate) fn wait(
 
 #[cfg(test)]
 mod tests {
-    use kube::core::Status;
+    use std::sync::atomic::{AtomicUsize, Ordering};
 
     use super::*;
+    use crate::fake_api::{Answer, FakeApi};
 
     fn answered(code: u16) -> kube::Error {
         let status = Status {
@@ -475,5 +520,79 @@ mod tests {
         }
         let unreachable = kube::Error::Service("refused".into());
         assert!(!is_absent(&unreachable));
+    }
+
+    /// Lists the pods of a namespace where the first requests get this answer. Returns how many were sent.
+    fn listed(first: usize, answer: Answer) -> (usize, Result<Vec<Pod>, ClusterError>) {
+        let api = FakeApi::start(move |_, earlier| match earlier < first {
+            true => answer.clone(),
+            false => Answer::list(&[]),
+        });
+        let pods = api.cluster().list_pods("n");
+        (api.requests().len(), pods)
+    }
+
+    #[test]
+    fn refusal_that_passes_is_no_error() {
+        for (code, reason) in [(401, "Unauthorized"), (403, "Forbidden"), (409, "Conflict")] {
+            let (requests, pods) = listed(2, Answer::failure(code, reason, "not yet ready"));
+            assert!(pods.is_ok(), "{code}: {pods:?}");
+            assert_eq!(requests, 3, "{code}");
+        }
+    }
+
+    #[test]
+    fn refusal_that_stays_is_the_same_error_after_a_moment() {
+        let begin = Instant::now();
+        let (requests, pods) = listed(
+            usize::MAX,
+            Answer::failure(403, "Forbidden", "user a cannot"),
+        );
+        match pods {
+            Err(ClusterError::Forbidden { doing, message }) => {
+                assert_eq!(
+                    (doing.as_str(), message.as_str()),
+                    ("list pods in n", "user a cannot")
+                );
+            }
+            other => panic!("{other:?}"),
+        }
+        assert!(requests > 1, "{requests}");
+        assert!(begin.elapsed() < SECOND_THOUGHTS * 2);
+        let (_, pods) = listed(usize::MAX, Answer::failure(401, "Unauthorized", "expired"));
+        assert!(
+            matches!(pods, Err(ClusterError::Unauthenticated { .. })),
+            "{pods:?}"
+        );
+    }
+
+    #[test]
+    fn namespace_that_is_gone_or_going_is_not_asked_again() {
+        let mut going = Answer::failure(403, "Forbidden", "being terminated");
+        going.body["details"] = json!({"causes": [{"reason": "NamespaceTerminating"}]});
+        for answer in [going, Answer::failure(404, "NotFound", "no n")] {
+            let (requests, pods) = listed(usize::MAX, answer);
+            assert_eq!(requests, 1);
+            assert!(matches!(&pods, Err(error @ ClusterError::Gone { .. }) if !error.may_pass()));
+        }
+    }
+
+    #[test]
+    fn permission_that_takes_effect_with_a_delay_is_not_missing() {
+        let late = AtomicUsize::new(0);
+        let api = FakeApi::start(move |request, _| {
+            let allowed = match request.body["spec"]["resourceAttributes"]["verb"].as_str() {
+                Some("get") => late.fetch_add(1, Ordering::Relaxed) > 1,
+                Some("list") => true,
+                _ => false,
+            };
+            Answer::ok(json!({
+                "apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview",
+                "metadata": {}, "spec": {}, "status": {"allowed": allowed},
+            }))
+        });
+        let rules = ["get", "list", "delete"].map(|verb| Permission::new(verb, "", "pods"));
+        let missing = api.cluster().missing_permissions(&rules).unwrap();
+        assert_eq!(missing, ["delete pods"]);
     }
 }

@@ -32,8 +32,9 @@ use crate::names::RunNames;
 use crate::nodes;
 use crate::objects::{Common, Credentials};
 use crate::round::not_started;
-use crate::running::{Agents, Round, Running};
+use crate::running::{Agents, Reaching, Round, Running};
 use crate::settings::Settings;
+use crate::trial::load_failed;
 use crate::variant::{StartError, VariantPlan};
 
 /// What a run on a cluster needs in addition to its experiment.
@@ -141,12 +142,14 @@ impl KubernetesEngine {
             plans: BTreeMap::new(),
             services: BTreeMap::new(),
             round: Round::default(),
+            had_round: false,
             chronicle: Chronicle::default(),
             _lease: lease,
             cluster,
             common,
             nodes,
             agents,
+            reaching: Reaching::default(),
             hosts,
             machines,
         };
@@ -438,8 +441,16 @@ impl Engine for KubernetesEngine {
         load_point: &LoadPoint,
     ) -> Result<Measured, EngineError> {
         let running = self.running()?;
+        if let Some(error) = running.reach_lost_agents()? {
+            let failure = load_failed(error);
+            return Ok(Measured {
+                outcome: TrialOutcome::Failed { failure },
+                sample: None,
+            });
+        }
         let measured = running.measure(trial, load_point);
         if matches!(measured.outcome, TrialOutcome::Failed { .. }) {
+            // If they are not reached now, the next trial tries again.
             running.reach_agents()?;
         }
         Ok(measured)

@@ -36,6 +36,22 @@ pub enum ClusterError {
         /// The API server's message, which names the user, the verb and the resource.
         message: String,
     },
+    /// The API server does not accept the credentials.
+    #[error("the API server does not accept the credentials of this user ({doing}): {message}")]
+    Unauthenticated {
+        /// What was to be done.
+        doing: String,
+        /// The API server's message.
+        message: String,
+    },
+    /// The namespace is gone or being removed, or the cluster has no objects of this kind.
+    #[error("cannot {doing}, because what it belongs to is not there: {message}")]
+    Gone {
+        /// What was to be done.
+        doing: String,
+        /// The API server's message.
+        message: String,
+    },
     /// Permissions that the engine needs are missing.
     #[error("missing permissions: {}", .0.join(", "))]
     MissingPermissions(
@@ -105,12 +121,16 @@ pub enum ClusterError {
         missing: &'static str,
     },
     /// No node takes a pod.
-    #[error("pod {pod} cannot be scheduled: {message}")]
+    #[error("pod {pod} cannot be scheduled, after {} s{awaited}: {message}", .waited.as_secs())]
     Unschedulable {
         /// Namespace and name.
         pod: String,
         /// The scheduler's reason.
         message: String,
+        /// How long it had.
+        waited: Duration,
+        /// What was under way for it.
+        awaited: Awaited,
     },
     /// A pod's image cannot be pulled.
     #[error("the image of pod {pod} cannot be pulled: {reason}: {message}")]
@@ -123,7 +143,7 @@ pub enum ClusterError {
         message: String,
     },
     /// A container ended before the pod was ready.
-    #[error("container {container} of pod {pod} ended while it started: {state}")]
+    #[error("container {container} of pod {pod} ended while it started: {state}{}", quoted(.last_output))]
     Ended {
         /// Namespace and name.
         pod: String,
@@ -131,13 +151,27 @@ pub enum ClusterError {
         container: String,
         /// How.
         state: String,
+        /// The last lines of its log.
+        last_output: Vec<String>,
+    },
+    /// A pod failed as a whole, and nothing creates it again: it was evicted, or its node rejected it.
+    #[error("pod {pod} failed: {reason} {message}{}", quoted(.last_output))]
+    PodFailed {
+        /// Namespace and name.
+        pod: String,
+        /// The kubelet's reason (`Evicted`, `OutOfcpu`).
+        reason: String,
+        /// The kubelet's message.
+        message: String,
+        /// The last lines of its first container's log.
+        last_output: Vec<String>,
     },
     /// The API server does not forward to an agent.
-    #[error("the port-forward to pod {pod} fails: {cause}")]
+    #[error("the agent in pod {pod} cannot be reached: the port-forward fails: {cause}")]
     NotForwarded {
         /// Namespace and name.
         pod: String,
-        /// The API server's answer.
+        /// The API server's answer, or the kubelet's.
         cause: String,
     },
     /// An agent did not do what it was asked to.
@@ -186,6 +220,35 @@ pub enum ClusterError {
         /// Its name.
         name: String,
     },
+}
+
+/// The last lines that a container wrote.
+fn quoted(last_output: &[String]) -> String {
+    match last_output {
+        [] => String::new(),
+        lines => format!("; last output: {}", lines.join(" | ")),
+    }
+}
+
+/// What may still give a pod its place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Awaited {
+    /// Nothing.
+    Nothing,
+    /// The scheduler has nominated a node, on which other pods are being removed for it.
+    Preemption,
+    /// An autoscaler is adding a node for it.
+    NewNode,
+}
+
+impl std::fmt::Display for Awaited {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Nothing => "",
+            Self::Preemption => " in which a node was to be cleared for it",
+            Self::NewNode => " in which a node was to be added for it",
+        })
+    }
 }
 
 /// Why a node cannot be used.
@@ -246,6 +309,12 @@ impl ClusterError {
             Self::Forbidden { .. } => {
                 "the message names the permission, the quota or the policy; docs/kubernetes.md has what meshtax needs"
             }
+            Self::Unauthenticated { .. } => {
+                "log in again, or name other credentials with --kubeconfig or --context; `kubectl auth whoami` shows whom they name"
+            }
+            Self::Gone { .. } => {
+                "if somebody deleted the run's namespaces, start it again; if the cluster lacks a custom resource, install it"
+            }
             Self::MissingPermissions(_) => {
                 "an administrator grants them: docs/kubernetes.md has the rules"
             }
@@ -257,9 +326,12 @@ impl ClusterError {
             }
             Self::Node { problem, .. } => problem.fix(),
             Self::NodesInUse { .. } => {
-                "wait until it ends, or use other nodes (--nodes); `meshtax cleanup RUN` removes its objects"
+                "wait until it ends, or use other nodes (--nodes); `meshtax cleanup ID` removes the objects of a run that was killed"
             }
-            Self::NotReady { .. } | Self::Ended { .. } | Self::NoAgent { .. } => {
+            Self::NotReady { .. }
+            | Self::Ended { .. }
+            | Self::PodFailed { .. }
+            | Self::NoAgent { .. } => {
                 "`kubectl describe pod` and `kubectl get events` in its namespace show details"
             }
             Self::Injected { .. } => {
@@ -268,14 +340,25 @@ impl ClusterError {
             Self::NotJoined { .. } => {
                 "check that the mesh's injector or CNI agent runs: if it does not, some meshes admit pods unchanged"
             }
-            Self::Unschedulable { .. } => {
-                "uncordon the node or free resources on it, or use other nodes (--nodes)"
-            }
+            Self::Unschedulable { awaited, .. } => match awaited {
+                Awaited::NewNode => {
+                    "`kubectl get events` shows what the autoscaler did; or use nodes that exist (--nodes)"
+                }
+                Awaited::Nothing | Awaited::Preemption => {
+                    "uncordon the node or free resources on it, or use other nodes (--nodes)"
+                }
+            },
             Self::Image { .. } => {
                 "push one with `meshtax image push REF`, and name it with --image REF"
             }
             Self::Agent { source, .. } => match source {
                 AgentError::Version { .. } => "use an image of exactly this version of meshtax",
+                AgentError::CaptureTooLarge(_) => {
+                    "use a smaller `response` or fewer `replicas` in the spec"
+                }
+                AgentError::CaptureIncomplete { .. } => {
+                    "use nodes that are less busy (--nodes), or try again later"
+                }
                 AgentError::Failed(_) => "the nodes' kernel or a policy of the cluster forbids it",
                 _ => "check that `kubectl port-forward` to that pod works",
             },
@@ -291,6 +374,23 @@ impl ClusterError {
                 "build and push one with `meshtax image push REF`, and name it with --image REF"
             }
         }
+    }
+
+    /// Whether the same may succeed in a while: what is concerned restarts, is reached over a connection that was lost, or
+    /// waits for a node. Not what somebody forbids, has removed or would have to change.
+    pub(crate) fn may_pass(&self) -> bool {
+        matches!(
+            self,
+            Self::Unreachable { .. }
+                | Self::NotReady { .. }
+                | Self::Unschedulable { .. }
+                | Self::Ended { .. }
+                | Self::PodFailed { .. }
+                | Self::NotForwarded { .. }
+                | Self::Agent { .. }
+                | Self::NoAgent { .. }
+                | Self::NotRemoved { .. }
+        )
     }
 
     /// Whether it shows that the environment is not what the run needs, rather than that it was lost.

@@ -54,43 +54,9 @@ impl Ground<'_> {
         pods: &BTreeMap<String, Ipv4Addr>,
         services: &BTreeMap<String, Ipv4Addr>,
     ) -> Site {
-        let unknown = Ipv4Addr::UNSPECIFIED;
-        let pod = |name: &str, account: &str, node| Pod {
-            name: name.to_owned(),
-            address: pods.get(name).copied().unwrap_or(unknown),
-            service_account: account.to_owned(),
-            directory: START_DIRECTORY.to_owned(),
-            node,
-        };
-        let ports = self.demand().ports();
-        let service = |service: &Service| {
-            let replica = |replica: u32| {
-                let node = match service.node {
-                    NodeSide::Client => PodNode::Client,
-                    NodeSide::Server => PodNode::Server(service.node_of(replica)),
-                };
-                pod(&pod_name(service, replica), &service.name, node)
-            };
-            let pods: Vec<Pod> = (0..service.replicas.max(1)).map(replica).collect();
-            let virtual_address = services.get(&service.name).copied().unwrap_or(unknown);
-            let count = match service.entry_point {
-                true => ports.len(),
-                // Other services request the usual response only.
-                false => 1,
-            };
-            SiteService {
-                name: service.name.clone(),
-                address: match (service.address, pods.as_slice()) {
-                    (ServiceAddress::Pod, [only]) => only.address,
-                    _ => virtual_address,
-                },
-                pods,
-                ports: ports[..count].to_vec(),
-                calls: callees(service),
-                entry_point: service.entry_point,
-            }
-        };
+        let addresses = Addresses { pods, services };
         let mesh = mesh_of(variant);
+        let own = self.experiment.topology.services.iter();
         Site {
             // The minimal proxy's identities are emulated.
             namespace: match mesh {
@@ -98,22 +64,44 @@ impl Ground<'_> {
                 None => EMULATED_NAMESPACE.to_owned(),
             },
             clients: (0..self.experiment.workload.clients.max(1))
-                .map(|client| pod(&client_name(client), CLIENT, PodNode::Client))
+                .map(|client| addresses.pod(&client_name(client), CLIENT, PodNode::Client))
                 .collect(),
-            services: self
-                .experiment
-                .topology
-                .services
-                .iter()
-                .map(service)
-                .collect(),
-            waypoint: pod("waypoint", "waypoint", PodNode::Server(0)),
+            services: own.map(|of| self.site_service(of, &addresses)).collect(),
+            waypoint: addresses.pod("waypoint", "waypoint", PodNode::Server(0)),
             gateway: None,
-            intruder: mesh.map(|_| pod(INTRUDER, INTRUDER, PodNode::Client)),
+            intruder: mesh.map(|_| addresses.pod(INTRUDER, INTRUDER, PodNode::Client)),
             workers: self.experiment.workers,
             cores: self.cores,
             options: variant.options,
             runtime: variant.runtime.clone(),
+        }
+    }
+
+    fn site_service(&self, service: &Service, addresses: &Addresses<'_>) -> SiteService {
+        let replica = |replica: u32| {
+            let node = match service.node {
+                NodeSide::Client => PodNode::Client,
+                NodeSide::Server => PodNode::Server(service.node_of(replica)),
+            };
+            addresses.pod(&pod_name(service, replica), &service.name, node)
+        };
+        let pods: Vec<Pod> = (0..service.replicas.max(1)).map(replica).collect();
+        let ports = self.demand().ports();
+        let count = match service.entry_point {
+            true => ports.len(),
+            // Other services request the usual response only.
+            false => 1,
+        };
+        SiteService {
+            name: service.name.clone(),
+            address: match (service.address, pods.as_slice()) {
+                (ServiceAddress::Pod, [only]) => only.address,
+                _ => addresses.service(&service.name),
+            },
+            pods,
+            ports: ports[..count].to_vec(),
+            calls: callees(service),
+            entry_point: service.entry_point,
         }
     }
 
@@ -140,5 +128,29 @@ impl Ground<'_> {
             }
         }
         Ok(all)
+    }
+}
+
+/// The addresses of a variant's pods and services, as far as they are known.
+struct Addresses<'a> {
+    pods: &'a BTreeMap<String, Ipv4Addr>,
+    services: &'a BTreeMap<String, Ipv4Addr>,
+}
+
+impl Addresses<'_> {
+    fn pod(&self, name: &str, account: &str, node: PodNode) -> Pod {
+        let known = self.pods.get(name).copied();
+        Pod {
+            name: name.to_owned(),
+            address: known.unwrap_or(Ipv4Addr::UNSPECIFIED),
+            service_account: account.to_owned(),
+            directory: START_DIRECTORY.to_owned(),
+            node,
+        }
+    }
+
+    fn service(&self, name: &str) -> Ipv4Addr {
+        let known = self.services.get(name).copied();
+        known.unwrap_or(Ipv4Addr::UNSPECIFIED)
     }
 }

@@ -6,6 +6,7 @@
 
 #![forbid(unsafe_code)]
 
+mod awaited;
 mod chronicle;
 mod cleanup;
 mod cluster;
@@ -13,6 +14,8 @@ mod deployment;
 mod engine;
 mod environment;
 mod error;
+#[cfg(test)]
+mod fake_api;
 mod forward;
 mod ground;
 pub mod install;
@@ -33,6 +36,6 @@ mod variant;
 pub use cleanup::{Removed, remove_leftovers};
 pub use cluster::{Access, Cluster};
 pub use engine::{KubernetesEngine, KubernetesOptions, objects};
-pub use error::ClusterError;
+pub use error::{Awaited, ClusterError};
 pub use passed::PassedError;
 pub use settings::check_settings;

@@ -1,5 +1,8 @@
 //! The nodes that a run uses.
 
+use std::thread;
+use std::time::{Duration, Instant};
+
 use k8s_openapi::api::core::v1::Node;
 use kube::Api;
 use meshtax_model::experiment::Placement;
@@ -27,13 +30,36 @@ pub(crate) fn choose(
     }
 }
 
-/// Fails if one of a run's nodes takes no pods any more.
+/// How long a node may be not ready between rounds: a kubelet that restarts reports within seconds.
+const READY_AGAIN: Duration = Duration::from_secs(30);
+
+/// Fails if one of a run's nodes takes no pods any more. One that is not ready may be so again in a moment.
 pub(crate) fn check(
     cluster: &Cluster,
     nodes: &[String],
     settings: &Settings,
 ) -> Result<(), ClusterError> {
-    choose_from(&all(cluster)?, nodes, nodes.len(), settings).map(|_| ())
+    const PAUSE: Duration = Duration::from_secs(1);
+    check_within((READY_AGAIN, PAUSE), cluster, nodes, settings)
+}
+
+fn check_within(
+    (patience, pause): (Duration, Duration),
+    cluster: &Cluster,
+    nodes: &[String],
+    settings: &Settings,
+) -> Result<(), ClusterError> {
+    let begin = Instant::now();
+    loop {
+        match choose_from(&all(cluster)?, nodes, nodes.len(), settings) {
+            Ok(_) => return Ok(()),
+            Err(ClusterError::Node {
+                problem: NodeProblem::NotReady,
+                ..
+            }) if begin.elapsed() < patience => thread::sleep(pause),
+            Err(other) => return Err(other),
+        }
+    }
 }
 
 pub(crate) fn all(cluster: &Cluster) -> Result<Vec<Node>, ClusterError> {
@@ -81,6 +107,12 @@ fn name(node: &Node) -> String {
     node.metadata.name.clone().unwrap_or_default()
 }
 
+/// The taints of a node that is not ready, or was not a moment ago.
+const OF_READINESS: [&str; 2] = [
+    "node.kubernetes.io/not-ready",
+    "node.kubernetes.io/unreachable",
+];
+
 /// Why no pod of meshtax can run there.
 pub(crate) fn problem(node: &Node, settings: &Settings) -> Option<NodeProblem> {
     let spec = node.spec.clone().unwrap_or_default();
@@ -105,11 +137,17 @@ pub(crate) fn problem(node: &Node, settings: &Settings) -> Option<NodeProblem> {
         return Some(NodeProblem::NotReady);
     }
     let taints = spec.taints.unwrap_or_default();
-    let keeps_out = taints
+    let mut keeping_out = taints
         .iter()
         .filter(|taint| ["NoSchedule", "NoExecute"].contains(&taint.effect.as_str()))
-        .any(|taint| !settings.tolerate(taint));
-    keeps_out.then_some(NodeProblem::Tainted)
+        .filter(|taint| !settings.tolerate(taint))
+        .peekable();
+    keeping_out.peek()?;
+    // The node controller removes these a moment after the node is ready again.
+    match keeping_out.all(|taint| OF_READINESS.contains(&taint.key.as_str())) {
+        true => Some(NodeProblem::NotReady),
+        false => Some(NodeProblem::Tainted),
+    }
 }
 
 #[cfg(test)]
@@ -117,6 +155,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::fake_api::{Answer, FakeApi};
 
     fn any() -> Settings {
         Settings::default()
@@ -198,5 +237,60 @@ mod tests {
             choose_from(&nodes, &[], 3, &tolerant).unwrap(),
             ["a", "d", "e"]
         );
+    }
+
+    /// Checks a node that has this problem in the first looks. Returns how often it was looked at.
+    fn checked(
+        looks: usize,
+        change: impl Fn(&mut serde_json::Value) + Send + Sync + 'static,
+    ) -> (usize, Result<(), ClusterError>) {
+        let api = FakeApi::start(move |_, earlier| match earlier < looks {
+            true => Answer::list(&[json!(node("a", &change))]),
+            false => Answer::list(&[json!(node("a", |_| {}))]),
+        });
+        // Far more than a busy machine takes for the looks that are to succeed.
+        let patience = match looks {
+            usize::MAX => Duration::from_millis(300),
+            _ => Duration::from_secs(20),
+        };
+        let times = (patience, Duration::from_millis(10));
+        let checked = check_within(times, &api.cluster(), &["a".into()], &any());
+        (api.requests().len(), checked)
+    }
+
+    #[test]
+    fn node_that_is_not_ready_for_a_moment_is_looked_at_again_until_it_is() {
+        let (looks, checked) = checked(3, |n| {
+            n["status"]["conditions"][0]["status"] = json!("False");
+        });
+        assert!(checked.is_ok(), "{checked:?}");
+        assert_eq!(looks, 4);
+    }
+
+    #[test]
+    fn taint_that_a_node_keeps_for_a_moment_after_it_was_not_ready_passes() {
+        let (looks, checked) = checked(2, |n| {
+            n["spec"]["taints"] = json!([
+                {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"},
+                {"key": "node.kubernetes.io/unreachable", "effect": "NoExecute"},
+            ]);
+        });
+        assert!(checked.is_ok(), "{checked:?}");
+        assert_eq!(looks, 3);
+    }
+
+    #[test]
+    fn node_that_stays_not_ready_is_an_error_after_the_limit_and_a_cordoned_one_at_once() {
+        let (looks, error) = checked(usize::MAX, |n| {
+            n["status"]["conditions"][0]["status"] = json!("Unknown");
+        });
+        let problem = |result| match result {
+            Err(ClusterError::Node { problem, .. }) => problem,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(problem(error), NodeProblem::NotReady);
+        assert!(looks > 2, "{looks}");
+        let (looks, error) = checked(usize::MAX, |n| n["spec"]["unschedulable"] = json!(true));
+        assert_eq!((problem(error), looks), (NodeProblem::Cordoned, 1));
     }
 }

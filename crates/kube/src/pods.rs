@@ -1,9 +1,9 @@
 //! Pods that are up: their addresses, containers and agents.
 
 use std::net::Ipv4Addr;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use k8s_openapi::api::core::v1::{ContainerStateTerminated, ContainerStatus, Pod, PodCondition};
+use k8s_openapi::api::core::v1::{ContainerStateTerminated, ContainerStatus, Pod};
 use meshtax_agent::remote::{AgentClient, AgentError};
 use meshtax_model::failure::{ComponentEnding, ComponentFailure};
 use meshtax_model::trial::ComponentRole;
@@ -13,12 +13,6 @@ use crate::error::ClusterError;
 use crate::forward::Forward;
 use crate::mesh::Mesh;
 use crate::objects::AGENT;
-
-/// How long pods may take to start: an image may have to be pulled.
-const START: Duration = Duration::from_secs(120);
-
-/// How long the scheduler may take: resources that other pods hold may become free.
-const SCHEDULE: Duration = Duration::from_secs(15);
 
 /// A pod that runs, with its agent.
 #[derive(Debug)]
@@ -105,64 +99,13 @@ impl RunningPod {
     }
 }
 
-/// Waits until `count` pods with these labels run, and reaches their agents.
-pub(crate) fn await_running(
-    cluster: &Cluster,
-    namespace: &str,
-    labels: &str,
-    count: usize,
-    token: &str,
-) -> Result<Vec<RunningPod>, ClusterError> {
-    const PAUSE: Duration = Duration::from_millis(150);
-    let begin = Instant::now();
-    let api = cluster.pods(namespace);
-    let doing = format!("list pods in {namespace}");
-    loop {
-        let mut pods: Vec<Pod> = cluster.list(&api, &doing, labels)?;
-        // Those that are being removed have successors.
-        pods.retain(|pod| pod.metadata.deletion_timestamp.is_none());
-        let mut pending = None;
-        for pod in &pods {
-            if let Some(state) = not_running(pod, begin.elapsed())? {
-                pending = Some((path(pod), state));
-            }
-            if let Some(message) = unschedulable(pod)
-                && begin.elapsed() > SCHEDULE
-            {
-                let pod = path(pod);
-                return Err(ClusterError::Unschedulable { pod, message });
-            }
-        }
-        match pending {
-            None if pods.len() >= count => {
-                let running = pods.iter().map(|pod| reach(cluster, namespace, pod, token));
-                return running.collect();
-            }
-            Some((pod, state)) if begin.elapsed() > START => {
-                return Err(ClusterError::NotReady {
-                    pod,
-                    state,
-                    waited: START,
-                });
-            }
-            None if begin.elapsed() > START => {
-                return Err(ClusterError::NotReady {
-                    pod: format!("{namespace}/?"),
-                    state: format!("{} of {count} pods exist", pods.len()),
-                    waited: START,
-                });
-            }
-            _ => std::thread::sleep(PAUSE),
-        }
-    }
-}
-
-fn path(pod: &Pod) -> String {
+/// Namespace and name.
+pub(crate) fn path(pod: &Pod) -> String {
     let of = |text: &Option<String>| text.clone().unwrap_or_default();
     format!("{}/{}", of(&pod.metadata.namespace), of(&pod.metadata.name))
 }
 
-fn statuses(pod: &Pod) -> &[ContainerStatus] {
+pub(crate) fn statuses(pod: &Pod) -> &[ContainerStatus] {
     let status = pod.status.as_ref();
     let containers = status.and_then(|status| status.container_statuses.as_deref());
     containers.unwrap_or_default()
@@ -230,70 +173,6 @@ pub(crate) fn node_name(pod: &Pod) -> String {
     spec.and_then(|s| s.node_name.clone()).unwrap_or_default()
 }
 
-/// What the pod waits for; `None`: all its containers run.
-fn not_running(pod: &Pod, waited: Duration) -> Result<Option<String>, ClusterError> {
-    /// The kubelet's reasons that do not pass by waiting. `ErrImagePull` may: it is tried again.
-    const HOPELESS: [&str; 2] = ["InvalidImageName", "ErrImageNeverPull"];
-    /// Its reason while it pauses before another try: 10 s after the first.
-    const BETWEEN_TRIES: &str = "ImagePullBackOff";
-    const SECOND_TRY: Duration = Duration::from_secs(20);
-    for container in statuses(pod) {
-        let state = container.state.clone().unwrap_or_default();
-        if let Some(terminated) = ended_for_good(pod, container) {
-            let reason = terminated.reason.unwrap_or_default();
-            let message = terminated.message.unwrap_or_default();
-            return Err(ClusterError::Ended {
-                pod: path(pod),
-                container: container.name.clone(),
-                state: format!("{reason} (exit code {}) {message}", terminated.exit_code),
-            });
-        }
-        if state.terminated.is_some() {
-            return Ok(Some(format!("{} is started again", container.name)));
-        }
-        if let Some(waiting) = state.waiting {
-            let reason = waiting.reason.unwrap_or_default();
-            let message = waiting.message.unwrap_or_default();
-            let is_given_up = reason == BETWEEN_TRIES && waited > SECOND_TRY;
-            if is_given_up || HOPELESS.contains(&reason.as_str()) {
-                return Err(ClusterError::Image {
-                    pod: path(pod),
-                    reason,
-                    message,
-                });
-            }
-            return Ok(Some(format!("{}: {reason} {message}", container.name)));
-        }
-    }
-    let status = pod.status.clone().unwrap_or_default();
-    let expected = pod.spec.as_ref().map_or(0, |spec| spec.containers.len());
-    let has_address = status.pod_ip.is_some_and(|ip| !ip.is_empty());
-    if statuses(pod).len() == expected && has_address {
-        return Ok(None);
-    }
-    let conditions = status.conditions.unwrap_or_default().into_iter();
-    let unmet = conditions.filter(|c| c.status != "True");
-    let messages: Vec<String> = unmet.filter_map(|c| c.message).collect();
-    Ok(Some(match messages.is_empty() {
-        true => status.phase.unwrap_or_default(),
-        false => messages.join("; "),
-    }))
-}
-
-/// How a container ended that is not started again, or ends again and again.
-fn ended_for_good(pod: &Pod, container: &ContainerStatus) -> Option<ContainerStateTerminated> {
-    /// The kubelet's reason where a container ended soon after its last start.
-    const REPEATEDLY: &str = "CrashLoopBackOff";
-    let state = container.state.clone().unwrap_or_default();
-    let policy = pod.spec.as_ref()?.restart_policy.as_deref();
-    let waits_for = state.waiting.and_then(|waiting| waiting.reason);
-    match state.terminated {
-        Some(terminated) if policy == Some("Never") => Some(terminated),
-        _ if waits_for.as_deref() == Some(REPEATEDLY) => container.last_state.clone()?.terminated,
-        _ => None,
-    }
-}
-
 /// What meshes leave in a pod that they joined, other than containers that run.
 fn marks(pod: &Pod) -> Vec<String> {
     /// Istio ambient's CNI agent sets it on pods that it redirects.
@@ -310,16 +189,8 @@ fn marks(pod: &Pod) -> Vec<String> {
     marks
 }
 
-/// The scheduler's reason why the pod is on no node.
-fn unschedulable(pod: &Pod) -> Option<String> {
-    let conditions = pod.status.as_ref()?.conditions.as_ref()?;
-    let is_it = |c: &&PodCondition| {
-        c.type_ == "PodScheduled" && c.reason.as_deref() == Some("Unschedulable")
-    };
-    conditions.iter().find(is_it)?.message.clone()
-}
-
-fn reach(
+/// Reaches the agent of a pod that runs.
+pub(crate) fn reach(
     cluster: &Cluster,
     namespace: &str,
     pod: &Pod,
@@ -412,12 +283,13 @@ fn ending(terminated: &ContainerStateTerminated) -> ComponentEnding {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use serde_json::json;
 
     use super::*;
 
-    fn pod(change: impl Fn(&mut serde_json::Value)) -> Pod {
+    /// One that runs, changed.
+    pub(crate) fn pod(change: impl Fn(&mut serde_json::Value)) -> Pod {
         let mut pod = json!({
             "metadata": {"namespace": "n", "name": "server"},
             "spec": {"containers": [{"name": "agent"}], "restartPolicy": "Never"},
@@ -487,64 +359,5 @@ mod tests {
         assert_eq!(all.len(), 1);
         assert_eq!(all[0].0, "linkerd-proxy");
         assert_eq!(ending(&all[0].1), ComponentEnding::OutOfMemory);
-    }
-
-    /// What a new pod waits for.
-    fn waits_for(pod: &Pod) -> Result<Option<String>, ClusterError> {
-        not_running(pod, Duration::ZERO)
-    }
-
-    #[test]
-    fn running_pod_waits_for_nothing_and_ended_container_is_an_error() {
-        assert_eq!(waits_for(&pod(|_| {})).unwrap(), None);
-        let state = |state: serde_json::Value| {
-            pod(|p| {
-                p["status"]["containerStatuses"][0]["state"] = state.clone();
-            })
-        };
-        let creating = state(json!({"waiting": {"reason": "ContainerCreating"}}));
-        let awaited = waits_for(&creating).unwrap().unwrap();
-        assert!(awaited.contains("ContainerCreating"));
-        let pulling = state(json!({"waiting": {"reason": "ImagePullBackOff", "message": "m"}}));
-        assert!(waits_for(&pulling).unwrap().is_some(), "it is tried again");
-        let error = not_running(&pulling, Duration::from_secs(21)).unwrap_err();
-        assert!(matches!(error, ClusterError::Image { .. }));
-        let ended = state(json!({"terminated": {"exitCode": 3, "reason": "Error"}}));
-        let error = waits_for(&ended).unwrap_err().to_string();
-        assert!(error.contains("n/server") && error.contains("exit code 3"));
-    }
-
-    #[test]
-    fn container_that_is_started_again_is_waited_for_unless_it_ends_repeatedly() {
-        let ended = json!({"terminated": {"exitCode": 137, "reason": "Error"}});
-        let restarting = |state: serde_json::Value| {
-            pod(|p| {
-                p["spec"]["restartPolicy"] = json!("Always");
-                p["status"]["containerStatuses"][0]["state"] = state.clone();
-                p["status"]["containerStatuses"][0]["lastState"] = ended.clone();
-            })
-        };
-        let awaited = waits_for(&restarting(ended.clone())).unwrap();
-        assert!(awaited.is_some_and(|text| text.contains("agent")));
-        assert_eq!(
-            waits_for(&restarting(json!({"running": {}}))).unwrap(),
-            None
-        );
-        let repeatedly = json!({"waiting": {"reason": "CrashLoopBackOff", "message": "m"}});
-        let error = waits_for(&restarting(repeatedly)).unwrap_err().to_string();
-        assert!(error.contains("exit code 137"), "{error}");
-    }
-
-    #[test]
-    fn pod_without_a_node_has_the_schedulers_reason() {
-        let pending = pod(|p| {
-            p["status"]["containerStatuses"] = json!([]);
-            p["status"]["conditions"] = json!([{
-                "type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "cordoned",
-            }]);
-        });
-        assert_eq!(unschedulable(&pending).as_deref(), Some("cordoned"));
-        assert_eq!(waits_for(&pending).unwrap().as_deref(), Some("cordoned"));
-        assert_eq!(unschedulable(&pod(|_| {})), None);
     }
 }

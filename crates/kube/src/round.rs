@@ -28,7 +28,13 @@ impl Running {
     ) -> Result<Vec<VariantStart>, ClusterError> {
         // Every variant needs all nodes: without one of them, nothing more can be measured.
         nodes::check(&self.cluster, &self.nodes, &self.common.settings)?;
-        self.reach_agents()?;
+        if let Some(error) = self.reach_for_round()? {
+            let error = StartError::Cluster(error);
+            return Ok(variants
+                .iter()
+                .map(|variant| not_started(&variant.id, &error))
+                .collect());
+        }
         let mut starts = Vec::new();
         let mut round = Round::default();
         let created: Vec<_> = variants
@@ -64,9 +70,21 @@ impl Running {
                 }
             }
         }
+        self.had_round |= number > 0;
         self.round = round;
         self.record_grants();
         Ok(starts)
+    }
+
+    /// Agents that cannot be reached just now cost a round. Before the first, they are reached again until they are, or are
+    /// given up: it decides which variants the run has.
+    fn reach_for_round(&mut self) -> Result<Option<ClusterError>, ClusterError> {
+        loop {
+            match self.reach_agents()? {
+                Some(_) if !self.had_round => {}
+                reached => return Ok(reached),
+            }
+        }
     }
 
     /// Removes the pods of a variant that is not up, once it is on record how its containers ended.
@@ -125,6 +143,10 @@ impl Running {
             let subject = instance.subject(&deployed, &ground);
             let active = run_active(&subject);
             let mut captures = captures(capture.and_then(RemoteCapture::finish));
+            if let Err(lost @ AgentError::CaptureIncomplete { .. }) = captures {
+                // Other pods, whose packets are captured from the start, may prove what these cannot.
+                return Err(self.agents.of_nodes[0].failed(lost).into());
+            }
             if instance.blueprint.emulation.fault == Some(Fault::NoCapture) {
                 captures = Ok(Captures::default());
             }

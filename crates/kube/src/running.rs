@@ -7,6 +7,7 @@ use std::sync::Arc;
 use meshtax_agent::remote::HostFacts;
 use meshtax_model::experiment::{Experiment, Variant, VariantId};
 
+use crate::awaited::await_running;
 use crate::chronicle::Chronicle;
 use crate::cluster::Cluster;
 use crate::deployment::{Authorities, Deployed};
@@ -17,7 +18,7 @@ use crate::mesh::Installed;
 use crate::mesh::mesh_of;
 use crate::names::RUN;
 use crate::objects::{Common, NODE_AGENT, OUTSIDER};
-use crate::pods::{RunningPod, await_running};
+use crate::pods::RunningPod;
 use crate::variant::{Instance, StartError, VariantPlan};
 
 /// Everything that stays for the whole run.
@@ -28,6 +29,7 @@ pub(crate) struct Running {
     /// The clients' node, then the servers'.
     pub(crate) nodes: Vec<String>,
     pub(crate) agents: Agents,
+    pub(crate) reaching: Reaching,
     pub(crate) hosts: Vec<HostFacts>,
     /// The index of each node's machine.
     pub(crate) machines: Vec<u32>,
@@ -38,6 +40,8 @@ pub(crate) struct Running {
     /// The addresses of each variant's services.
     pub(crate) services: BTreeMap<VariantId, BTreeMap<String, Ipv4Addr>>,
     pub(crate) round: Round,
+    /// Whether a round, and not only a pilot, was started.
+    pub(crate) had_round: bool,
     pub(crate) chronicle: Chronicle,
     /// No other run uses the nodes while this lives.
     pub(crate) _lease: NodeLease,
@@ -138,14 +142,60 @@ impl Running {
         }
     }
 
-    /// Reaches the agents anew: containers that ended were started again, and have other ids. Only the client outside the
-    /// mesh has no controller that would create its pod again.
-    pub(crate) fn reach_agents(&mut self) -> Result<(), ClusterError> {
+    /// Reaches the agents anew: containers that ended were started again, and have other ids. Returns why they cannot be
+    /// reached just now: what needs them fails, and they are reached again before the next.
+    ///
+    /// # Errors
+    /// If nothing more can be measured.
+    pub(crate) fn reach_agents(&mut self) -> Result<Option<ClusterError>, ClusterError> {
+        let reached = self.agents_anew();
+        let agents = self.reaching.judge(reached)?;
+        Ok(agents.map(|agents| self.agents = agents).err())
+    }
+
+    /// The same before a trial, if they were not reached when they were last.
+    pub(crate) fn reach_lost_agents(&mut self) -> Result<Option<ClusterError>, ClusterError> {
+        match self.reaching.failed {
+            0 => Ok(None),
+            _ => self.reach_agents(),
+        }
+    }
+
+    /// Only the client outside the mesh has no controller that would create its pod again.
+    fn agents_anew(&self) -> Result<Agents, ClusterError> {
         let namespace = &self.agents.outsider.namespace;
         let outsider = self.common.outsider(namespace, &self.nodes[0]);
         self.cluster.apply(&outsider)?;
-        self.agents = Agents::reach(&self.cluster, &self.common, namespace, &self.nodes)?;
-        Ok(())
+        Agents::reach(&self.cluster, &self.common, namespace, &self.nodes)
+    }
+}
+
+/// How often in a row the agents could not be reached.
+#[derive(Debug, Default)]
+pub(crate) struct Reaching {
+    failed: u32,
+}
+
+impl Reaching {
+    /// So many times are a trial's or a round's failure each. Each waits as long as a pod may take to start.
+    const MOST: u32 = 3;
+
+    /// Whether a failure to reach them costs what needs them now, or is the end.
+    fn judge<T>(
+        &mut self,
+        reached: Result<T, ClusterError>,
+    ) -> Result<Result<T, ClusterError>, ClusterError> {
+        match reached {
+            Ok(agents) => {
+                self.failed = 0;
+                Ok(Ok(agents))
+            }
+            Err(error) if error.may_pass() && self.failed < Self::MOST => {
+                self.failed += 1;
+                Ok(Err(error))
+            }
+            Err(error) => Err(error),
+        }
     }
 }
 
@@ -200,4 +250,56 @@ fn of_nodes(
 #[derive(Default)]
 pub(crate) struct Round {
     pub(crate) instances: BTreeMap<VariantId, Instance>,
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn not_ready() -> ClusterError {
+        ClusterError::NotReady {
+            pod: "n/node-agent".into(),
+            state: "agent is started again".into(),
+            waited: Duration::ZERO,
+        }
+    }
+
+    #[test]
+    fn agents_that_are_not_reached_cost_a_few_trials_and_then_the_run() {
+        let mut reaching = Reaching::default();
+        for _ in 0..Reaching::MOST {
+            assert!(matches!(
+                reaching.judge(Err::<(), _>(not_ready())),
+                Ok(Err(_))
+            ));
+        }
+        // In a row: they were reached in between.
+        assert!(matches!(reaching.judge(Ok(())), Ok(Ok(()))));
+        for _ in 0..Reaching::MOST {
+            assert!(matches!(
+                reaching.judge(Err::<(), _>(not_ready())),
+                Ok(Err(_))
+            ));
+        }
+        let end = reaching.judge(Err::<(), _>(not_ready()));
+        assert!(matches!(end, Err(ClusterError::NotReady { .. })));
+    }
+
+    #[test]
+    fn missing_permission_and_deleted_namespace_end_the_run_at_once() {
+        let (doing, message) = ("apply Pod n/outsider".to_owned(), String::new());
+        let finals = [
+            ClusterError::Forbidden {
+                doing: doing.clone(),
+                message: message.clone(),
+            },
+            ClusterError::Gone { doing, message },
+        ];
+        for error in finals {
+            let judged = Reaching::default().judge(Err::<(), _>(error));
+            assert!(judged.is_err(), "{judged:?}");
+        }
+    }
 }

@@ -11,7 +11,7 @@ use meshtax_engine::Measured;
 use meshtax_evidence::{AppCounters, LoadPath, contradictions, lost_connections, read_traffic};
 use meshtax_load::{LoadSpec, Window};
 use meshtax_model::experiment::{LoadPoint, VariantId};
-use meshtax_model::failure::TrialFailure;
+use meshtax_model::failure::{ComponentFailure, LostEvidence, TrialFailure};
 use meshtax_model::plan::{PlannedTrial, TrialId};
 use meshtax_model::trial::{
     ComponentRole, ComponentUsage, LoadResult, ProxyConnections, ResourceSample, TrialOutcome,
@@ -20,6 +20,7 @@ use meshtax_model::trial::{
 use meshtax_observe::{monotonic_ns, sleep_until_ns};
 use meshtax_workload::{NoGateway, Timing, bursts};
 
+use crate::error::ClusterError;
 use crate::ground::Ground;
 use crate::mesh::Installed;
 use crate::objects::AGENT;
@@ -38,7 +39,7 @@ enum Failed {
     #[error(transparent)]
     Generator(#[from] GeneratorError),
     #[error(transparent)]
-    Agent(#[from] AgentError),
+    Cluster(#[from] ClusterError),
     #[error(transparent)]
     NoGateway(#[from] NoGateway),
     #[error("the thread that observes a node panicked")]
@@ -54,7 +55,7 @@ impl From<Failed> for TrialFailure {
     }
 }
 
-fn load_failed(error: impl ToString) -> TrialFailure {
+pub(crate) fn load_failed(error: impl ToString) -> TrialFailure {
     let detail = error.to_string();
     TrialFailure::LoadFailed { detail }
 }
@@ -90,11 +91,11 @@ fn clients(instance: &Instance) -> impl Iterator<Item = &RunningPod> {
 }
 
 /// A started worker of the load generator in each of them.
-fn workers(instance: &Instance) -> Result<Vec<ClientWorker>, AgentError> {
+fn workers(instance: &Instance) -> Result<Vec<ClientWorker>, ClusterError> {
     let started = clients(instance).map(|client| {
         Ok(ClientWorker {
             client: client.name.clone(),
-            started: client.agent.start_worker()?,
+            started: client.agent.start_worker().map_err(|e| client.failed(e))?,
         })
     });
     started.collect()
@@ -129,49 +130,23 @@ impl Running {
         let ground = self.ground();
         let deployed = self.deployed(instance);
         let subject = instance.subject(&deployed, &ground);
-        let demand = ground.demand();
-        let path = LoadPath::of(&demand, point);
+        let path = LoadPath::of(&ground.demand(), point);
         let counters = AppCounters::read(&subject, path, &instance.variant);
         let counters_before = counters.map_err(load_failed)?;
         let traffic_before = read_traffic(&subject, path);
-        let clocks = self.clocks(instance).map_err(load_failed)?;
-        let timing = self.timing(point, &clocks);
-        let seed = trial.arrival_seed;
-        let spec = demand.load(&instance.site, None, point, timing, seed);
-        let spec = spec.map_err(load_failed)?;
-        let bypass = Bypass::begin(instance).map_err(load_failed)?;
-        let observed = self.observe(instance, &spec, &clocks);
-        drop(bypass);
-        let component_failures = instance.ended(&self.cluster);
-        let observed = observed.map_err(|failed| match component_failures.is_empty() {
-            true => failed.into(),
-            false => TrialFailure::ComponentsEnded {
-                components: component_failures.clone(),
-            },
-        })?;
+        let (observed, component_failures) = self.offer(instance, trial, point)?;
         let counters = AppCounters::read(&subject, path, &instance.variant).unwrap_or_default();
         let sample = self.sample(&trial.id, &observed);
-        let Observed {
-            load,
-            parts,
-            proxy_connections,
-            entered_connections,
-            ..
-        } = observed;
-        let mut lost_evidence = contradictions(point, &sample.components, &load, proxy_connections);
-        let has_first_proxy = instance.blueprint.contract.caller_port.is_some();
-        if has_first_proxy && point.requests_per_connection.is_none() {
-            lost_evidence.extend(lost_connections(&entered_connections, &parts));
-        }
+        let mut lost_evidence = contradicted(instance, point, &sample, &observed);
         let traffic = traffic_before.and_then(|before| {
             let after = read_traffic(&subject, path)?;
-            Ok(after.lost_since(&before, &load, &parts))
+            Ok(after.lost_since(&before, &observed.load, &observed.parts))
         });
         lost_evidence.extend(traffic.unwrap_or_else(|unreadable| vec![unreadable]));
         let outcome = TrialOutcome::Measured {
             lost_evidence,
-            proxy_connections,
-            load: Box::new(load),
+            proxy_connections: observed.proxy_connections,
+            load: Box::new(observed.load),
             injected: counters.injected_since(&counters_before),
             replicas: counters.replicas_since(&counters_before),
             component_failures,
@@ -179,10 +154,37 @@ impl Running {
         Ok((outcome, sample))
     }
 
+    /// Offers the load of a trial while it is observed. Returns also the containers that ended meanwhile.
+    fn offer(
+        &self,
+        instance: &Instance,
+        trial: &PlannedTrial,
+        point: &LoadPoint,
+    ) -> Result<(Observed, Vec<ComponentFailure>), TrialFailure> {
+        let clocks = self.clocks(instance).map_err(load_failed)?;
+        let timing = self.timing(point, &clocks);
+        let ground = self.ground();
+        let seed = trial.arrival_seed;
+        let spec = ground
+            .demand()
+            .load(&instance.site, None, point, timing, seed);
+        let spec = spec.map_err(load_failed)?;
+        let bypass = Bypass::begin(instance).map_err(load_failed)?;
+        let observed = self.observe(instance, &spec, &clocks);
+        drop(bypass);
+        let components = instance.ended(&self.cluster);
+        match observed {
+            Ok(observed) => Ok((observed, components)),
+            Err(failed) if components.is_empty() => Err(failed.into()),
+            Err(_) => Err(TrialFailure::ComponentsEnded { components }),
+        }
+    }
+
     /// The clock of the generators, which share their node's, then those of the nodes' agents.
-    fn clocks(&self, instance: &Instance) -> Result<Vec<Clock>, AgentError> {
+    fn clocks(&self, instance: &Instance) -> Result<Vec<Clock>, ClusterError> {
         let agents = clients(instance).take(1).chain(&self.agents.of_nodes);
-        agents.map(|pod| pod.agent.clock()).collect()
+        let clock = |pod: &RunningPod| pod.agent.clock().map_err(|e| pod.failed(e));
+        agents.map(clock).collect()
     }
 
     /// The trial's timing: a window long enough for the error of its edges, and a warm-up long enough to pass it on.
@@ -218,7 +220,10 @@ impl Running {
                 .observations(instance, window, clocks)
                 .into_iter()
                 .zip(&self.agents.of_nodes)
-                .map(|(observation, pod)| scope.spawn(move || pod.agent.observe(observation)))
+                .map(|(observation, pod)| {
+                    let observe = move || pod.agent.observe(observation);
+                    scope.spawn(move || observe().map_err(|e| pod.failed(e)))
+                })
                 .collect();
             let ahead_ns = AHEAD_NS + 4 * clocks[0].error_ns;
             let at_ns = here_ns(window.start_monotonic_ns).saturating_sub(ahead_ns);
@@ -371,6 +376,23 @@ impl Running {
             .collect();
         sample
     }
+}
+
+/// What a trial's own readings contradict of the evidence.
+fn contradicted(
+    instance: &Instance,
+    point: &LoadPoint,
+    sample: &ResourceSample,
+    observed: &Observed,
+) -> Vec<LostEvidence> {
+    let (load, connections) = (&observed.load, observed.proxy_connections);
+    let mut lost = contradictions(point, &sample.components, load, connections);
+    let has_first_proxy = instance.blueprint.contract.caller_port.is_some();
+    if has_first_proxy && point.requests_per_connection.is_none() {
+        let entered = &observed.entered_connections;
+        lost.extend(lost_connections(entered, &observed.parts));
+    }
+    lost
 }
 
 /// Each container where it is listed first: an agent that serves several places is listed for each, and what two meshes share

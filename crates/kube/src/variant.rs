@@ -9,7 +9,7 @@ use meshtax_agent::remote::{AgentError, ContainerStart, DeliveredFile};
 use meshtax_control_plane::{ContentError, SharedAuthority};
 use meshtax_dataplane::{
     AppPort, AppProtocol, Blueprint, Emulation, Pod, PodBlueprint, Redirect, Sabotage, Site,
-    blueprint,
+    SiteService, blueprint,
 };
 use meshtax_evidence::{Deployment, READY_WITHIN, Subject, all_respond, canary};
 use meshtax_model::catalogue::{DataPlane, Program, find};
@@ -18,13 +18,14 @@ use meshtax_model::pods::PodRole;
 use meshtax_model::trial::ComponentRole;
 use meshtax_workload::{Application, UnresolvedDelay};
 
+use crate::awaited::await_running;
 use crate::cluster::Cluster;
 use crate::error::ClusterError;
 use crate::ground::Ground;
 use crate::mesh::{Mesh, NotInstalled, mesh_of};
 use crate::names::RUN;
 use crate::objects::{AGENT, Common, ContainerPlan, PodPlan};
-use crate::pods::{RunningPod, await_running};
+use crate::pods::RunningPod;
 use crate::policies::policies;
 
 /// Why a variant is not up.
@@ -49,14 +50,20 @@ pub(crate) enum StartError {
 }
 
 impl StartError {
-    /// Whether other pods may not meet the same: a connection to a pod was lost, or a container of it ended.
+    /// Whether other pods may not meet the same: a connection to a pod was lost, a container of it ended, its node had no
+    /// room for it just then, or packets of its capture were lost.
     pub(crate) fn may_pass(&self) -> bool {
         let Self::Cluster(error) = self else {
             return false;
         };
         match error {
-            ClusterError::NotForwarded { .. } | ClusterError::Ended { .. } => true,
-            ClusterError::Agent { source, .. } => matches!(source, AgentError::Unreachable(_)),
+            ClusterError::NotForwarded { .. }
+            | ClusterError::Ended { .. }
+            | ClusterError::PodFailed { .. } => true,
+            ClusterError::Agent { source, .. } => matches!(
+                source,
+                AgentError::Unreachable(_) | AgentError::CaptureIncomplete { .. }
+            ),
             _ => false,
         }
     }
@@ -190,38 +197,12 @@ impl VariantPlan {
         let site = ground.site(variant, &namespace, &nowhere, &nowhere);
         let mesh = mesh_of(variant);
         let blueprint = blueprint_of(variant, &site, sabotage)?;
-        let mut containers = Vec::new();
-        for (pod, application) in ground.applications(variant, &site)? {
-            containers.push(Placed {
-                name: app_container(&application),
-                role: ComponentRole::App,
-                node: Ground::node_index(pod.node),
-                pod: pod.name,
-            });
-        }
-        for of_pod in &blueprint.emulation.pods {
-            let node = site.pods().find(|pod| pod.name == of_pod.pod);
-            let node = node.map_or(0, |pod| Ground::node_index(pod.node));
-            for (index, process) in of_pod.processes.iter().enumerate() {
-                containers.push(Placed {
-                    pod: of_pod.pod.clone(),
-                    name: proxy_container(of_pod, index),
-                    role: process.role,
-                    node,
-                });
-            }
-        }
-        let callers = site.clients.iter().chain(&site.intruder);
-        let of_services = site.services.iter().flat_map(|service| {
-            let pods = service.pods.iter();
-            pods.map(move |pod| (pod, Some(service.name.clone())))
-        });
-        let in_mesh = callers.map(|pod| (pod, None)).chain(of_services);
-        let pods = in_mesh.map(|(pod, service)| PodPlan {
+        let mut containers = started(ground, variant, (&site, &blueprint))?;
+        let planned = |(pod, service): (&Pod, Option<&SiteService>)| PodPlan {
             namespace: namespace.clone(),
             name: pod.name.clone(),
             service_account: account(mesh, &site, pod, sabotage),
-            service,
+            service: service.map(|service| service.name.clone()),
             node: ground.node(pod.node),
             generates: site.is_client(&pod.name),
             is_redirected: blueprint
@@ -230,25 +211,9 @@ impl VariantPlan {
                 .is_some_and(|of_pod| of_pod.redirect != Redirect::default()),
             annotations: mesh.map_or(&[], |mesh| mesh.pod_annotations),
             restarts: false,
-            containers: containers
-                .iter()
-                .filter(|container| container.pod == pod.name)
-                .map(|container| ContainerPlan {
-                    name: container.name.clone(),
-                    role: match container.role {
-                        ComponentRole::App => PodRole::Service,
-                        _ => PodRole::Proxy,
-                    },
-                    marks: container.role != ComponentRole::App,
-                    limits: container
-                        .role
-                        .limited()
-                        .and_then(|role| variant.limits.get(&role).copied())
-                        .unwrap_or_default(),
-                })
-                .collect(),
-        });
-        let pods: Vec<PodPlan> = pods.collect();
+            containers: of_pod(&containers, variant, &pod.name),
+        };
+        let pods: Vec<PodPlan> = in_mesh(&site).map(planned).collect();
         if let Some(sidecar) = mesh.and_then(|mesh| mesh.sidecar) {
             containers.extend(injected(&site, sidecar));
         }
@@ -331,6 +296,65 @@ impl VariantPlan {
             .map(|pod| (pod.name.clone(), pod))
             .collect())
     }
+}
+
+/// The pods that belong to a mesh, each with its service.
+fn in_mesh(site: &Site) -> impl Iterator<Item = (&Pod, Option<&SiteService>)> {
+    let callers = site.clients.iter().chain(&site.intruder);
+    let of_services = site
+        .services
+        .iter()
+        .flat_map(|service| service.pods.iter().map(move |pod| (pod, Some(service))));
+    callers.map(|pod| (pod, None)).chain(of_services)
+}
+
+/// The containers that meshtax starts beside the agents: applications, and proxies of its own.
+fn started(
+    ground: &Ground<'_>,
+    variant: &Variant,
+    (site, blueprint): (&Site, &Blueprint),
+) -> Result<Vec<Placed>, UnresolvedDelay> {
+    let mut containers = Vec::new();
+    for (pod, application) in ground.applications(variant, site)? {
+        containers.push(Placed {
+            name: app_container(&application),
+            role: ComponentRole::App,
+            node: Ground::node_index(pod.node),
+            pod: pod.name,
+        });
+    }
+    for of_pod in &blueprint.emulation.pods {
+        let node = site.pods().find(|pod| pod.name == of_pod.pod);
+        let node = node.map_or(0, |pod| Ground::node_index(pod.node));
+        for (index, process) in of_pod.processes.iter().enumerate() {
+            containers.push(Placed {
+                pod: of_pod.pod.clone(),
+                name: proxy_container(of_pod, index),
+                role: process.role,
+                node,
+            });
+        }
+    }
+    Ok(containers)
+}
+
+/// Those of one pod, with what they are given.
+fn of_pod(containers: &[Placed], variant: &Variant, pod: &str) -> Vec<ContainerPlan> {
+    let plan = |container: &Placed| {
+        let limited = container.role.limited();
+        let limits = limited.and_then(|role| variant.limits.get(&role).copied());
+        ContainerPlan {
+            name: container.name.clone(),
+            role: match container.role {
+                ComponentRole::App => PodRole::Service,
+                _ => PodRole::Proxy,
+            },
+            marks: container.role != ComponentRole::App,
+            limits: limits.unwrap_or_default(),
+        }
+    };
+    let here = containers.iter().filter(|container| container.pod == pod);
+    here.map(plan).collect()
 }
 
 /// A port's name tells meshes its protocol (Istio: explicit protocol selection).
