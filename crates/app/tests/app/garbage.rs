@@ -102,112 +102,89 @@ fn reply_to(app: &App, bytes: &[u8]) -> Reply {
     reply
 }
 
-#[test]
-fn connection_errors_are_reported_by_goaway() {
+fn window_update(stream: u32, by: u32) -> Vec<u8> {
+    raw(kind::WINDOW_UPDATE, 0, stream, &by.to_be_bytes())
+}
+
+fn setting(parameter: u16, value: u32) -> Vec<u8> {
+    let mut out = Vec::new();
+    frame::settings(&mut out, &[(parameter, value)]);
+    out
+}
+
+/// Each of these ends the connection with a GOAWAY of this code. `answered`: requests in them that precede the fault; no
+/// other has a response.
+fn assert_end_the_connection(code: u32, answered: usize, faults: &[(&str, Vec<u8>)]) {
     let app = App::start(|_| {});
-    let update = |stream, by: u32| raw(kind::WINDOW_UPDATE, 0, stream, &by.to_be_bytes());
-    let settings = |parameter, value| {
-        let mut out = Vec::new();
-        frame::settings(&mut out, &[(parameter, value)]);
-        out
-    };
+    for (what, bytes) in faults {
+        let reply = reply_to(&app, &[preface(&[]), bytes.clone(), get(101)].concat());
+        assert_eq!(reply.goaway, Some(code), "{what}");
+        assert_eq!(reply.bodies, answered, "{what}");
+    }
+}
+
+#[test]
+fn frames_of_a_wrong_size_end_the_connection() {
     let mut oversized = post(1);
     oversized.extend(raw(kind::DATA, 0, 1, &[0; 16_385]));
     let faults = [
-        ("too long a frame", oversized, code::FRAME_SIZE_ERROR),
-        (
-            "a ping of 7 bytes",
-            raw(kind::PING, 0, 0, &[0; 7]),
-            code::FRAME_SIZE_ERROR,
-        ),
-        (
-            "data of the connection",
-            raw(kind::DATA, 0, 0, b"a"),
-            code::PROTOCOL_ERROR,
-        ),
-        (
-            "data of no stream",
-            raw(kind::DATA, 0, 1, b"a"),
-            code::PROTOCOL_ERROR,
-        ),
-        ("an even stream", get(2), code::PROTOCOL_ERROR),
-        (
-            "a reset of no stream",
-            raw(kind::RST_STREAM, 0, 1, &[0; 4]),
-            code::PROTOCOL_ERROR,
-        ),
-        (
-            "a push",
-            raw(kind::PUSH_PROMISE, 4, 1, &[0; 4]),
-            code::PROTOCOL_ERROR,
-        ),
-        (
-            "a lonely continuation",
-            raw(kind::CONTINUATION, 4, 1, &[]),
-            code::PROTOCOL_ERROR,
-        ),
-        (
-            "no headers",
-            raw(kind::HEADERS, 5, 1, &[0xff; 9]),
-            code::COMPRESSION_ERROR,
-        ),
-        (
-            "headers on a stream that has ended",
-            [get(1), get(1)].concat(),
-            code::STREAM_CLOSED,
-        ),
-        (
-            "a stream that was skipped",
-            [get(5), get(3)].concat(),
-            code::PROTOCOL_ERROR,
-        ),
-        (
-            "headers that depend on themselves",
-            raw(
-                kind::HEADERS,
-                0x25,
-                1,
-                &[&[0, 0, 0, 1, 9], &get_block()[..]].concat(),
-            ),
-            code::PROTOCOL_ERROR,
-        ),
-        (
-            "a priority that depends on itself",
-            raw(kind::PRIORITY, 0, 7, &[0, 0, 0, 7, 9]),
-            code::PROTOCOL_ERROR,
-        ),
-        ("an update by nothing", update(0, 0), code::PROTOCOL_ERROR),
-        ("an update of no stream", update(9, 1), code::PROTOCOL_ERROR),
-        (
-            "too large a window",
-            update(0, 0x7fff_ffff),
-            code::FLOW_CONTROL_ERROR,
-        ),
-        (
-            "too large a first window",
-            settings(4, 1 << 31),
-            code::FLOW_CONTROL_ERROR,
-        ),
-        (
-            "too small a frame size",
-            settings(5, 100),
-            code::PROTOCOL_ERROR,
-        ),
-        (
-            "a push that is half allowed",
-            settings(2, 2),
-            code::PROTOCOL_ERROR,
-        ),
+        ("too long a frame", oversized),
+        ("a ping of 7 bytes", raw(kind::PING, 0, 0, &[0; 7])),
     ];
-    for (what, bytes, code) in faults {
-        let reply = reply_to(&app, &[preface(&[]), bytes, get(101)].concat());
-        assert_eq!(reply.goaway, Some(code), "{what}");
-        // Only a request before the error may have a response.
-        let before = usize::from(
-            what.starts_with("headers on a stream") || what.starts_with("a stream that"),
-        );
-        assert_eq!(reply.bodies, before, "{what}");
-    }
+    assert_end_the_connection(code::FRAME_SIZE_ERROR, 0, &faults);
+}
+
+#[test]
+fn frames_without_their_stream_end_the_connection() {
+    let faults = [
+        ("data of the connection", raw(kind::DATA, 0, 0, b"a")),
+        ("data of no stream", raw(kind::DATA, 0, 1, b"a")),
+        ("an even stream", get(2)),
+        ("a reset", raw(kind::RST_STREAM, 0, 1, &[0; 4])),
+        ("a push", raw(kind::PUSH_PROMISE, 4, 1, &[0; 4])),
+        ("a continuation", raw(kind::CONTINUATION, 4, 1, &[])),
+        ("an update of no stream", window_update(9, 1)),
+    ];
+    assert_end_the_connection(code::PROTOCOL_ERROR, 0, &faults);
+}
+
+#[test]
+fn headers_that_cannot_be_decoded_end_the_connection() {
+    let faults = [("no headers", raw(kind::HEADERS, 5, 1, &[0xff; 9]))];
+    assert_end_the_connection(code::COMPRESSION_ERROR, 0, &faults);
+}
+
+#[test]
+fn streams_that_end_or_are_skipped_are_not_used_again() {
+    let ended = [("a stream that has ended", [get(1), get(1)].concat())];
+    assert_end_the_connection(code::STREAM_CLOSED, 1, &ended);
+    let skipped = [("a stream that was skipped", [get(5), get(3)].concat())];
+    assert_end_the_connection(code::PROTOCOL_ERROR, 1, &skipped);
+}
+
+#[test]
+fn streams_that_depend_on_themselves_end_the_connection() {
+    let priority = [&[0, 0, 0, 1, 9], &get_block()[..]].concat();
+    let faults = [
+        ("headers", raw(kind::HEADERS, 0x25, 1, &priority)),
+        ("a priority", raw(kind::PRIORITY, 0, 7, &[0, 0, 0, 7, 9])),
+    ];
+    assert_end_the_connection(code::PROTOCOL_ERROR, 0, &faults);
+}
+
+#[test]
+fn windows_and_settings_out_of_range_end_the_connection() {
+    let faults = [
+        ("an update by nothing", window_update(0, 0)),
+        ("too small a frame size", setting(5, 100)),
+        ("a push that is half allowed", setting(2, 2)),
+    ];
+    assert_end_the_connection(code::PROTOCOL_ERROR, 0, &faults);
+    let faults = [
+        ("too large a window", window_update(0, 0x7fff_ffff)),
+        ("too large a first window", setting(4, 1 << 31)),
+    ];
+    assert_end_the_connection(code::FLOW_CONTROL_ERROR, 0, &faults);
 }
 
 #[test]
@@ -223,145 +200,104 @@ fn requests_before_settings_and_endless_headers_are_rejected() {
     );
 }
 
-#[test]
-fn stream_errors_reset_that_stream_only() {
+/// Each of these resets stream 1 with this code, and nothing else.
+fn assert_reset_the_stream(code: u32, faults: &[(&str, Vec<u8>)]) {
     let app = App::start(|_| {});
-    let update = |stream, by: u32| raw(kind::WINDOW_UPDATE, 0, stream, &by.to_be_bytes());
-    let headers = |headers: &[(&str, &str)]| raw(kind::HEADERS, 5, 1, &block(headers));
-    let with = |name: &'static str, value: &'static str| {
-        let usual = [(":method", "GET"), (":path", "/"), (":scheme", "http")];
-        let kept = usual.into_iter().filter(|(n, v)| *n != name || *v == value);
-        headers(&kept.chain([(name, value)]).collect::<Vec<_>>())
-    };
-    let post_of = |length: &str| {
-        let usual = [(":method", "POST"), (":path", "/"), (":scheme", "http")];
-        let all = [&usual[..], &[("content-length", length)]].concat();
-        raw(kind::HEADERS, 4, 1, &block(&all))
-    };
-    let too_much = raw(kind::DATA, 0, 1, &[0; 16_000]).repeat(2);
-    let faults = [
-        (
-            "no path",
-            headers(&[(":method", "GET")]),
-            code::PROTOCOL_ERROR,
-        ),
-        (
-            "no method",
-            headers(&[(":path", "/")]),
-            code::PROTOCOL_ERROR,
-        ),
-        (
-            "no scheme",
-            headers(&[(":method", "GET"), (":path", "/")]),
-            code::PROTOCOL_ERROR,
-        ),
-        ("an empty path", with(":path", ""), code::PROTOCOL_ERROR),
-        (
-            "a second method",
-            with(":method", "GET"),
-            code::PROTOCOL_ERROR,
-        ),
-        (
-            "a response's field",
-            with(":status", "200"),
-            code::PROTOCOL_ERROR,
-        ),
-        (
-            "a pseudo-header field behind another field",
-            headers(&[
-                (":method", "GET"),
-                (":path", "/"),
-                ("a", "b"),
-                (":scheme", "http"),
-            ]),
-            code::PROTOCOL_ERROR,
-        ),
-        (
-            "an upper-case name",
-            with("X-Test", "a"),
-            code::PROTOCOL_ERROR,
-        ),
-        (
-            "a field of a connection",
-            with("connection", "keep-alive"),
-            code::PROTOCOL_ERROR,
-        ),
-        (
-            "a coding that is not trailers",
-            with("te", "trailers, deflate"),
-            code::PROTOCOL_ERROR,
-        ),
-        (
-            "a canary with a line break",
-            with("x-meshtax-canary", "a\r\nb: c"),
-            code::PROTOCOL_ERROR,
-        ),
-        (
-            "a length that is not a number",
-            with("content-length", "+1"),
-            code::PROTOCOL_ERROR,
-        ),
-        (
-            "a length without a body",
-            with("content-length", "1"),
-            code::PROTOCOL_ERROR,
-        ),
-        (
-            "a body longer than its length",
-            [post_of("1"), raw(kind::DATA, 0, 1, b"ab")].concat(),
-            code::PROTOCOL_ERROR,
-        ),
-        (
-            "a body shorter than its length",
-            [post_of("3"), raw(kind::DATA, flag::END_STREAM, 1, b"ab")].concat(),
-            code::PROTOCOL_ERROR,
-        ),
-        (
-            "pseudo-header fields in trailers",
-            [post(1), raw(kind::HEADERS, 5, 1, &block(&[(":path", "/")]))].concat(),
-            code::PROTOCOL_ERROR,
-        ),
-        (
-            "data behind the end of a request",
-            [get(1), raw(kind::DATA, 0, 1, b"a")].concat(),
-            code::STREAM_CLOSED,
-        ),
-        (
-            "data behind the client's own reset",
-            [
-                post(1),
-                raw(kind::RST_STREAM, 0, 1, &[0; 4]),
-                raw(kind::DATA, 0, 1, b"a"),
-            ]
-            .concat(),
-            code::STREAM_CLOSED,
-        ),
-        (
-            "half trailers",
-            [post(1), post(1)].concat(),
-            code::PROTOCOL_ERROR,
-        ),
-        (
-            "no update",
-            [post(1), update(1, 0)].concat(),
-            code::PROTOCOL_ERROR,
-        ),
-        (
-            "too large a window",
-            [post(1), update(1, 0x7fff_ffff)].concat(),
-            code::FLOW_CONTROL_ERROR,
-        ),
-    ];
-    for (what, bytes, code) in faults {
-        // What was on its way to the stream is ignored.
-        let reply = reply_to(
-            &app,
-            &[preface(&[]), bytes, too_much.clone(), get(3)].concat(),
-        );
+    // What was on its way to the stream is ignored.
+    let on_its_way = raw(kind::DATA, 0, 1, &[0; 16_000]).repeat(2);
+    for (what, bytes) in faults {
+        let all = [preface(&[]), bytes.clone(), on_its_way.clone(), get(3)];
+        let reply = reply_to(&app, &all.concat());
         assert_eq!(reply.resets, [(1, code)], "{what}");
         assert_eq!(reply.goaway, None, "{what}");
         assert!(reply.bodies >= 1, "{what}");
     }
+}
+
+const USUAL: [(&str, &str); 3] = [(":method", "GET"), (":path", "/"), (":scheme", "http")];
+
+fn request_of(headers: &[(&str, &str)]) -> Vec<u8> {
+    raw(kind::HEADERS, 5, 1, &block(headers))
+}
+
+/// A request with one field more, or with another value of it.
+fn request_with(name: &str, value: &str) -> Vec<u8> {
+    let kept = USUAL.into_iter().filter(|(n, v)| *n != name || *v == value);
+    request_of(&kept.chain([(name, value)]).collect::<Vec<_>>())
+}
+
+/// A request with a body of this length, which is to follow.
+fn post_of(length: &str) -> Vec<u8> {
+    let usual = [(":method", "POST"), (":path", "/"), (":scheme", "http")];
+    let all = [&usual[..], &[("content-length", length)]].concat();
+    raw(kind::HEADERS, 4, 1, &block(&all))
+}
+
+#[test]
+fn wrong_pseudo_header_fields_reset_the_stream() {
+    let late = [
+        (":method", "GET"),
+        (":path", "/"),
+        ("a", "b"),
+        (":scheme", "http"),
+    ];
+    let faults = [
+        ("no path", request_of(&USUAL[..1])),
+        ("no method", request_of(&USUAL[1..2])),
+        ("no scheme", request_of(&USUAL[..2])),
+        ("an empty path", request_with(":path", "")),
+        ("a second method", request_with(":method", "GET")),
+        ("a response's field", request_with(":status", "200")),
+        ("behind another field", request_of(&late)),
+    ];
+    assert_reset_the_stream(code::PROTOCOL_ERROR, &faults);
+}
+
+#[test]
+fn forbidden_header_fields_reset_the_stream() {
+    let canary = request_with("x-meshtax-canary", "a\r\nb: c");
+    let faults = [
+        ("an upper-case name", request_with("X-Test", "a")),
+        ("connection", request_with("connection", "keep-alive")),
+        ("a coding", request_with("te", "trailers, deflate")),
+        ("a canary with a line break", canary),
+        ("a length, no number", request_with("content-length", "+1")),
+        ("a length, no body", request_with("content-length", "1")),
+    ];
+    assert_reset_the_stream(code::PROTOCOL_ERROR, &faults);
+}
+
+#[test]
+fn bodies_and_trailers_that_contradict_their_headers_reset_the_stream() {
+    let longer = [post_of("1"), raw(kind::DATA, 0, 1, b"ab")];
+    let shorter = [post_of("3"), raw(kind::DATA, flag::END_STREAM, 1, b"ab")];
+    let path = raw(kind::HEADERS, 5, 1, &block(&[(":path", "/")]));
+    let faults = [
+        ("a body longer than its length", longer.concat()),
+        ("a body shorter than its length", shorter.concat()),
+        ("a path in trailers", [post(1), path].concat()),
+        ("half trailers", [post(1), post(1)].concat()),
+    ];
+    assert_reset_the_stream(code::PROTOCOL_ERROR, &faults);
+}
+
+#[test]
+fn data_behind_the_end_of_a_stream_resets_it() {
+    let data = || raw(kind::DATA, 0, 1, b"a");
+    let reset = raw(kind::RST_STREAM, 0, 1, &[0; 4]);
+    let faults = [
+        ("the end of a request", [get(1), data()].concat()),
+        ("its own reset", [post(1), reset, data()].concat()),
+    ];
+    assert_reset_the_stream(code::STREAM_CLOSED, &faults);
+}
+
+#[test]
+fn window_updates_out_of_range_reset_the_stream() {
+    let update = |by| [post(1), window_update(1, by)].concat();
+    assert_reset_the_stream(code::PROTOCOL_ERROR, &[("no update", update(0))]);
+    let too_large = [("too large a window", update(0x7fff_ffff))];
+    assert_reset_the_stream(code::FLOW_CONTROL_ERROR, &too_large);
 }
 
 #[test]
