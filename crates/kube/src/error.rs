@@ -294,6 +294,33 @@ impl NodeProblem {
     }
 }
 
+impl Awaited {
+    fn fix(self) -> &'static str {
+        match self {
+            Self::NewNode => {
+                "`kubectl get events` shows what the autoscaler did; or use nodes that exist (--nodes)"
+            }
+            Self::Nothing | Self::Preemption => {
+                "uncordon the node or free resources on it, or use other nodes (--nodes)"
+            }
+        }
+    }
+}
+
+fn fix_of_agent(error: &AgentError) -> &'static str {
+    match error {
+        AgentError::Version { .. } => "use an image of exactly this version of meshtax",
+        AgentError::CaptureTooLarge(_) => {
+            "use a smaller `response` or fewer `replicas` in the spec"
+        }
+        AgentError::CaptureIncomplete { .. } => {
+            "use nodes that are less busy (--nodes), or try again later"
+        }
+        AgentError::Failed(_) => "the nodes' kernel or a policy of the cluster forbids it",
+        _ => "check that `kubectl port-forward` to that pod works",
+    }
+}
+
 impl ClusterError {
     /// What the user can do.
     #[must_use]
@@ -340,28 +367,11 @@ impl ClusterError {
             Self::NotJoined { .. } => {
                 "check that the mesh's injector or CNI agent runs: if it does not, some meshes admit pods unchanged"
             }
-            Self::Unschedulable { awaited, .. } => match awaited {
-                Awaited::NewNode => {
-                    "`kubectl get events` shows what the autoscaler did; or use nodes that exist (--nodes)"
-                }
-                Awaited::Nothing | Awaited::Preemption => {
-                    "uncordon the node or free resources on it, or use other nodes (--nodes)"
-                }
-            },
+            Self::Unschedulable { awaited, .. } => awaited.fix(),
             Self::Image { .. } => {
                 "push one with `meshtax image push REF`, and name it with --image REF"
             }
-            Self::Agent { source, .. } => match source {
-                AgentError::Version { .. } => "use an image of exactly this version of meshtax",
-                AgentError::CaptureTooLarge(_) => {
-                    "use a smaller `response` or fewer `replicas` in the spec"
-                }
-                AgentError::CaptureIncomplete { .. } => {
-                    "use nodes that are less busy (--nodes), or try again later"
-                }
-                AgentError::Failed(_) => "the nodes' kernel or a policy of the cluster forbids it",
-                _ => "check that `kubectl port-forward` to that pod works",
-            },
+            Self::Agent { source, .. } => fix_of_agent(source),
             Self::NotForwarded { .. } => "check that `kubectl port-forward` to that pod works",
             Self::NotRemoved { .. } | Self::Remains { .. } => "`meshtax cleanup --all` tries again",
             Self::Settings(_) => {
