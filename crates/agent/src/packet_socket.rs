@@ -147,3 +147,79 @@ impl AsFd for PacketSocket {
         self.0.as_fd()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{File, OpenOptions};
+    use std::io::Write as _;
+    use std::net::Ipv4Addr;
+    use std::thread;
+
+    use nix::net::if_::if_nametoindex;
+    use nix::sched::{CloneFlags, unshare};
+
+    use super::*;
+
+    /// A tunnel of IP packets, without a header of its own, in the calling thread's network namespace.
+    fn tunnel() -> io::Result<File> {
+        const NAME: &[u8] = b"tunnel";
+        let tunnel = OpenOptions::new().write(true).open("/dev/net/tun")?;
+        // SAFETY: a zeroed ifreq is valid.
+        let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+        for (to, from) in request.ifr_name.iter_mut().zip(NAME) {
+            *to = from.cast_signed();
+        }
+        request.ifr_ifru.ifru_flags = (libc::IFF_TUN | libc::IFF_NO_PI) as libc::c_short;
+        // SAFETY: TUNSETIFF reads and writes one ifreq.
+        if unsafe { libc::ioctl(tunnel.as_raw_fd(), libc::TUNSETIFF, &raw mut request) } != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        let any = socket(
+            AddressFamily::Inet,
+            SockType::Datagram,
+            SockFlag::SOCK_CLOEXEC,
+            None,
+        )?;
+        request.ifr_ifru.ifru_flags = libc::IFF_UP as libc::c_short;
+        // SAFETY: SIOCSIFFLAGS reads one ifreq.
+        match unsafe { libc::ioctl(any.as_raw_fd(), libc::SIOCSIFFLAGS, &raw mut request) } {
+            0 => Ok(tunnel),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+
+    /// The header of an IPv4 packet with TCP, and no more.
+    fn packet(from: Ipv4Addr, to: Ipv4Addr) -> Vec<u8> {
+        let mut packet = vec![0x45, 0, 0, 20, 0, 0, 0, 0, 64, 6, 0, 0];
+        packet.extend(from.octets());
+        packet.extend(to.octets());
+        packet
+    }
+
+    #[test]
+    fn packets_of_a_tunnel_without_a_link_header_begin_with_their_ip_header() {
+        let pods = [1, 2].map(|last| Ipv4Addr::new(10, 244, 0, last));
+        let stranger = Ipv4Addr::new(10, 244, 0, 3);
+        let received = move || -> io::Result<Vec<Vec<u8>>> {
+            unshare(CloneFlags::CLONE_NEWNET)?;
+            let mut tunnel = tunnel()?;
+            let index = if_nametoindex("tunnel")?;
+            let socket = PacketSocket::filtered(index, &PacketFilter::between(&pods))?;
+            tunnel.write_all(&packet(stranger, pods[1]))?;
+            tunnel.write_all(&packet(pods[0], pods[1]))?;
+            let mut buffer = [0; 2048];
+            let mut all = Vec::new();
+            while let Some(packet) = socket.next(&mut buffer, 50)? {
+                all.push(packet.to_vec());
+            }
+            Ok(all)
+        };
+        // A namespace is a property of a thread.
+        match thread::spawn(received).join().unwrap() {
+            Ok(received) => assert_eq!(received, [packet(pods[0], pods[1])]),
+            Err(error) => {
+                let _ = writeln!(io::stderr(), "SKIPPED: a tunnel cannot be created: {error}");
+            }
+        }
+    }
+}
