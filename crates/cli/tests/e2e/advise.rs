@@ -2,9 +2,9 @@
 
 use std::fs;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use crate::stores::{STORED, copied};
+use crate::stores::{STORED, copied, without};
 use crate::support::{Finished, Scratch, beside_others, finish, meshtax};
 
 fn advise(more: &[&str]) -> Finished {
@@ -71,21 +71,46 @@ fn documented_advice_example_matches_output() {
     assert!(missing.is_empty(), "{missing:#?}");
 }
 
-#[test]
-fn advice_json_matches_its_schema() {
-    let _shared = beside_others();
+#[track_caller]
+fn assert_matches_schema(document: &Value) {
     let schema: Value =
         serde_json::from_str(include_str!("../../../../docs/schema/advise-v2.json")).expect("JSON");
     let validator = jsonschema::draft202012::new(&schema).expect("a schema");
+    let errors: Vec<String> = validator
+        .iter_errors(document)
+        .map(|e| format!("{}: {e}", e.instance_path()))
+        .collect();
+    assert!(errors.is_empty(), "{errors:#?}");
+}
+
+#[test]
+fn objective_of_a_variant_without_trials_is_not_measured() {
+    let _shared = beside_others();
+    let scratch = Scratch::new();
+    let run = without(&scratch, "envoy-sidecar-l7").display().to_string();
+    let document = finish(meshtax(
+        &scratch,
+        &["advise", &run, "--slo", "p50<5s@400/s", "--json"],
+    ));
+    let document = document.expect_code(0).json();
+    assert_matches_schema(&document);
+    let checks = document["objectives"][0]["checks"].as_array();
+    let checks = checks.expect("checks");
+    let check = checks.iter().find(|c| c["variant"] == "envoy-sidecar-l7");
+    let check = check.expect("a check of every variant");
+    assert_eq!(check["verdict"], "inconclusive", "{check:#}");
+    let reason = json!({"id": "not-measured", "reason": {"id": "no-trials"}});
+    assert_eq!(check["reason"], reason, "{check:#}");
+}
+
+#[test]
+fn advice_json_matches_its_schema() {
+    let _shared = beside_others();
     let mut options = vec!["--json", "--slo", "throughput>100/s", "--need", "mtls"];
     options.extend(["--need", "mtls", "--cni", "cilium", "--priority", "cost"]);
     options.extend(CLUSTER);
     let document = advise(&options).expect_code(0).json();
-    let errors: Vec<String> = validator
-        .iter_errors(&document)
-        .map(|e| format!("{}: {e}", e.instance_path()))
-        .collect();
-    assert!(errors.is_empty(), "{errors:#?}");
+    assert_matches_schema(&document);
     assert_eq!(document["asked"]["needs"], serde_json::json!(["mtls"]));
     assert_eq!(document["sufficient"][0], "envoy-sidecar-l7");
     assert_eq!(document["priorities"].as_array().map(Vec::len), Some(1));

@@ -233,62 +233,33 @@ fn two_builds_are_compared_in_every_metric_and_feature() {
 #[test]
 fn upgrade_without_builds_or_of_a_built_in_proxy_is_rejected_with_a_fix() {
     let scratch = Scratch::new();
-    for (arguments, expected) in [
-        (&["--preset", "upgrade"][..], "--from"),
+    let builds = "--preset upgrade --from 1 --to 2";
+    for (options, expected) in [
+        ("--preset upgrade", "--from"),
         (
-            &["--preset", "quick", "--from", "1.39.0", "--to", "1.40.0"],
+            "--preset quick --from 1.39.0 --to 1.40.0",
             "--preset upgrade",
         ),
+        (&format!("{builds} --data-plane limit-mtls"), "built in"),
         (
-            &[
-                "--preset",
-                "upgrade",
-                "--from",
-                "1",
-                "--to",
-                "2",
-                "--data-plane",
-                "limit-mtls",
-            ],
-            "built in",
-        ),
-        (
-            &[
-                "--preset",
-                "upgrade",
-                "--from",
-                "1",
-                "--to",
-                "2",
-                "--data-plane",
-                "ztunnel-waypoint",
-            ],
+            &format!("{builds} --data-plane ztunnel-waypoint"),
             "--program",
         ),
-        (
-            &[
-                "--preset", "upgrade", "--from", "1", "--to", "2", "--level", "l9",
-            ],
-            "level",
-        ),
-        (
-            &[
-                "--preset",
-                "upgrade",
-                "--from",
-                "1",
-                "--to",
-                "2",
-                "--max",
-                "memori +5%",
-            ],
-            "memori",
-        ),
+        (&format!("{builds} --level l9"), "level"),
     ] {
         let mut all = vec!["run"];
-        all.extend(arguments);
-        let finished = finish(meshtax(&scratch, &all));
-        finished.expect_code(2);
-        assert!(finished.stderr.contains(expected), "{}", finished.stderr);
+        all.extend(options.split(' '));
+        assert_usage_error(&scratch, &all, expected);
     }
+    let mut all = vec!["run"];
+    all.extend(builds.split(' '));
+    all.extend(["--max", "memori +5%"]);
+    assert_usage_error(&scratch, &all, "memori");
+}
+
+#[track_caller]
+fn assert_usage_error(scratch: &Scratch, arguments: &[&str], expected: &str) {
+    let finished = finish(meshtax(scratch, arguments));
+    finished.expect_code(2);
+    assert!(finished.stderr.contains(expected), "{}", finished.stderr);
 }

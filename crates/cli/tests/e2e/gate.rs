@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 use serde_json::{Value, json};
 
 use crate::specs::{run_arguments, spec};
-use crate::stores::{STORED, copied};
+use crate::stores::{STORED, copied, without};
 use crate::support::{Finished, Scratch, alone, beside_others, finish, manifest, meshtax};
 
 const STEADY: &str = "  - steady: {rate: 2000}\n";
@@ -92,6 +92,27 @@ fn runs_with_one_block_are_inconclusive() {
     let gate = gated(run, run, &limits);
     assert_eq!(gate.expect_code(21).json()["verdict"], "inconclusive");
     gated(&runs().delayed, run, &limits).expect_code(21);
+}
+
+#[test]
+fn limit_of_a_variant_without_trials_is_inconclusive() {
+    let _shared = beside_others();
+    let scratch = Scratch::new();
+    let new = without(&scratch, "envoy-sidecar-l7");
+    let limits = ["--max", "envoy-sidecar-l7: p50 +900%", "--json"];
+    let gate = gated(Path::new(STORED), &new, &limits);
+    let document = gate.expect_code(21).json();
+    let checks = document["checks"].as_array().expect("checks");
+    assert!(!checks.is_empty(), "{document:#}");
+    for check in checks {
+        assert_eq!(check["reason"]["id"], "not-estimable", "{check:#}");
+        let in_side = &check["reason"]["reason"];
+        assert_eq!(in_side["side"], "new", "{check:#}");
+        let why = &in_side["reason"];
+        assert_eq!(why["id"], "excluded", "{check:#}");
+        assert_eq!(why["variant"], "envoy-sidecar-l7", "{check:#}");
+        assert_eq!(why["reason"]["id"], "no-trials", "{check:#}");
+    }
 }
 
 #[test]

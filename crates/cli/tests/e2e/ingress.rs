@@ -82,51 +82,66 @@ fn gateway_is_verified_and_counted_for_ingress_loads_only() {
     }
     let evidence = records(&out.join("evidence.jsonl"));
     for id in ["none", "none-again", "limit", "envoy"] {
-        seen(&evidence, id, "through-gateway");
-        let before = seen(&evidence, id, "client-to-gateway");
-        let (http, https) = before.split_once("port 8443").expect("both ports");
-        assert!(http.contains("port 8080"), "{id}: {before}");
-        assert!(!http.contains("TLS 1.3"), "{id}: {before}");
-        assert!(https.contains("TLS 1.3"), "{id}: {before}");
-        let behind = seen(&evidence, id, "gateway-to-server");
-        let is_encrypted = behind.contains("TLS 1.3");
-        assert_eq!(is_encrypted, !id.starts_with("none"), "{id}: {behind}");
+        assert_both_sides_of_the_gateway_are_verified(&evidence, id);
     }
-    let mut loads = BTreeMap::new();
-    for record in records(&out.join("trials.jsonl")) {
+    assert_counted_for_ingress_only(&out);
+    let compared = analysis["ingress"].as_array().map_or(0, Vec::len);
+    assert!(compared > 0 || !measured, "{analysis:#}");
+}
+
+/// Clients reach the gateway by HTTP and by HTTPS; behind it, the variant decides.
+#[track_caller]
+fn assert_both_sides_of_the_gateway_are_verified(evidence: &[Value], id: &str) {
+    seen(evidence, id, "through-gateway");
+    let before = seen(evidence, id, "client-to-gateway");
+    let (http, https) = before.split_once("port 8443").expect("both ports");
+    assert!(http.contains("port 8080"), "{id}: {before}");
+    assert!(!http.contains("TLS 1.3"), "{id}: {before}");
+    assert!(https.contains("TLS 1.3"), "{id}: {before}");
+    let behind = seen(evidence, id, "gateway-to-server");
+    let is_encrypted = behind.contains("TLS 1.3");
+    assert_eq!(is_encrypted, !id.starts_with("none"), "{id}: {behind}");
+}
+
+/// The variant and the load point of each trial, by its id.
+fn loads(run: &Path) -> BTreeMap<String, String> {
+    let trials = records(&run.join("trials.jsonl")).into_iter();
+    let named = trials.map(|record| {
         let text = |key: &str| record["trial"][key].as_str().expect("text").to_owned();
-        loads.insert(
-            text("id"),
-            format!("{} {}", text("variant"), text("load_point")),
-        );
-    }
+        let load = format!("{} {}", text("variant"), text("load_point"));
+        (text("id"), load)
+    });
+    named.collect()
+}
+
+/// A sidecar gateway has a proxy of its own beside it, Istio's is one.
+const GATEWAY_PROXIES: [(&str, Option<&str>); 2] = [
+    ("limit", Some("limit/ingress-gateway-proxy")),
+    ("envoy", None),
+];
+
+/// In every sample, the gateway and its proxy are in the path of ingress loads, and the client's proxy in that of others.
+#[track_caller]
+fn assert_counted_for_ingress_only(run: &Path) {
+    let loads = loads(run);
     let mut checked = 0;
-    for sample in records(&out.join("samples.jsonl")) {
+    for sample in records(&run.join("samples.jsonl")) {
         let trial = &loads[sample["trial"].as_str().expect("a trial")];
         let parts = path_components(&sample);
-        let names: Vec<&str> = parts.iter().map(|(_, name)| name.as_str()).collect();
-        let roles: Vec<&str> = parts.iter().map(|(role, _)| role.as_str()).collect();
+        let has_name = |wanted: &str| parts.iter().any(|(_, name)| name == wanted);
+        let has_gateway = parts.iter().any(|(role, _)| role == "gateway");
         let by_ingress = trial.contains("ingress");
-        assert_eq!(roles.contains(&"gateway"), by_ingress, "{trial}: {parts:?}");
-        for (id, client, gateway) in [
-            (
-                "limit",
-                "limit/client-proxy",
-                Some("limit/ingress-gateway-proxy"),
-            ),
-            ("envoy", "envoy/client-proxy", None),
-        ] {
-            if !names.contains(&format!("{id}/server-proxy").as_str()) {
+        assert_eq!(has_gateway, by_ingress, "{trial}: {parts:?}");
+        for (id, gateway) in GATEWAY_PROXIES {
+            if !has_name(&format!("{id}/server-proxy")) {
                 continue;
             }
             checked += 1;
-            assert_eq!(names.contains(&client), !by_ingress, "{trial}: {parts:?}");
-            let beside = gateway.is_some_and(|name| names.contains(&name));
-            assert_eq!(
-                beside,
-                by_ingress && gateway.is_some(),
-                "{trial}: {parts:?}"
-            );
+            let by_client = has_name(&format!("{id}/client-proxy"));
+            assert_eq!(by_client, !by_ingress, "{trial}: {parts:?}");
+            let beside = gateway.is_some_and(has_name);
+            let expected = by_ingress && gateway.is_some();
+            assert_eq!(beside, expected, "{trial}: {parts:?}");
         }
         let components = sample["components"].as_array().expect("components");
         for gateway in components.iter().filter(|c| c["role"] == "gateway") {
@@ -134,8 +149,6 @@ fn gateway_is_verified_and_counted_for_ingress_loads_only() {
         }
     }
     assert!(checked > 0, "no sample of a mesh");
-    let compared = analysis["ingress"].as_array().map_or(0, Vec::len);
-    assert!(compared > 0 || !measured, "{analysis:#}");
 }
 
 /// Ingress only, with a call graph: no client runs in the mesh. Broken variants are detected.

@@ -216,10 +216,15 @@ pub(crate) fn has_figures(point: &Value, least: u64, what: &str) -> bool {
 /// Why figures of a run are not asserted.
 pub(crate) const ALL_DISTURBED: &str = "the hypervisor or other programs disturbed too many trials";
 
-#[test]
-fn run_without_a_result_is_accepted_only_if_the_machine_disturbed_it() {
-    let analysis = |none: (u64, Value), again: (u64, Value), it: (u64, Value)| {
-        let variant = |id: &str, (valid, invalid): (u64, Value)| {
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The valid trials of a variant at its only load point, and the reasons of the invalid ones.
+    type Trials = (u64, Value);
+
+    fn analysis(none: Trials, again: Trials, it: Trials) -> Value {
+        let variant = |id: &str, (valid, invalid): Trials| {
             let point = json!({"load_point": "saturated", "valid": valid, "invalid": invalid});
             json!({"variant": id, "excluded": null, "points": [point]})
         };
@@ -229,57 +234,56 @@ fn run_without_a_result_is_accepted_only_if_the_machine_disturbed_it() {
             variant("it", it),
         ];
         json!({"run": {"ending": {"id": "time-used"}}, "variants": variants})
-    };
-    let same = |valid: u64, invalid: Value| {
+    }
+
+    /// The same for every variant.
+    fn same(valid: u64, invalid: Value) -> Value {
         let all = || (valid, invalid.clone());
         analysis(all(), all(), all())
-    };
-    for (accepted, analysis) in [
-        (false, same(9, json!({}))),
-        (false, same(5, json!({}))),
-        (false, same(9, json!({"steal": 4}))),
-        (false, same(5, json!({"failed": 1}))),
-        (false, same(3, json!({"other-programs": 2}))),
-        (true, same(1, json!({"other-programs": 4}))),
-        (true, same(5, json!({"steal": 1}))),
-        (true, same(9, json!({"other-programs": 2}))),
-        (true, same(8, json!({"steal": 30}))),
-        // Its own trials are there, and blocks of them may have lost both baselines.
-        (
-            false,
-            analysis((6, json!({"steal": 1})), (7, json!({})), (7, json!({}))),
-        ),
-        (
-            true,
-            analysis(
-                (5, json!({"other-programs": 1})),
-                (5, json!({"other-programs": 1})),
-                (6, json!({})),
-            ),
-        ),
-        // The baselines have too few pairs for a noise floor.
-        (
-            true,
-            analysis(
-                (5, json!({"other-programs": 1})),
-                (6, json!({})),
-                (6, json!({})),
-            ),
-        ),
-        // What another reason made invalid is no disturbance.
-        (
-            false,
-            analysis(
-                (9, json!({})),
-                (9, json!({})),
-                (3, json!({"evidence-lost": 6})),
-            ),
-        ),
-    ] {
-        let found = is_without_result_by_the_machine(&analysis);
-        assert_eq!(found, accepted, "{analysis:#}");
     }
-    let mut failed = same(5, json!({"steal": 1}));
-    failed["run"]["ending"]["id"] = json!("failed");
-    assert!(!is_without_result_by_the_machine(&failed));
+
+    #[track_caller]
+    fn assert_accepted(analyses: impl IntoIterator<Item = Value>, accepted: bool) {
+        for analysis in analyses {
+            let found = is_without_result_by_the_machine(&analysis);
+            assert_eq!(found, accepted, "{analysis:#}");
+        }
+    }
+
+    #[test]
+    fn run_without_a_result_is_accepted_if_the_machine_disturbed_it() {
+        let others = |valid| (valid, json!({"other-programs": 1}));
+        let whole = || (6, json!({}));
+        let analyses = [
+            same(1, json!({"other-programs": 4})),
+            same(5, json!({"steal": 1})),
+            same(9, json!({"other-programs": 2})),
+            same(8, json!({"steal": 30})),
+            // Its own trials are there, and blocks of them have lost both baselines.
+            analysis(others(5), others(5), whole()),
+            // The baselines have too few pairs for a noise floor.
+            analysis(others(5), whole(), whole()),
+        ];
+        assert_accepted(analyses, true);
+    }
+
+    #[test]
+    fn run_without_a_result_is_not_accepted_for_another_reason() {
+        let whole = |valid| (valid, json!({}));
+        let mut failed = same(5, json!({"steal": 1}));
+        failed["run"]["ending"]["id"] = json!("failed");
+        let analyses = [
+            same(9, json!({})),
+            same(5, json!({})),
+            same(9, json!({"steal": 4})),
+            same(5, json!({"failed": 1})),
+            same(3, json!({"other-programs": 2})),
+            // Steal takes whole blocks: the baselines have lost no other.
+            analysis((6, json!({"steal": 1})), whole(7), whole(7)),
+            // What another reason made invalid is no disturbance.
+            analysis(whole(9), whole(9), (3, json!({"evidence-lost": 6}))),
+            failed,
+        ];
+        assert_accepted(analyses, false);
+    }
 }

@@ -145,101 +145,74 @@ fn all_measured(scratch: &Scratch, runs: &[&str]) -> bool {
     runs.all(|run| has_figures(&proxied_point(scratch, run), 1, &format!("the run {run}")))
 }
 
-#[test]
-fn invalid_scale_arguments_are_rejected_with_a_fix() {
-    let _shared = beside_others();
+/// Each of these command lines of `meshtax scale` is a usage error that says this.
+#[track_caller]
+fn assert_rejected(cases: &[(&str, &str)]) {
     let scratch = Scratch::new();
-    for (arguments, code, message) in [
+    for (options, message) in cases {
+        let mut arguments = vec!["scale"];
+        arguments.extend(options.split(' '));
+        let finished = finish(meshtax(&scratch, &arguments));
+        finished.expect_code(2);
+        let stderr = &finished.stderr;
+        assert!(stderr.contains(message), "{options}: {stderr}");
+    }
+}
+
+#[test]
+fn invalid_numbers_to_scale_over_are_rejected_with_a_fix() {
+    let _shared = beside_others();
+    assert_rejected(&[
+        ("pods --at 1,2,2", "a line requires 3 different numbers"),
+        ("pods --at 0,1,2", "whole numbers from 1 to 100000"),
+        ("pods --at 1,2,501", "whole numbers from 1 to 500"),
+        ("nodes --at 1,2,21", "whole numbers from 1 to 20"),
+        ("hops --at 1,2,30", "whole numbers from 1 to 20"),
         (
-            vec!["scale", "pods", "--at", "1,2,2"],
-            2,
-            "a line requires 3 different numbers",
-        ),
-        (
-            vec!["scale", "pods", "--at", "0,1,2"],
-            2,
-            "whole numbers from 1 to 100000",
-        ),
-        (
-            vec!["scale", "pods", "--at", "1,2,501"],
-            2,
-            "whole numbers from 1 to 500",
-        ),
-        (
-            vec!["scale", "nodes", "--at", "1,2,21"],
-            2,
-            "whole numbers from 1 to 20",
-        ),
-        (
-            vec!["scale", "nodes", "--at", "1,2,4", "--pods", "3"],
-            2,
+            "nodes --at 1,2,4 --pods 3",
             "3 replicas cannot be distributed over 4 nodes",
         ),
+    ]);
+}
+
+#[test]
+fn options_of_another_scale_are_rejected_with_the_right_one() {
+    let _shared = beside_others();
+    assert_rejected(&[
         (
-            vec!["scale", "mesh"],
-            2,
+            "mesh",
             "possible values: pods, nodes, hops, rates, clients, endpoints, churn",
         ),
+        ("pods --for bookinfo", "meshtax scale hops --for TOPOLOGY"),
+        ("hops --pods 8", "meshtax scale nodes --pods N"),
+        ("hops --for bookinf", "did you mean `bookinfo`?"),
+        ("rates --rate 100", "use --at"),
+    ]);
+}
+
+#[test]
+fn data_planes_that_cannot_be_scaled_are_rejected_with_a_fix() {
+    let _shared = beside_others();
+    assert_rejected(&[
         (
-            vec!["scale", "endpoints", "--data-plane", "linkerd"],
-            2,
+            "endpoints --data-plane linkerd",
             "use one of: ztunnel, ztunnel-dedicated, envoy-sidecar",
         ),
         (
-            vec!["scale", "churn", "--data-plane", "ztunnel"],
-            2,
+            "churn --data-plane ztunnel",
             "ztunnel does not support endpoint churn",
         ),
         (
-            vec!["scale", "hops", "--data-plane", "envoy-sidecar-tcp"],
-            2,
+            "hops --data-plane envoy-sidecar-tcp",
             "does not support services that call each other",
         ),
         (
-            vec!["scale", "pods", "--for", "bookinfo"],
-            2,
-            "meshtax scale hops --for TOPOLOGY",
-        ),
-        (
-            vec!["scale", "hops", "--pods", "8"],
-            2,
-            "meshtax scale nodes --pods N",
-        ),
-        (
-            vec!["scale", "hops", "--for", "bookinf"],
-            2,
-            "did you mean `bookinfo`?",
-        ),
-        (vec!["scale", "rates", "--rate", "100"], 2, "use --at"),
-        (
-            vec!["scale", "hops", "--at", "1,2,30"],
-            2,
-            "whole numbers from 1 to 20",
-        ),
-        (
-            vec!["scale", "pods", "--data-plane", "envoi-sidecar"],
-            2,
+            "pods --data-plane envoi-sidecar",
             "did you mean envoy-sidecar?",
         ),
         (
-            vec![
-                "scale",
-                "pods",
-                "--data-plane",
-                "linkerd",
-                "--level",
-                "plaintext",
-            ],
-            2,
+            "pods --data-plane linkerd --level plaintext",
             "has no level plaintext",
         ),
-    ] {
-        let finished = finish(meshtax(&scratch, &arguments));
-        finished.expect_code(code);
-        assert!(
-            finished.stderr.contains(message),
-            "{arguments:?}: {}",
-            finished.stderr
-        );
-    }
+    ]);
 }

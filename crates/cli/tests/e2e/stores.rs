@@ -21,6 +21,18 @@ pub(crate) fn copied(scratch: &Scratch) -> PathBuf {
     run
 }
 
+/// A writable copy of the stored run, without any trial of this variant.
+pub(crate) fn without(scratch: &Scratch, variant: &str) -> PathBuf {
+    let run = copied(scratch);
+    let trials = fs::read_to_string(run.join("trials.jsonl")).expect("trials");
+    let of_variant = format!(r#""variant":"{variant}""#);
+    let others = trials.lines().filter(|line| !line.contains(&of_variant));
+    let others: Vec<&str> = others.collect();
+    assert!(others.len() < trials.lines().count(), "{variant}");
+    fs::write(run.join("trials.jsonl"), others.join("\n") + "\n").expect("a file");
+    run
+}
+
 #[test]
 fn format_version_1_is_rejected_by_report() {
     let _shared = beside_others();

@@ -1,6 +1,7 @@
 //! Services with several replicas, protocols and response sizes, call graphs, and the user's own program.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::process::Command;
 
 use serde_json::Value;
@@ -225,22 +226,29 @@ fn each_call_between_services_is_verified() {
             }
         }
     }
-    let used = records(&out.join("samples.jsonl"));
+    let used = [
+        "none/reviews-app-3",
+        "plain/productpage-proxy-out",
+        "plain/ratings-proxy",
+    ];
+    assert_used(&out, &used);
+    let report = finish(meshtax(&scratch, &["report", out.to_str().expect("UTF-8")]));
+    for value in ["bookinfo", "4 services", "2.67"] {
+        assert!(report.stdout.contains(value), "{value}: {}", report.stdout);
+    }
+}
+
+/// The samples of a run have components of these names.
+#[track_caller]
+fn assert_used(run: &Path, expected: &[&str]) {
+    let used = records(&run.join("samples.jsonl"));
     let names: Vec<&str> = used
         .iter()
         .flat_map(|sample| sample["components"].as_array().expect("components"))
         .filter_map(|component| component["name"].as_str())
         .collect();
-    for name in [
-        "none/reviews-app-3",
-        "plain/productpage-proxy-out",
-        "plain/ratings-proxy",
-    ] {
-        assert!(names.contains(&name), "{name} in {names:?}");
-    }
-    let report = finish(meshtax(&scratch, &["report", out.to_str().expect("UTF-8")]));
-    for value in ["bookinfo", "4 services", "2.67"] {
-        assert!(report.stdout.contains(value), "{value}: {}", report.stdout);
+    for name in expected {
+        assert!(names.contains(name), "{name} in {names:?}");
     }
 }
 
@@ -377,13 +385,7 @@ fn entry_points_of_all_namespaces_get_equal_load() {
     }
     let finished = finish(meshtax(&scratch, &arguments));
     finished.expect_completed();
-    let load_points = &manifest(&out)["experiment"]["load_points"];
-    let raised = load_points.as_array().into_iter().flatten();
-    let mut raised = raised.filter(|point| point["id"] == "saturated-c3");
-    assert!(
-        raised.any(|point| point["connections"] == 4),
-        "{load_points:#}"
-    );
+    assert_raised_to_two_connections_each(&out);
     let analysis = finished.json();
     for variant in self::variants(&analysis) {
         let id = variant["variant"].as_str().expect("an id");
@@ -393,59 +395,77 @@ fn entry_points_of_all_namespaces_get_equal_load() {
                 assert_excluded_by(variant, "in-the-path", &["web-2", "15006"]);
                 let bypassing = &["app-1", "db-1", "web-2", "app-2", "db-2"];
                 assert_excluded_by(variant, "calls-in-the-path", bypassing);
-                continue;
             }
             "around-mtls" => {
-                assert_excluded_by(
-                    variant,
-                    "permitted-request",
-                    &["web-1: no 200", "web-2: no 200"],
-                );
-                continue;
+                let refused = &["web-1: no 200", "web-2: no 200"];
+                assert_excluded_by(variant, "permitted-request", refused);
             }
-            _ => {}
-        }
-        assert_not_excluded(variant);
-        let seen = |probe: &str| seen_by(&variant["evidence"], probe);
-        let permitted = seen("permitted-request");
-        assert!(permitted.contains("2 services"), "{id}: {permitted}");
-        let wire = seen("calls-on-the-wire");
-        let calls = "client to web-1, web-1 to app-1, app-1 to db-1, client to web-2, web-2 to app-2, app-2 to db-2";
-        assert!(wire.ends_with(calls), "{id}: {wire}");
-        let is_plaintext = ["none", "none-again", "plain"].contains(&id);
-        assert_eq!(wire.contains("TLS 1.3"), !is_plaintext, "{id}: {wire}");
-        if !id.starts_with("none") {
-            let path = seen("in-the-path");
-            assert!(path.contains("web-2 (port 15006)"), "{id}: {path}");
-            assert!(seen("calls-in-the-path").contains("6 services"), "{id}");
-        }
-        if id.ends_with("-l7") {
-            for probe in ["forbidden-method", "forbidden-path"] {
-                let seen = seen(probe);
-                assert!(seen.contains("web-2: HTTP 403"), "{id}: {seen}");
-            }
-        }
-        for point in variant["points"].as_array().expect("points") {
-            // Whether an open loop sustained its rate depends on the machine.
-            if point["load_point"] != "steady" {
-                assert_taken(point, 1, &format!("{id} {}", point["load_point"]));
-            }
+            _ => assert_both_namespaces_are_verified(variant),
         }
     }
-    for trial in records(&out.join("trials.jsonl")) {
-        let load = &trial["outcome"]["load"];
-        if is_empty(load) {
-            continue;
-        }
-        assert!(load["succeeded"].as_u64() > Some(0), "{trial}");
-        assert_eq!(load["succeeded"], load["completed"], "{trial}");
-    }
+    assert_all_requests_succeeded(&out);
     let used = cpu_used(&records(&out.join("samples.jsonl")));
     for variant in self::variants(&analysis) {
         let id = variant["variant"].as_str().expect("an id");
         if !id.starts_with("around") {
             assert_equal_work(id, &used);
         }
+    }
+}
+
+/// Three connections cannot be shared equally by two entry points.
+#[track_caller]
+fn assert_raised_to_two_connections_each(run: &Path) {
+    let load_points = &manifest(run)["experiment"]["load_points"];
+    let raised = load_points.as_array().into_iter().flatten();
+    let mut raised = raised.filter(|point| point["id"] == "saturated-c3");
+    assert!(
+        raised.any(|point| point["connections"] == 4),
+        "{load_points:#}"
+    );
+}
+
+/// `tiers-2`: all services of both namespaces, and all load points.
+#[track_caller]
+fn assert_both_namespaces_are_verified(variant: &Value) {
+    let id = variant["variant"].as_str().expect("an id");
+    assert_not_excluded(variant);
+    let seen = |probe: &str| seen_by(&variant["evidence"], probe);
+    let permitted = seen("permitted-request");
+    assert!(permitted.contains("2 services"), "{id}: {permitted}");
+    let wire = seen("calls-on-the-wire");
+    let calls = "client to web-1, web-1 to app-1, app-1 to db-1, client to web-2, web-2 to app-2, app-2 to db-2";
+    assert!(wire.ends_with(calls), "{id}: {wire}");
+    let is_plaintext = ["none", "none-again", "plain"].contains(&id);
+    assert_eq!(wire.contains("TLS 1.3"), !is_plaintext, "{id}: {wire}");
+    if !id.starts_with("none") {
+        let path = seen("in-the-path");
+        assert!(path.contains("web-2 (port 15006)"), "{id}: {path}");
+        assert!(seen("calls-in-the-path").contains("6 services"), "{id}");
+    }
+    if id.ends_with("-l7") {
+        for probe in ["forbidden-method", "forbidden-path"] {
+            let seen = seen(probe);
+            assert!(seen.contains("web-2: HTTP 403"), "{id}: {seen}");
+        }
+    }
+    for point in variant["points"].as_array().expect("points") {
+        // Whether an open loop sustained its rate depends on the machine.
+        if point["load_point"] != "steady" {
+            assert_taken(point, 1, &format!("{id} {}", point["load_point"]));
+        }
+    }
+}
+
+#[track_caller]
+fn assert_all_requests_succeeded(run: &Path) {
+    for trial in records(&run.join("trials.jsonl")) {
+        let load = &trial["outcome"]["load"];
+        if is_empty(load) {
+            continue;
+        }
+        assert!(load["succeeded"].as_u64() > Some(0), "{trial}");
+        assert_eq!(load["succeeded"], load["completed"], "{trial}");
     }
 }
 
