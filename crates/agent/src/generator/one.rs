@@ -10,8 +10,8 @@ use meshtax_model::trial::LoadResult;
 use meshtax_observe::monotonic_ns;
 use serde::Serialize;
 
-use super::worker::{StartedWorker, Worker, ending};
-use super::{ClientWorker, GeneratorError};
+use super::error::GeneratorError;
+use super::worker::{ClientWorker, StartedWorker, Worker, ending};
 
 /// How long starting the generator and opening its connections may take, beyond the load itself.
 const GRACE: Duration = Duration::from_secs(15);

@@ -1,6 +1,6 @@
 //! Generators on threads of this process.
 
-use std::io::{BufRead as _, BufReader, Write as _};
+use std::io::{self, BufRead as _, BufReader, Write as _};
 use std::net::{SocketAddr, TcpListener};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::ExitStatusExt as _;
@@ -10,6 +10,7 @@ use std::thread;
 
 use meshtax_load::{LoadModel, Schedule, worker_main};
 use meshtax_model::experiment::Arrivals;
+use meshtax_model::failure::TrialFailure;
 use meshtax_observe::monotonic_ns;
 
 use super::*;

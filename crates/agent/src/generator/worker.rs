@@ -66,6 +66,14 @@ impl StartedWorker {
     }
 }
 
+/// One client's part of a load: where it comes from, and what offers it there.
+pub struct ClientWorker {
+    /// The name of the client's pod.
+    pub client: String,
+    /// The worker there.
+    pub started: StartedWorker,
+}
+
 /// How a process ended, in words: `was killed by signal 9`, `exited with 1`.
 #[must_use]
 pub fn ending(status: ExitStatus) -> String {
