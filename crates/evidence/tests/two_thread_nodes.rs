@@ -11,8 +11,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use meshtax_agent::{
-    Capture, ClientWorker, Meter, NodeUsage, PacketSocket, Process, StartedWorker, Watched, Worker,
-    measure, observe_window, speed_probe_on,
+    Capture, ClientWorker, Measurement, Meter, NodeUsage, PacketSocket, Process, StartedWorker,
+    Watched, Worker, measure, observe_window, speed_probe_on,
 };
 use meshtax_app::AppConfig;
 use meshtax_dataplane::{
@@ -28,7 +28,7 @@ use meshtax_model::experiment::{LoadPoint, Options, Regime, VariantId, Workers, 
 use meshtax_model::failure::ComponentFailure;
 use meshtax_model::plan::TrialId;
 use meshtax_model::topology::{NodeSide, Service, Topology};
-use meshtax_model::trial::{ComponentRole, LoadResult};
+use meshtax_model::trial::{ComponentRole, LoadResult, ResourceSample};
 use meshtax_tls::Credentials;
 use meshtax_workload::{Demand, Timing, applications};
 
@@ -369,6 +369,84 @@ fn start_generator() -> StartedWorker {
     }
 }
 
+const TIMING: Timing = Timing {
+    warmup_ns: 100_000_000,
+    window_ns: 400_000_000,
+    interval_ns: None,
+    requests_per_trial: None,
+};
+
+/// A measured trial, and what each node's agent read in its window.
+struct Trial {
+    measured: Measurement,
+    usage: Vec<NodeUsage>,
+    sample: ResourceSample,
+}
+
+fn trial(nodes: &[Node], site: &Site, spec: &LoadSpec) -> Trial {
+    let probe_before = speed_probe_on(None);
+    let harness = Watched {
+        cores: meshtax_observe::allowed_cores(),
+        processes: Vec::new(),
+        servers: Vec::new(),
+        proxy_port: None,
+        entrance: None,
+    };
+    let observe = &mut |window| nodes.iter().for_each(|n| n.order(Order::Observe(window)));
+    let client = ClientWorker {
+        client: site.clients[0].name.clone(),
+        started: start_generator(),
+    };
+    let measured = measure(spec, vec![client], &harness, observe).unwrap();
+    let usage = nodes.iter().map(|node| node.usage.recv().unwrap());
+    let usage = usage.collect();
+    let speed = [probe_before, speed_probe_on(None)];
+    let sample = measured.sample(&TrialId("1".into()), speed);
+    Trial {
+        measured,
+        usage,
+        sample,
+    }
+}
+
+/// The first of some trials whose edges were read in time. Nothing is pinned here: on a busy machine an edge is read a
+/// tenth of a second late, and one that stalls can read an edge at any time. A window that is read wrongly is so in all
+/// trials.
+fn trial_read_in_time(nodes: &[Node], site: &Site, spec: &LoadSpec) -> Trial {
+    const TRIALS: usize = 5;
+    let plausible = TIMING.window_ns / 2..TIMING.window_ns * 2;
+    let mut read_ns = Vec::new();
+    for _ in 0..TRIALS {
+        let trial = trial(nodes, site, spec);
+        read_ns.push(trial.sample.wall_ns());
+        let on_nodes = trial.usage.iter().map(|usage| usage.machine.wall_ns);
+        let mut edges = on_nodes.chain([trial.sample.wall_ns()]);
+        if edges.all(|wall_ns| plausible.contains(&wall_ns)) {
+            return trial;
+        }
+    }
+    panic!("no window of {plausible:?}: {read_ns:?}");
+}
+
+/// The node's agent has read its own pod, and nothing of the other node.
+fn assert_is_of(usage: &NodeUsage, service: &Service, node: u32) {
+    let NodeUsage {
+        components,
+        machine,
+        ..
+    } = usage;
+    assert!(machine.cores > 0, "{machine:?}");
+    let seen: BTreeMap<&str, u32> = components
+        .iter()
+        .map(|usage| (usage.name.as_str(), usage.node))
+        .collect();
+    let name = format!("{}-app", service.name);
+    assert_eq!(seen, BTreeMap::from([(name.as_str(), node)]));
+    assert!(components[0].cpu_ns > 100_000, "{components:?}");
+    let memory = components[0].memory.unwrap();
+    assert!(memory.anonymous_bytes > 0, "{memory:?}");
+}
+
 #[test]
 fn two_thread_nodes_are_verified_and_measured() {
     let topology = topology();
@@ -389,49 +467,22 @@ fn two_thread_nodes_are_verified_and_measured() {
     assert!(evidence.passed(), "{:?}", evidence.failed_probes());
     assert!(evidence.features.is_some_and(|f| f.keeps_client_address));
 
-    let timing = Timing {
-        warmup_ns: 100_000_000,
-        window_ns: 400_000_000,
-        interval_ns: None,
-        requests_per_trial: None,
-    };
-    let spec = demand.load(&site, None, &points[0], timing, 7).unwrap();
-    let probe_before = speed_probe_on(None);
-    let harness = Watched {
-        cores: meshtax_observe::allowed_cores(),
-        processes: Vec::new(),
-        servers: Vec::new(),
-        proxy_port: None,
-        entrance: None,
-    };
-    let observe = &mut |window| nodes.iter().for_each(|n| n.order(Order::Observe(window)));
-    let client = ClientWorker {
-        client: site.clients[0].name.clone(),
-        started: start_generator(),
-    };
-    let measured = measure(&spec, vec![client], &harness, observe).unwrap();
+    let spec = demand.load(&site, None, &points[0], TIMING, 7).unwrap();
+    let Trial {
+        measured,
+        usage,
+        sample,
+    } = trial_read_in_time(&nodes, &site, &spec);
     let load = &measured.load;
     assert!(load.completed > 50, "{load:?}");
     assert_eq!((load.succeeded, load.errors.total()), (load.completed, 0));
-
-    // Each node's agent has read its own pods, and nothing of the other node.
-    for ((node, service), number) in nodes.iter().zip(&topology.services).zip(0..) {
-        let NodeUsage {
-            components: usage,
-            machine,
-            ..
-        } = node.usage.recv().unwrap();
-        assert!(machine.wall_ns > 0 && machine.cores > 0, "{machine:?}");
-        let seen: BTreeMap<&str, u32> = usage
-            .iter()
-            .map(|usage| (usage.name.as_str(), usage.node))
-            .collect();
-        let name = format!("{}-app", service.name);
-        assert_eq!(seen, BTreeMap::from([(name.as_str(), number)]));
-        assert!(usage[0].cpu_ns > 100_000, "{usage:?}");
-        let memory = usage[0].memory.unwrap();
-        assert!(memory.anonymous_bytes > 0, "{memory:?}");
+    for ((usage, service), number) in usage.iter().zip(&topology.services).zip(0..) {
+        assert_is_of(usage, service, number);
     }
+    let generator = sample.components.iter();
+    let mut generator = generator.filter(|c| c.role == ComponentRole::Generator);
+    assert!(generator.any(|c| c.cpu_ns > 0), "{sample:?}");
+
     // Clients call both entry points: together, the applications have counted at least the load's requests.
     let counts = site.services.iter().map(|service| {
         let stats = app_stats(&Loopback(service.address), service.port());
@@ -440,14 +491,6 @@ fn two_thread_nodes_are_verified_and_measured() {
     let counts: Vec<u64> = counts.collect();
     assert!(counts.iter().all(|count| *count > 20), "{counts:?}");
     assert!(counts.iter().sum::<u64>() >= load.completed, "{counts:?}");
-    let trial = TrialId("1".into());
-    let sample = measured.sample(&trial, [probe_before, speed_probe_on(None)]);
-    // Nothing is pinned here: on a busy machine an edge is read a tenth of a second late.
-    let plausible = timing.window_ns / 2..timing.window_ns * 2;
-    assert!(plausible.contains(&sample.wall_ns()), "{sample:?}");
-    let generator = sample.components.iter();
-    let mut generator = generator.filter(|c| c.role == ComponentRole::Generator);
-    assert!(generator.any(|c| c.cpu_ns > 0), "{sample:?}");
 }
 
 /// A pod that refuses every request.
