@@ -99,117 +99,67 @@ fn figure(set: &str, variant: &str, at: &[&str], column: usize) -> (String, f64)
     (figure.published, figure.value)
 }
 
+/// Variant, row and column; the figure as published, and normalised.
+type Published = (
+    &'static str,
+    &'static [&'static str],
+    usize,
+    &'static str,
+    f64,
+);
+
+const LIVEWYER_POD: &[Published] = &[
+    ("istio", &["32"], 4, "0.3872", 387_200_000.0),
+    ("baseline", &["32"], 1, "157.4456", 157.4456),
+    ("cilium", &["128"], 5, "1.7041", 1_704_100_000.0),
+    ("istio", &["32"], 5, "0.4350", 435_000_000.0),
+];
+
+const LIVEWYER_INGRESS: &[Published] = &[
+    ("linkerd", &["64"], 2, "0.4489", 448_900_000.0),
+    ("baseline", &["128"], 4, "3.0331", 3_033_100_000.0),
+];
+
+const AMBIENT_RATES: &[Published] = &[
+    ("mtls-l7", &["160"], 3, "2.089", 2_089_000.0),
+    ("mtls-l7-sandwich", &["16000"], 3, "1.000", 1_000_000.0),
+    ("mtls", &["1600"], 0, "0.406", 406_000.0),
+];
+
+const PODS_VEGETA: &[Published] = &[
+    ("linkerd", &["50", "20"], 4, "1006", 1_006_000.0),
+    ("linkerd", &["90", "20"], 6, "27.51", 0.02751),
+    ("linkerd", &["1", "20"], 9, "21.00", 22_020_096.0),
+];
+
+const TEASTORE_USERS: &[Published] = &[
+    ("istio", &["20"], 1, "133", 1.33),
+    ("bare", &["20"], 4, "9749", 9_749_000_000.0),
+];
+
+const LINKERD_BENCH: &[Published] = &[("istio-ambient", &["2000"], 3, "262.6", 262_600_000.0)];
+
+const ISTIO_RESOURCES: &[Published] = &[("ztunnel", &["1000 requests/s"], 0, "0.06", 0.06)];
+
+const ISTIO_LATENCY: &[Published] = &[("ambient-l4", &["1.22", "even"], 1, "0.20", 200_000.0)];
+
 #[test]
 fn figures_are_those_of_their_sources() {
-    for (set, variant, at, column, published, value) in [
-        (
-            "livewyer-pod",
-            "istio",
-            &["32"][..],
-            4,
-            "0.3872",
-            387_200_000.0,
-        ),
-        ("livewyer-pod", "baseline", &["32"], 1, "157.4456", 157.4456),
-        (
-            "livewyer-pod",
-            "cilium",
-            &["128"],
-            5,
-            "1.7041",
-            1_704_100_000.0,
-        ),
-        ("livewyer-pod", "istio", &["32"], 5, "0.4350", 435_000_000.0),
-        (
-            "livewyer-ingress",
-            "linkerd",
-            &["64"],
-            2,
-            "0.4489",
-            448_900_000.0,
-        ),
-        (
-            "livewyer-ingress",
-            "baseline",
-            &["128"],
-            4,
-            "3.0331",
-            3_033_100_000.0,
-        ),
-        (
-            "ambient-rates",
-            "mtls-l7",
-            &["160"],
-            3,
-            "2.089",
-            2_089_000.0,
-        ),
-        (
-            "ambient-rates",
-            "mtls-l7-sandwich",
-            &["16000"],
-            3,
-            "1.000",
-            1_000_000.0,
-        ),
-        ("ambient-rates", "mtls", &["1600"], 0, "0.406", 406_000.0),
-        (
-            "pods-vegeta",
-            "linkerd",
-            &["50", "20"],
-            4,
-            "1006",
-            1_006_000.0,
-        ),
-        ("pods-vegeta", "linkerd", &["90", "20"], 6, "27.51", 0.02751),
-        (
-            "pods-vegeta",
-            "linkerd",
-            &["1", "20"],
-            9,
-            "21.00",
-            22_020_096.0,
-        ),
-        ("teastore-users", "istio", &["20"], 1, "133", 1.33),
-        (
-            "teastore-users",
-            "bare",
-            &["20"],
-            4,
-            "9749",
-            9_749_000_000.0,
-        ),
-        (
-            "linkerd-bench-2025",
-            "istio-ambient",
-            &["2000"],
-            3,
-            "262.6",
-            262_600_000.0,
-        ),
-        (
-            "istio-docs-resources",
-            "ztunnel",
-            &["1000 requests/s"],
-            0,
-            "0.06",
-            0.06,
-        ),
-        (
-            "istio-docs-latency",
-            "ambient-l4",
-            &["1.22", "even"],
-            1,
-            "0.20",
-            200_000.0,
-        ),
+    for (set, rows) in [
+        ("livewyer-pod", LIVEWYER_POD),
+        ("livewyer-ingress", LIVEWYER_INGRESS),
+        ("ambient-rates", AMBIENT_RATES),
+        ("pods-vegeta", PODS_VEGETA),
+        ("teastore-users", TEASTORE_USERS),
+        ("linkerd-bench-2025", LINKERD_BENCH),
+        ("istio-docs-resources", ISTIO_RESOURCES),
+        ("istio-docs-latency", ISTIO_LATENCY),
     ] {
-        let found = figure(set, variant, at, column);
-        assert_eq!(
-            found,
-            (published.to_owned(), value),
-            "{set} {variant} {at:?}"
-        );
+        for (variant, at, column, published, value) in rows {
+            let found = figure(set, variant, at, *column);
+            let expected = ((*published).to_owned(), *value);
+            assert_eq!(found, expected, "{set} {variant} {at:?}");
+        }
     }
 }
 
