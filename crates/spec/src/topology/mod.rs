@@ -83,9 +83,21 @@ services:
         assert!(cart.time.is_some());
     }
 
+    /// A file, the line of its first problem, and a part of the message.
+    type Invalid = (&'static str, u32, &'static str);
+
+    #[track_caller]
+    fn assert_rejected(cases: &[Invalid]) {
+        for (text, line, expected) in cases {
+            let rejected = topology("own.yaml", text).unwrap_err();
+            assert!(rejected.message.contains(expected), "{text}: {rejected}");
+            assert_eq!(rejected.line, Some(*line), "{text}: {rejected}");
+        }
+    }
+
     #[test]
-    fn invalid_services_are_rejected_at_their_location() {
-        for (text, line, expected) in [
+    fn calls_to_nowhere_and_in_cycles_are_rejected_at_their_location() {
+        assert_rejected(&[
             (
                 "services: [{name: a, calls: [b]}]",
                 1,
@@ -97,6 +109,12 @@ services:
                 "`b` calls `a`, which calls `b`",
             ),
             ("services: [{name: a, calls: [a]}]", 1, "`a` calls `a`"),
+        ]);
+    }
+
+    #[test]
+    fn names_that_pods_cannot_have_are_rejected_at_their_location() {
+        assert_rejected(&[
             (
                 "services: [{name: Front}]",
                 1,
@@ -122,6 +140,12 @@ services:
                 1,
                 "two pods would have the name `a`",
             ),
+        ]);
+    }
+
+    #[test]
+    fn values_and_keys_of_services_are_rejected_at_their_location() {
+        assert_rejected(&[
             ("services: []", 1, "empty list"),
             ("name: x", 1, "has no `services`"),
             (
@@ -140,6 +164,12 @@ services:
                 1,
                 "not a distribution",
             ),
+        ]);
+    }
+
+    #[test]
+    fn pages_and_entry_points_are_rejected_at_their_location() {
+        assert_rejected(&[
             (
                 "services:\n  - {name: a}\n  - {name: b, clients: false}",
                 3,
@@ -155,11 +185,7 @@ services:
                 3,
                 "clients also call `b`, while the first service has pages",
             ),
-        ] {
-            let rejected = topology("own.yaml", text).unwrap_err();
-            assert!(rejected.message.contains(expected), "{text}: {rejected}");
-            assert_eq!(rejected.line, Some(line), "{text}: {rejected}");
-        }
+        ]);
     }
 
     #[test]
