@@ -116,9 +116,36 @@ fn print_head(what: &str) {
     );
 }
 
+fn word(passed: bool) -> &'static str {
+    if passed { "PASS" } else { "FAIL" }
+}
+
 /// Prints a setting's lines; returns whether all requirements are met.
 fn print(setting: &Setting, score: &Score) -> bool {
-    let word = |passed: bool| if passed { "PASS" } else { "FAIL" };
+    let mut all = print_intervals(setting, score);
+    all &= print_verdicts(setting, score);
+    all &= print_overloads(setting, score);
+    if setting.steal > 0.0 {
+        for (figure, line) in &score.lines {
+            println!(
+                "{:<26} {:<15} | bias {:+.3} of the half width",
+                setting.name,
+                figure.name(),
+                line.bias()
+            );
+        }
+    }
+    println!(
+        "{:<26} {:.1} rounds on average; ended by precision: {:.2}",
+        setting.name,
+        score.rounds as f64 / f64::from(score.experiments),
+        f64::from(score.stopped) / f64::from(score.experiments)
+    );
+    all
+}
+
+/// Whether the intervals of every figure that is judged are unbiased, narrow enough, and cover the truth.
+fn print_intervals(setting: &Setting, score: &Score) -> bool {
     let mut all = true;
     for figure in Figure::ALL {
         let Some(line) = score.lines.get(&figure) else {
@@ -149,6 +176,12 @@ fn print(setting: &Setting, score: &Score) -> bool {
             }
         );
     }
+    all
+}
+
+/// Whether no more than the permitted share of verdicts is false.
+fn print_verdicts(setting: &Setting, score: &Score) -> bool {
+    let mut all = true;
     for (name, found) in [
         ("declares falsely", score.false_declarations),
         ("falsely irrelevant", score.false_equivalence),
@@ -172,23 +205,6 @@ fn print(setting: &Setting, score: &Score) -> bool {
             score.true_equivalence.value()
         );
     }
-    all &= print_overloads(setting, score);
-    if setting.steal > 0.0 {
-        for (figure, line) in &score.lines {
-            println!(
-                "{:<26} {:<15} | bias {:+.3} of the half width",
-                setting.name,
-                figure.name(),
-                line.bias()
-            );
-        }
-    }
-    println!(
-        "{:<26} {:.1} rounds on average; ended by precision: {:.2}",
-        setting.name,
-        score.rounds as f64 / f64::from(score.experiments),
-        f64::from(score.stopped) / f64::from(score.experiments)
-    );
     all
 }
 
@@ -202,7 +218,7 @@ fn print_overloads(setting: &Setting, score: &Score) -> bool {
             setting.name,
             score.true_overloads.value(),
             score.false_overloads.value(),
-            if all { "PASS" } else { "FAIL" }
+            word(all)
         );
     }
     all

@@ -103,6 +103,14 @@ fn simulate(noise: &mut Noise, design: &Design, delay: f64) -> (Paired, Paired) 
     (aa, effect)
 }
 
+/// How often, of many runs.
+#[derive(Default)]
+struct Detected {
+    aa_different: usize,
+    found: usize,
+    covered: usize,
+}
+
 /// The ground truth test: how often the A/A pair is declared different, a delay of 15 % of the
 /// p50 is found (beyond the noise floor, the least of a family of four under Holm), and its
 /// true value is inside the interval.
@@ -111,17 +119,8 @@ fn known_delay(noise: &mut Noise) {
     println!(
         "\nrounds x blocks  trial process noise        | A/A different  found  covered  of 20: found >= 18"
     );
-    let designs = [
-        (6, 1),
-        (6, 2),
-        (8, 1),
-        (8, 2),
-        (10, 1),
-        (10, 2),
-        (14, 1),
-        (14, 2),
-    ];
-    for (rounds, blocks) in designs {
+    let rounds_and_blocks = [6, 8, 10, 14].into_iter().flat_map(|r| [(r, 1), (r, 2)]);
+    for (rounds, blocks) in rounds_and_blocks {
         for (trial, contaminated) in [
             (0.03, false),
             (0.05, false),
@@ -137,23 +136,7 @@ fn known_delay(noise: &mut Noise) {
                 process: 0.01,
                 contaminated,
             };
-            let (mut aa_different, mut found, mut covered) = (0, 0, 0);
-            for _ in 0..RUNS {
-                let (aa, effect) = simulate(noise, &design, 15.0);
-                let floor = aa
-                    .log_ratio
-                    .estimate_relative()
-                    .interval
-                    .expect("six")
-                    .largest_absolute_end();
-                aa_different += usize::from(aa.log_ratio.p_value().expect("six") < 0.05);
-                // The other three of the family have no effect at all: Holm's first step.
-                let p = effect.log_ratio.p_value().expect("six");
-                let adjusted = holm(&[p, 1.0, 1.0, 1.0])[0];
-                found += usize::from(adjusted < 0.05 && effect.log_ratio.estimate.exp_m1() > floor);
-                let interval = effect.difference.interval(CONFIDENCE).expect("six");
-                covered += usize::from(interval.low <= 15.0 && 15.0 <= interval.high);
-            }
+            let detected = detections(noise, &design, RUNS);
             let share = |count: usize| count as f64 / RUNS as f64;
             println!(
                 "{rounds:>6} x {blocks}         {trial:.2}  0.01    {:<12} |     {:.3}      {:.3}   {:.3}     {:.3}",
@@ -162,13 +145,36 @@ fn known_delay(noise: &mut Noise) {
                 } else {
                     "normal"
                 },
-                share(aa_different),
-                share(found),
-                share(covered),
-                at_least_18_of_20(share(found))
+                share(detected.aa_different),
+                share(detected.found),
+                share(detected.covered),
+                at_least_18_of_20(share(detected.found))
             );
         }
     }
+}
+
+/// What runs of a design with a delay of 15 show.
+fn detections(noise: &mut Noise, design: &Design, runs: usize) -> Detected {
+    let mut detected = Detected::default();
+    for _ in 0..runs {
+        let (aa, effect) = simulate(noise, design, 15.0);
+        let floor = aa
+            .log_ratio
+            .estimate_relative()
+            .interval
+            .expect("six")
+            .largest_absolute_end();
+        detected.aa_different += usize::from(aa.log_ratio.p_value().expect("six") < 0.05);
+        // The other three of the family have no effect at all: Holm's first step.
+        let p = effect.log_ratio.p_value().expect("six");
+        let adjusted = holm(&[p, 1.0, 1.0, 1.0])[0];
+        let is_beyond = effect.log_ratio.estimate.exp_m1() > floor;
+        detected.found += usize::from(adjusted < 0.05 && is_beyond);
+        let interval = effect.difference.interval(CONFIDENCE).expect("six");
+        detected.covered += usize::from(interval.low <= 15.0 && 15.0 <= interval.high);
+    }
+    detected
 }
 
 fn at_least_18_of_20(p: f64) -> f64 {

@@ -266,6 +266,7 @@ fn response(noise: &mut Noise, speed: f64, delay_ns: f64) -> LatencyHistogram {
     response
 }
 
+/// One trial, with its resource sample.
 fn measure(
     run: &mut Run,
     noise: &mut Noise,
@@ -282,39 +283,9 @@ fn measure(
     } else {
         (5e8 / cpu) as u64
     };
-    let used = |name: &str, role, cpu_ns: f64| ComponentUsage {
-        cpu_ns: cpu_ns as u64,
-        memory: Some(Memory {
-            anonymous_bytes: 4 << 20,
-            file_bytes: 1 << 20,
-            pss_bytes: 5 << 20,
-            peak_bytes: 6 << 20,
-        }),
-        ..ComponentUsage::new(name, role)
-    };
+    let has_proxy = cost.is_some();
     let path_ns = cpu * completed as f64;
-    let mut components = vec![
-        used("generator", ComponentRole::Generator, 1e8),
-        used("app", ComponentRole::App, path_ns / 2.0),
-    ];
-    if cost.is_some() {
-        components.push(used("p", ComponentRole::ServerProxy, path_ns / 2.0));
-    } else {
-        components[1].cpu_ns *= 2;
-    }
-    let busy_ns = 1e8 + path_ns + 2e7;
-    run.samples.push(ResourceSample {
-        components,
-        machines: vec![MachineUsage {
-            wall_ns: 500_000_000,
-            cores: 2,
-            idle_ns: (1e9 - busy_ns).max(0.0) as u64,
-            resolution_ns: 10_000_000,
-            others: Some(Vec::new()),
-            ..MachineUsage::default()
-        }],
-        ..ResourceSample::new(planned.id.clone())
-    });
+    run.samples.push(sample(&planned.id, path_ns, has_proxy));
     run.trials.push(TrialRecord {
         trial: planned,
         started_unix_ms: 0,
@@ -328,7 +299,7 @@ fn measure(
                 response,
                 ..LoadResult::default()
             }),
-            proxy_connections: cost.map(|_| ProxyConnections {
+            proxy_connections: has_proxy.then_some(ProxyConnections {
                 before: Some(4),
                 after: 4,
             }),
@@ -338,4 +309,40 @@ fn measure(
             lost_evidence: Vec::new(),
         },
     });
+}
+
+/// `path_ns`: the CPU of the application and the proxy together, who use the same if there is a proxy.
+fn sample(trial: &TrialId, path_ns: f64, has_proxy: bool) -> ResourceSample {
+    let used = |name: &str, role, cpu_ns: f64| ComponentUsage {
+        cpu_ns: cpu_ns as u64,
+        memory: Some(Memory {
+            anonymous_bytes: 4 << 20,
+            file_bytes: 1 << 20,
+            pss_bytes: 5 << 20,
+            peak_bytes: 6 << 20,
+        }),
+        ..ComponentUsage::new(name, role)
+    };
+    let mut components = vec![
+        used("generator", ComponentRole::Generator, 1e8),
+        used("app", ComponentRole::App, path_ns / 2.0),
+    ];
+    if has_proxy {
+        components.push(used("p", ComponentRole::ServerProxy, path_ns / 2.0));
+    } else {
+        components[1].cpu_ns *= 2;
+    }
+    let busy_ns = 1e8 + path_ns + 2e7;
+    ResourceSample {
+        components,
+        machines: vec![MachineUsage {
+            wall_ns: 500_000_000,
+            cores: 2,
+            idle_ns: (1e9 - busy_ns).max(0.0) as u64,
+            resolution_ns: 10_000_000,
+            others: Some(Vec::new()),
+            ..MachineUsage::default()
+        }],
+        ..ResourceSample::new(trial.clone())
+    }
 }
