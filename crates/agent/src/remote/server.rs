@@ -321,20 +321,8 @@ fn cpus(containers: &[String]) -> RemoteReply {
 /// The links of all routes to elsewhere, in the calling thread's namespace: other nodes' pods may have routes of their
 /// own, apart from the default one. Links of pods on this node are not among them.
 fn uplinks() -> io::Result<Vec<u32>> {
-    /// Flag `RTF_GATEWAY` of `/proc/net/route`.
-    const GATEWAY: u32 = 2;
     let text = fs::read_to_string("/proc/thread-self/net/route")?;
-    let mut names: Vec<&str> = Vec::new();
-    for line in text.lines().skip(1) {
-        let fields: Vec<&str> = line.split_ascii_whitespace().collect();
-        let [name, _destination, _gateway, flags, ..] = fields.as_slice() else {
-            continue;
-        };
-        let flags = u32::from_str_radix(flags, 16).unwrap_or(0);
-        if flags & GATEWAY != 0 && !names.contains(name) {
-            names.push(name);
-        }
-    }
+    let names = links_to_elsewhere(&text, is_tunnel);
     if names.is_empty() {
         return Err(io::Error::other("the node has no route to another one"));
     }
@@ -342,6 +330,33 @@ fn uplinks() -> io::Result<Vec<u32>> {
         .into_iter()
         .map(|name| if_nametoindex(name).map_err(io::Error::from))
         .collect()
+}
+
+/// Those whose routes have a gateway, and tunnels, which need none.
+fn links_to_elsewhere(routes: &str, is_tunnel: impl Fn(&str) -> bool) -> Vec<&str> {
+    /// Flag `RTF_GATEWAY` of `/proc/net/route`.
+    const GATEWAY: u32 = 2;
+    let mut names: Vec<&str> = Vec::new();
+    for line in routes.lines().skip(1) {
+        let fields: Vec<&str> = line.split_ascii_whitespace().collect();
+        let [name, _destination, _gateway, flags, ..] = fields.as_slice() else {
+            continue;
+        };
+        let flags = u32::from_str_radix(flags, 16).unwrap_or(0);
+        if !names.contains(name) && (flags & GATEWAY != 0 || is_tunnel(name)) {
+            names.push(name);
+        }
+    }
+    names
+}
+
+/// Whether a link of the node carries IP without a header of its own: IPIP, WireGuard.
+fn is_tunnel(name: &str) -> bool {
+    /// `ARPHRD_NONE` and `ARPHRD_TUNNEL` of `linux/if_arp.h`.
+    const TYPES: [&str; 2] = ["65534", "768"];
+    // The agent's own `/sys` shows the links of its pod.
+    let found = fs::read_to_string(format!("/proc/1/root/sys/class/net/{name}/type"));
+    found.is_ok_and(|text| TYPES.contains(&text.trim()))
 }
 
 /// Runs on a thread in a network namespace.
@@ -461,5 +476,17 @@ mod tests {
         );
         let other = not_captured(&io::ErrorKind::PermissionDenied.into());
         assert!(matches!(other, RemoteReply::Failed(_)), "{other:?}");
+    }
+
+    #[test]
+    fn links_to_other_nodes_have_a_gateway_or_are_tunnels() {
+        let routes = "Iface\tDestination\tGateway\tFlags\tRefCnt\tUse\tMetric\tMask\n\
+            eth0\t00000000\t0100A8C0\t0003\t0\t0\t0\t00000000\n\
+            eth0\t0000A8C0\t00000000\t0001\t0\t0\t0\t00FFFFFF\n\
+            cni0\t0000F40A\t00000000\t0001\t0\t0\t0\t00FFFFFF\n\
+            flannel.1\t0001F40A\t0001F40A\t0003\t0\t0\t0\t00FFFFFF\n\
+            flannel-wg\t0000F40A\t00000000\t0001\t0\t0\t0\t0000FFFF\n";
+        let links = links_to_elsewhere(routes, |name| name == "flannel-wg");
+        assert_eq!(links, ["eth0", "flannel.1", "flannel-wg"]);
     }
 }
