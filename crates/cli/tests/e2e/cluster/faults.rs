@@ -172,6 +172,26 @@ fn node_that_is_cordoned_during_a_run_ends_it_after_the_round() {
     assert!(ended.finished.json().is_object());
 }
 
+#[test]
+fn deleted_namespace_of_the_agents_ends_the_run_with_the_reason() {
+    let _alone = alone();
+    let Some(cluster) = test_cluster("a deleted namespace") else {
+        return;
+    };
+    let run = UnderWay::begin(cluster);
+    let agents = cluster.namespace_of("agents");
+    cluster.kubectl(&["delete", "namespace", &agents, "--wait=false"]);
+    let (ended, _scratch) = run.finish();
+    ended.finished.expect_code(11);
+    for text in [agents.as_str(), "somebody deleted the run's namespaces"] {
+        assert!(
+            ended.finished.stderr.contains(text),
+            "{text}: {}",
+            ended.finished.stderr
+        );
+    }
+}
+
 /// The agent's process in a pod's container, found from the machine.
 fn agent_of(cluster: &TestCluster, namespace: &str, label: &str) -> Process {
     let first = "jsonpath={.items[0].status.containerStatuses[?(@.name=='agent')].containerID}";
