@@ -12,8 +12,9 @@ use meshtax_oci::{
 
 use tempfile::TempDir;
 
+use crate::access::{basic, credentials, encoded};
 use crate::faults::{Answer, Request, Server, Upstream};
-use crate::{Setup, basic, credentials, encoded, image_at};
+use crate::{Setup, image_at};
 
 const PROGRAM: &str = "/bin/ls";
 
