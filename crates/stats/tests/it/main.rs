@@ -3,10 +3,12 @@
 mod advise;
 mod analysis;
 mod between;
+mod caveats;
 mod common;
 mod conditions;
 mod coverage;
 mod decision;
+mod exclusions;
 mod gate;
 mod overload;
 mod robust;
