@@ -2,6 +2,7 @@
 //! 1.22: subscribed resources are sent once, and afterwards only the changes.
 
 mod message;
+mod table;
 
 use std::collections::BTreeMap;
 use std::future::{Ready, ready};
@@ -24,7 +25,8 @@ use tonic::service::Routes;
 use tonic::{Request, Response, Status, Streaming};
 use tonic_prost::ProstCodec;
 
-use self::message::{ASSIGNMENT, CLUSTER, EncodeError, Message, ROUTES};
+use self::message::{EncodeError, Message};
+use self::table::{ASSIGNMENT, CLUSTER, ROUTES};
 use crate::server::{OneMethod, Server, SingleMethodService};
 
 /// `DeltaDiscoveryRequest`; only the fields used here.
