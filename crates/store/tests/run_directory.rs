@@ -2,7 +2,7 @@
 #![forbid(unsafe_code)]
 
 use std::fs::{self, OpenOptions};
-use std::io::Write as _;
+use std::io::{ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 
@@ -192,11 +192,13 @@ fn duplicate_trial_is_corrupt() {
         &path.join(TRIALS),
         format!("{}\n", text.lines().next().unwrap()).as_bytes(),
     );
-    let error = read(&path).unwrap_err().to_string();
+    let last = text.lines().count() as u64 + 1;
+    let error = read(&path).unwrap_err();
     assert!(
-        error.contains("a second record of the trial r1b1t01"),
+        matches!(&error, StoreError::CorruptLine { path: file, line, .. } if *line == last && file.ends_with(TRIALS)),
         "{error}"
     );
+    assert!(error.to_string().contains("r1b1t01"), "{error}");
 }
 
 #[test]
@@ -250,8 +252,9 @@ fn directory_without_a_run_is_rejected() {
         Err(StoreError::CorruptManifest { .. })
     ));
     fs::remove_file(path.join(MANIFEST)).unwrap();
-    let error = read(&path).unwrap_err().to_string();
-    assert!(error.contains("no manifest.json"), "{error}");
+    let error = read(&path).unwrap_err();
+    assert!(matches!(error, StoreError::NotARun { .. }), "{error}");
+    assert!(error.to_string().contains(MANIFEST), "{error}");
 }
 
 #[test]
@@ -280,6 +283,10 @@ fn occupied_or_impossible_path_is_rejected_at_creation() {
     let error = Store::create(&file, start()).unwrap_err();
     assert!(matches!(error, StoreError::NotADirectory { .. }), "{error}");
     let error = Store::create(&file.join("below"), start()).unwrap_err();
+    assert!(
+        matches!(&error, StoreError::CannotWrite { cause, .. } if cause.kind() == ErrorKind::NotADirectory),
+        "{error}"
+    );
     assert!(
         error.to_string().contains("a part of the path is a file"),
         "{error}"
@@ -317,11 +324,13 @@ fn read_only_directory_is_rejected_at_creation() {
         return;
     }
     for place in [path.clone(), path.join("run")] {
-        let error = Store::create(&place, start()).unwrap_err().to_string();
+        let error = Store::create(&place, start()).unwrap_err();
         assert!(
-            error.contains("locked") && error.contains("--out"),
+            matches!(&error, StoreError::CannotWrite { cause, .. } if cause.kind() == ErrorKind::PermissionDenied),
             "{error}"
         );
+        let text = error.to_string();
+        assert!(text.contains("locked") && text.contains("--out"), "{text}");
     }
 }
 
