@@ -28,8 +28,8 @@ pub(crate) fn sentence(caveat: &Caveat) -> String {
         Caveat::Incomplete { ending } => incomplete(ending.as_ref()),
         Caveat::Resumed { resumptions } => resumed(resumptions),
         Caveat::FewRounds { rounds } => format!(
-            "These processes only: fewer than six rounds ({rounds}). Restarting a process moves its results, which the \
-             intervals do not include."
+            "Fewer than six rounds ({rounds}): the intervals hold for these processes only. Restarted processes differ by \
+             more, which so few rounds cannot show."
         ),
         Caveat::FewBlocks { blocks } => {
             format!("Fewer than six blocks ({blocks}): there are no intervals and no verdicts.")
@@ -69,7 +69,8 @@ pub(crate) fn sentence(caveat: &Caveat) -> String {
         } => {
             let reasons: Vec<&str> = reasons.iter().map(|reason| invalid(*reason)).collect();
             format!(
-                "{variant}: {count} of {of} trials are invalid and excluded ({}).",
+                "{variant}: {count} of {of} trials {} invalid and excluded ({}).",
+                format::plural(*count as usize, "is", "are"),
                 reasons.join("; ")
             )
         }
@@ -91,7 +92,8 @@ pub(crate) fn sentence(caveat: &Caveat) -> String {
             "{trials} trials on record belong to no variant or load point of the experiment and are not used."
         ),
         Caveat::NoResourceSample { trials } => format!(
-            "{trials} valid trials have no resource sample: the CPU and memory figures do not include them."
+            "{trials} valid {} no resource sample: CPU and memory figures exclude such trials.",
+            format::plural(*trials as usize, "trial has", "trials have")
         ),
         Caveat::BaselinesDiffer {
             metric,

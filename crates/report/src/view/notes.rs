@@ -124,7 +124,7 @@ fn inconclusive(source: Source<'_>) -> Option<String> {
     }
     (!parts.is_empty()).then(|| {
         format!(
-            "Inconclusive; a longer run would decide, if they are as large as estimated: {}.",
+            "Inconclusive so far. Run time that would decide, if the effects are as large as estimated: {}.",
             parts.join(", ")
         )
     })

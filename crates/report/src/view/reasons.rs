@@ -11,6 +11,8 @@ use meshtax_model::failure::VariantFailureReason;
 use meshtax_model::scaling::NoLine;
 use meshtax_model::trial::{GeneratorBound, GeneratorLimit};
 
+use crate::format;
+
 /// A probe's name: `permitted request`.
 pub(crate) fn probe(probe: ProbeId) -> String {
     match probe {
@@ -110,10 +112,14 @@ fn unresolved(unresolved: &Unresolved) -> String {
     let name = metric.name();
     if trials < needed {
         format!(
-            "{name} not resolved: only {trials} trials have requests above it, {needed} are needed"
+            "{name} not resolved: only {trials} {} requests above it, {needed} are needed",
+            format::plural(*trials as usize, "trial has", "trials have")
         )
     } else {
-        format!("{name} not resolved: {requests} requests above it, {needed} are needed")
+        format!(
+            "{name} not resolved: {requests} {} above it, {needed} are needed",
+            format::plural(*requests as usize, "request", "requests")
+        )
     }
 }
 
