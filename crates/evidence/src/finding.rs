@@ -2,7 +2,6 @@
 
 use std::io;
 
-use meshtax_agent::Captured;
 use meshtax_model::evidence::{ProbeId, ProbeResult};
 use meshtax_model::failure::ComponentFailure;
 
@@ -150,9 +149,10 @@ fn bypasses(holders: &[(String, u16)]) -> String {
 }
 
 /// The kernel drops packets of a capture that are not read in time: then absence proves nothing.
-pub(crate) fn dropped(captured: &Captured) -> Option<Finding> {
-    (captured.dropped > 0).then(|| {
-        let count = captured.dropped;
-        Finding::failed(format!("the kernel dropped {count} packets of the capture"))
+pub(crate) fn dropped(packets: u64) -> Option<Finding> {
+    (packets > 0).then(|| {
+        Finding::failed(format!(
+            "the capture is incomplete, and proves nothing (packets dropped by the kernel: {packets}): the machine is too busy"
+        ))
     })
 }

@@ -7,7 +7,7 @@ use meshtax_agent::Captured;
 use meshtax_dataplane::PodNode;
 use meshtax_model::evidence::WireEvidence;
 
-use crate::finding::{Finding, ProbeError};
+use crate::finding::{Finding, ProbeError, dropped};
 use crate::http::HttpRequest;
 use crate::probes::wire::{Captures, canary, handshakes};
 use crate::requests::{replica_stats, request};
@@ -121,6 +121,7 @@ fn judged(wires: &[WireEvidence], readable: bool, ports: &[u16]) -> Finding {
     let mut seen = Vec::new();
     for (wire, number) in wires.iter().zip(1..) {
         let mut findings = vec![canary(readable, wire)];
+        findings.extend(dropped(wire.dropped));
         if !readable {
             findings.push(handshakes(wire));
         }
@@ -128,11 +129,9 @@ fn judged(wires: &[WireEvidence], readable: bool, ports: &[u16]) -> Finding {
             return Finding::failed(format!("node {number}: {}", failed.seen));
         }
         let only_expected = wire.ports.iter().all(|port| ports.contains(port));
-        if !only_expected || wire.dropped > 0 {
-            let (ports, dropped) = (&wire.ports, wire.dropped);
-            return Finding::failed(format!(
-                "node {number}: ports {ports:?}, {dropped} packets dropped"
-            ));
+        if !only_expected {
+            let ports = &wire.ports;
+            return Finding::failed(format!("node {number}: ports {ports:?}"));
         }
         let (to_server, to_client) = (wire.bytes_to_server, wire.bytes_to_client);
         seen.push(format!("node {number}: {to_server} + {to_client} bytes"));
@@ -190,7 +189,7 @@ mod tests {
             (silent.clone(), "node 2: nothing passed the link"),
             (plaintext.clone(), "node 2: request and response readable"),
             (elsewhere, "node 2: ports [8080, 9999]"),
-            (with_gaps, "1 packets dropped"),
+            (with_gaps, "dropped by the kernel: 1"),
         ] {
             let finding = judged(&[encrypted(), other], false, &[8080]);
             assert!(

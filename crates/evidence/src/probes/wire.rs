@@ -119,20 +119,18 @@ pub(crate) fn enough_on_the_wire(
         && wire.bytes_to_server >= count * subject.canary.len() as u64
         && wire.bytes_to_client >= count * u64::from(response_bytes);
     let only_expected = wire.ports.iter().all(|port| ports.contains(port));
-    match wire.dropped {
-        0 if !enough => Finding::failed(format!("too little to prove anything: {seen}")),
-        0 if !only_expected => {
-            let expected: Vec<String> = ports.iter().map(u16::to_string).collect();
-            Finding::failed(format!(
-                "expected port {} only: {seen}",
-                expected.join(", ")
-            ))
-        }
-        0 => Finding::passed(seen),
-        dropped => Finding::failed(format!(
-            "the kernel dropped {dropped} packets of the capture: {seen}"
-        )),
+    if let Some(failed) = dropped(wire.dropped) {
+        return failed;
     }
+    if !enough {
+        return Finding::failed(format!("too little to prove anything: {seen}"));
+    }
+    if !only_expected {
+        let expected: Vec<String> = ports.iter().map(u16::to_string).collect();
+        let expected = expected.join(", ");
+        return Finding::failed(format!("expected port {expected} only: {seen}"));
+    }
+    Finding::passed(seen)
 }
 
 /// The hop between the waypoint and the servers, which does not leave the waypoint's node.
@@ -177,7 +175,10 @@ pub(crate) fn canary(expected_readable: bool, wire: &WireEvidence) -> Finding {
         return Finding::failed("nothing passed the link, which proves nothing");
     }
     let hidden = !wire.canary_to_server && !wire.canary_to_client && plaintext.is_empty();
-    Finding::new(hidden, format!("{readable}{plaintext}"))
+    match dropped(wire.dropped) {
+        Some(failed) if hidden => failed,
+        _ => Finding::new(hidden, format!("{readable}{plaintext}")),
+    }
 }
 
 /// At least one TLS handshake, and all of TLS 1.3.
@@ -214,7 +215,7 @@ pub(crate) fn before_the_gateway(
     let (Some(captured), Some(gateway)) = (captured, &subject.site.gateway) else {
         return Finding::failed("no packets could be captured at the gateway");
     };
-    if let Some(failed) = dropped(captured) {
+    if let Some(failed) = dropped(captured.dropped) {
         return failed;
     }
     let gateway = gateway.pod.address;
@@ -249,4 +250,30 @@ pub(crate) fn behind_the_gateway(
         enough_on_the_wire(subject, ports, &wire),
         readable_or_encrypted(readable, &wire),
     ])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn wire(dropped: u64, readable: bool) -> WireEvidence {
+        WireEvidence {
+            bytes_to_server: 1000,
+            bytes_to_client: 1000,
+            canary_to_server: readable,
+            canary_to_client: readable,
+            dropped,
+            ..WireEvidence::default()
+        }
+    }
+
+    #[test]
+    fn canary_is_not_hidden_by_a_capture_that_lost_packets() {
+        assert!(canary(false, &wire(0, false)).passed);
+        let lost = canary(false, &wire(3, false));
+        assert!(!lost.passed && lost.seen.contains('3'), "{lost:?}");
+        let readable = canary(false, &wire(3, true));
+        assert!(readable.seen.contains("readable"), "{readable:?}");
+        assert!(canary(true, &wire(3, true)).passed);
+    }
 }
