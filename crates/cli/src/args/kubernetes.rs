@@ -97,8 +97,12 @@ fn namespace_prefix(text: &str) -> Result<String, meshtax_spec::ValueError> {
 /// `meshtax cleanup`.
 #[derive(Debug, Args)]
 pub(crate) struct CleanupArgs {
-    /// Run whose objects to remove, e.g. 3fa2b1
-    #[arg(required_unless_present = "all", conflicts_with = "all")]
+    /// Run whose objects to remove, by its ID on the cluster, e.g. 3fa2b1
+    #[arg(
+        value_name = "ID",
+        required_unless_present = "all",
+        conflicts_with = "all"
+    )]
     pub(crate) run: Option<String>,
     /// Remove the objects of all runs, including runs in progress
     #[arg(long)]
