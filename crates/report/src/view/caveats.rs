@@ -25,6 +25,47 @@ fn all<T>(things: &[T], text: impl Fn(&T) -> String) -> String {
 /// Caveats for the reader.
 pub(crate) fn sentence(caveat: &Caveat) -> String {
     match caveat {
+        Caveat::Incomplete { .. }
+        | Caveat::Resumed { .. }
+        | Caveat::FewRounds { .. }
+        | Caveat::FewBlocks { .. }
+        | Caveat::FewBlocksForP99 { .. }
+        | Caveat::UnknownTrials { .. }
+        | Caveat::ClusterWarnings { .. }
+        | Caveat::PublishedFigures { .. } => of_the_run(caveat),
+        Caveat::FewPairedRounds { .. }
+        | Caveat::Excluded { .. }
+        | Caveat::FailedInRounds { .. }
+        | Caveat::NoEvidence { .. }
+        | Caveat::InvalidTrials { .. }
+        | Caveat::UnequalExclusion { .. }
+        | Caveat::NoResourceSample { .. } => of_trials(caveat),
+        Caveat::Overloaded { .. } | Caveat::BeyondMachine { .. } | Caveat::ShortTrials { .. } => {
+            not_carried(caveat)
+        }
+        Caveat::NotWarm { .. }
+        | Caveat::GrowingProxies { .. }
+        | Caveat::GeneratorBoundBaselines { .. }
+        | Caveat::GeneratorBoundCandidates { .. }
+        | Caveat::BusyAtSteady { .. } => of_loads(caveat),
+        Caveat::BaselinesDiffer { .. }
+        | Caveat::CheaperThanNoMesh { .. }
+        | Caveat::HigherLevelCheaper { .. }
+        | Caveat::BelowFloor { .. } => of_figures(caveat),
+        Caveat::Steal { .. }
+        | Caveat::OtherPrograms { .. }
+        | Caveat::Throttled { .. }
+        | Caveat::MemoryPressure { .. }
+        | Caveat::SpeedDrift { .. }
+        | Caveat::SpeedSpread { .. }
+        | Caveat::SlowClock { .. } => of_the_machine(caveat),
+        Caveat::CpuAboveBusy { .. } | Caveat::Unattributed { .. } => of_accounting(caveat),
+    }
+}
+
+/// About the run as a whole.
+fn of_the_run(caveat: &Caveat) -> String {
+    match caveat {
         Caveat::Incomplete { ending } => incomplete(ending.as_ref()),
         Caveat::Resumed { resumptions } => resumed(resumptions),
         Caveat::FewRounds { rounds } => format!(
@@ -37,6 +78,25 @@ pub(crate) fn sentence(caveat: &Caveat) -> String {
         Caveat::FewBlocksForP99 { blocks } => format!(
             "Fewer than ten blocks ({blocks}): there is no p99, which needs ten trials of each variant."
         ),
+        Caveat::UnknownTrials { trials } => format!(
+            "{trials} trials on record belong to no variant or load point of the experiment and are not used."
+        ),
+        Caveat::ClusterWarnings { reasons, events } => format!(
+            "The cluster reported {events} {} about the run's pods ({}): the page lists its events with their times.",
+            format::plural(*events as usize, "warning", "warnings"),
+            reasons.join(", ")
+        ),
+        Caveat::PublishedFigures { study } => format!(
+            "Figures published as {study} are shown beside the measured ones, as requested: they are from other \
+             machines, another load and another application. `meshtax published show {study}` has their source."
+        ),
+        _ => String::new(),
+    }
+}
+
+/// About which variants and trials there are.
+fn of_trials(caveat: &Caveat) -> String {
+    match caveat {
         Caveat::FewPairedRounds {
             variant,
             load_point,
@@ -85,54 +145,17 @@ pub(crate) fn sentence(caveat: &Caveat) -> String {
             "{variant} at {load_point}: {invalid} of {of} trials were excluded, and {baselines_invalid} of \
              {baselines_of} of the baselines. This is more than chance: what is left may not be comparable."
         ),
-        Caveat::Overloaded { .. } | Caveat::BeyondMachine { .. } | Caveat::ShortTrials { .. } => {
-            not_carried(caveat)
-        }
-        Caveat::UnknownTrials { trials } => format!(
-            "{trials} trials on record belong to no variant or load point of the experiment and are not used."
-        ),
         Caveat::NoResourceSample { trials } => format!(
             "{trials} valid {} no resource sample: CPU and memory figures exclude such trials.",
             format::plural(*trials as usize, "trial has", "trials have")
         ),
-        Caveat::BaselinesDiffer {
-            metric,
-            load_point,
-            change,
-        } => format!(
-            "The baseline differs from itself in {} at {load_point} ({}): differences of that size are noise here.",
-            metric.name(),
-            signed(*change)
-        ),
-        Caveat::CheaperThanNoMesh {
-            variant,
-            metric,
-            load_point,
-            change,
-        } => cheaper(variant, *metric, load_point, *change),
-        Caveat::HigherLevelCheaper {
-            higher,
-            lower,
-            metric,
-            load_point,
-            change,
-        } => format!(
-            "{higher} costs less than {lower} at {load_point} ({} {}), although its policy level is higher: check for \
-             noise or an unequal path.",
-            metric.name(),
-            signed(*change)
-        ),
-        Caveat::BelowFloor {
-            floor,
-            variant,
-            metric,
-            load_point,
-            change,
-        } => format!(
-            "At {load_point} {floor} is a reference, not a floor: {variant} costs less ({} {}).",
-            metric.name(),
-            signed(*change)
-        ),
+        _ => String::new(),
+    }
+}
+
+/// About loads that the generator limited, that were not warm, or too much for a steady state.
+fn of_loads(caveat: &Caveat) -> String {
+    match caveat {
         Caveat::NotWarm {
             variant,
             load_point,
@@ -179,24 +202,7 @@ pub(crate) fn sentence(caveat: &Caveat) -> String {
              rate shows the cost of the path alone.",
             percent(*busy_share)
         ),
-        Caveat::ClusterWarnings { reasons, events } => format!(
-            "The cluster reported {events} {} about the run's pods ({}): the page lists its events with their times.",
-            format::plural(*events as usize, "warning", "warnings"),
-            reasons.join(", ")
-        ),
-        Caveat::PublishedFigures { study } => format!(
-            "Figures published as {study} are shown beside the measured ones, as requested: they are from other \
-             machines, another load and another application. `meshtax published show {study}` has their source."
-        ),
-        Caveat::Steal { .. }
-        | Caveat::OtherPrograms { .. }
-        | Caveat::Throttled { .. }
-        | Caveat::MemoryPressure { .. }
-        | Caveat::SpeedDrift { .. }
-        | Caveat::SpeedSpread { .. }
-        | Caveat::SlowClock { .. }
-        | Caveat::CpuAboveBusy { .. }
-        | Caveat::Unattributed { .. } => of_the_machine(caveat),
+        _ => String::new(),
     }
 }
 
@@ -228,6 +234,51 @@ fn not_carried(caveat: &Caveat) -> String {
         } => format!(
             "{variant} at {load_point}: {trials} of {of} trials did not carry the load ({}). They count.",
             all(shortfalls, |one| shortfall(*one).to_owned())
+        ),
+        _ => String::new(),
+    }
+}
+
+/// About figures that contradict what is expected of them.
+fn of_figures(caveat: &Caveat) -> String {
+    match caveat {
+        Caveat::BaselinesDiffer {
+            metric,
+            load_point,
+            change,
+        } => format!(
+            "The baseline differs from itself in {} at {load_point} ({}): differences of that size are noise here.",
+            metric.name(),
+            signed(*change)
+        ),
+        Caveat::CheaperThanNoMesh {
+            variant,
+            metric,
+            load_point,
+            change,
+        } => cheaper(variant, *metric, load_point, *change),
+        Caveat::HigherLevelCheaper {
+            higher,
+            lower,
+            metric,
+            load_point,
+            change,
+        } => format!(
+            "{higher} costs less than {lower} at {load_point} ({} {}), although its policy level is higher: check for \
+             noise or an unequal path.",
+            metric.name(),
+            signed(*change)
+        ),
+        Caveat::BelowFloor {
+            floor,
+            variant,
+            metric,
+            load_point,
+            change,
+        } => format!(
+            "At {load_point} {floor} is a reference, not a floor: {variant} costs less ({} {}).",
+            metric.name(),
+            signed(*change)
         ),
         _ => String::new(),
     }
@@ -273,6 +324,13 @@ fn of_the_machine(caveat: &Caveat) -> String {
         Caveat::SlowClock { clock } => format!(
             "The kernel's clock source is {clock}, which is slow to read, and each request is timed several times."
         ),
+        _ => String::new(),
+    }
+}
+
+/// CPU time that the components do not account for, or account for twice.
+fn of_accounting(caveat: &Caveat) -> String {
+    match caveat {
         Caveat::CpuAboveBusy {
             variant,
             load_point,

@@ -2,7 +2,7 @@
 
 use meshtax_model::advice::{Need, Priority};
 use meshtax_model::analysis::{
-    Decision, DecisionCell, DecisionGroup, DecisionReason, DecisionRow, Ground, Opponent,
+    Decision, DecisionCell, DecisionGroup, DecisionReason, DecisionRow, Estimate, Ground, Opponent,
     Suggestion,
 };
 
@@ -165,15 +165,8 @@ fn opponent(opponent: &Opponent) -> String {
             load_point,
             relative,
         } => {
-            let figure = relative.map_or_else(
-                || format::MISSING.to_owned(),
-                |relative| {
-                    let (value, interval) = format::estimate(relative, PERCENT);
-                    let interval = interval.map_or(String::new(), |i| format!(" {i}"));
-                    format!("{value} %{interval}")
-                },
-            );
-            format!("{} at {load_point} {figure} against {other}", metric.name())
+            let change = relative.map_or_else(|| format::MISSING.to_owned(), relative_change);
+            format!("{} at {load_point} {change} against {other}", metric.name())
         }
         Ground::Overload {
             load_point,
@@ -214,11 +207,23 @@ fn opponent(opponent: &Opponent) -> String {
                 (*equivalent, "as good"),
                 (*open, "open"),
             ];
-            let parts = parts.iter().filter(|(weight, _)| *weight > 0.0);
-            let parts: Vec<String> = parts
-                .map(|(weight, what)| format!("{what} {}", format::trimmed(*weight)))
-                .collect();
-            format!("weights against {other}: {}", parts.join(", "))
+            format!("weights against {other}: {}", weights(&parts))
         }
     }
+}
+
+/// `-23 % [-25, -20]`.
+fn relative_change(relative: Estimate) -> String {
+    let (value, interval) = format::estimate(relative, PERCENT);
+    let interval = interval.map_or(String::new(), |i| format!(" {i}"));
+    format!("{value} %{interval}")
+}
+
+/// Those above zero: `better 3, open 1`.
+fn weights(parts: &[(f64, &str)]) -> String {
+    let parts = parts.iter().filter(|(weight, _)| *weight > 0.0);
+    let parts: Vec<String> = parts
+        .map(|(weight, what)| format!("{what} {}", format::trimmed(*weight)))
+        .collect();
+    parts.join(", ")
 }

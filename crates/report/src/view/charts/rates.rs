@@ -114,18 +114,7 @@ fn lines(
                 at.valid.to_string(),
                 raw(capacity),
             ]);
-            if let Some(value) = value.filter(|v| v.is_finite()) {
-                dots.push(Dot {
-                    x: *rate,
-                    y: value * MICROSECONDS.factor,
-                    tip: format!(
-                        "{} at {}/s",
-                        figure_text(value, MICROSECONDS),
-                        grouped(*rate, 0)
-                    ),
-                    faint: false,
-                });
-            }
+            dots.extend(value.filter(|v| v.is_finite()).map(|v| dot(*rate, v)));
         }
         if dots.is_empty() {
             continue;
@@ -158,6 +147,20 @@ fn lines(
         },
         series,
         rules,
+    }
+}
+
+/// A latency in seconds at a rate.
+fn dot(rate: f64, value: f64) -> Dot {
+    Dot {
+        x: rate,
+        y: value * MICROSECONDS.factor,
+        tip: format!(
+            "{} at {}/s",
+            figure_text(value, MICROSECONDS),
+            grouped(rate, 0)
+        ),
+        faint: false,
     }
 }
 

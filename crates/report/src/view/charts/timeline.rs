@@ -243,6 +243,27 @@ fn series(source: Source<'_>, asked: &Variant, dots: Vec<Dot>) -> Line {
     }
 }
 
+/// The cores that a component used in each step of a window.
+fn course<'a>(
+    role: ComponentRole,
+    look: usize,
+    steps: impl Iterator<Item = (&'a u64, &'a f64)>,
+) -> Line {
+    let dot = |(end_ns, cores): (&u64, &f64)| Dot {
+        x: *end_ns as f64 / 1e6,
+        y: *cores,
+        tip: figure_text(*cores, CORES),
+        faint: false,
+    };
+    Line {
+        variant: None,
+        look,
+        label: role_name(role).to_owned(),
+        dots: steps.map(dot).filter(|dot| dot.y.is_finite()).collect(),
+        stroke: Stroke::Marked,
+    }
+}
+
 /// The course of a trial, mean over all valid ones: a process that is still warming up is visible here.
 fn within(source: Source<'_>) -> Option<Figure> {
     let mut data = Sheet::new(&["load_point", "variant", "component", "end_ns", "cores"]);
@@ -267,19 +288,7 @@ fn within(source: Source<'_>) -> Option<Figure> {
                         raw(Some(*cores)),
                     ]);
                 }
-                let dot = |(end_ns, cores): (&u64, &f64)| Dot {
-                    x: *end_ns as f64 / 1e6,
-                    y: *cores,
-                    tip: figure_text(*cores, CORES),
-                    faint: false,
-                };
-                all.push(Line {
-                    variant: None,
-                    look: look + 2,
-                    label: role_name(role).to_owned(),
-                    dots: steps().map(dot).filter(|dot| dot.y.is_finite()).collect(),
-                    stroke: Stroke::Marked,
-                });
+                all.push(course(role, look + 2, steps()));
             }
             if all.iter().any(|series| series.dots.len() > 1) {
                 let lines = LineChart {
