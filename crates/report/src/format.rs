@@ -110,6 +110,11 @@ pub(crate) fn decimals_by_interval(value: f64, interval: Option<Interval>) -> us
     (-(half_width / 2.0).log10()).ceil().clamp(0.0, 3.0) as usize
 }
 
+/// Two digits that count: `1.7`, `0.014`, `117`.
+pub(crate) fn two_digits(value: f64) -> String {
+    grouped(value, decimals_of_three(value).saturating_sub(1))
+}
+
 /// Three digits that count, as many decimals as that takes.
 pub(crate) fn three_digits(value: f64) -> String {
     grouped(value, decimals_of_three(value))

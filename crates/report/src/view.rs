@@ -100,7 +100,7 @@ pub(crate) fn report(analysis: &Analysis) -> View {
         figures: charts::figures(source),
         drawn: charts::drawn(source),
         tables,
-        decision: decision::tables(analysis.decision.as_ref()),
+        decision: decision::tables(analysis.decision.as_ref(), source.loads()),
         weighs: analysis
             .decision
             .as_ref()
@@ -121,7 +121,7 @@ pub(crate) fn calibration(calibration: &Calibration) -> View {
     let mut tables: Vec<Table> = known_costs::table(source).into_iter().collect();
     tables.push(known_costs::resolvable(calibration));
     tables.retain(|table| !table.rows.is_empty());
-    let mut notes: Vec<String> = analysis.caveats.iter().map(caveats::sentence).collect();
+    let mut notes = notes::caveats(source);
     if calibration.resolvable.is_empty() {
         notes.insert(
             0,

@@ -14,6 +14,7 @@ use self::section::{Section, list};
 use super::changes::run;
 use super::{caveats, notes};
 use crate::view::document::Block;
+use crate::view::source::Loads;
 use crate::view::table::Tone;
 
 /// All sections, in order.
@@ -71,9 +72,10 @@ fn limits(advice: &Advice) -> Section {
             .to_owned(),
     );
     section.notes.extend(never_ranked(advice));
+    let caveats = advice.caveats.iter();
     section
         .notes
-        .extend(advice.caveats.iter().map(caveats::sentence));
+        .extend(caveats.map(|caveat| caveats::sentence(caveat, Loads::BY_ID)));
     section
 }
 

@@ -5,7 +5,7 @@ use meshtax_model::analysis::{Metric, NoiseFloor, VariantAnalysis};
 use meshtax_model::evidence::{Balances, Features};
 use meshtax_model::experiment::{LoadPoint, Variant};
 
-use crate::format::{PERCENT, decimals_by_size, grouped};
+use crate::format::{PERCENT, grouped, two_digits};
 use crate::view::labels::{margin, name_cell, unit};
 use crate::view::outcome;
 use crate::view::source::{Source, load_in_words, point_of};
@@ -156,7 +156,7 @@ fn noise_row(source: Source<'_>, floor: &NoiseFloor) -> Vec<Cell> {
     let point = source.analysis.experiment.load_point(&floor.load_point);
     let scaled = |value: Option<f64>, factor: f64| {
         let value = value.map(|v| v.abs() * factor).filter(|v| v.is_finite())?;
-        Some(grouped(value, decimals_by_size(value)))
+        Some(two_digits(value))
     };
     let unit = unit(floor.metric);
     let name = match floor.metric {

@@ -7,6 +7,7 @@ use meshtax_model::analysis::{
 };
 
 use super::reasons::{exclusion, not_estimable};
+use super::source::Loads;
 use super::table::{Align, Cell, Column, Keep, Table, Tone};
 use crate::format::{self, PERCENT};
 
@@ -19,15 +20,15 @@ const NOTE: &str = "Suggested: shown to be the only best one by this run's paire
      advise`";
 
 /// A table for each group of variants that do the same work; empty: there is none.
-pub(crate) fn tables(decision: Option<&Decision>) -> Vec<Table> {
+pub(crate) fn tables(decision: Option<&Decision>, loads: Loads<'_>) -> Vec<Table> {
     let Some(decision) = decision else {
         return Vec::new();
     };
     let groups = decision.groups.iter();
-    groups.map(|group| table(decision, group)).collect()
+    groups.map(|group| table(decision, group, loads)).collect()
 }
 
-fn table(decision: &Decision, group: &DecisionGroup) -> Table {
+fn table(decision: &Decision, group: &DecisionGroup, loads: Loads<'_>) -> Table {
     let left = |head: &str| Column::new(head, Align::Left, Keep::Always);
     let is_weighted = !decision.weights.is_empty();
     let mut columns = vec![left("primary requirement")];
@@ -35,7 +36,8 @@ fn table(decision: &Decision, group: &DecisionGroup) -> Table {
         columns.push(Column::new("weight", Align::Right, Keep::Always));
     }
     columns.extend([left("mesh"), left("suggestion"), left("reason")]);
-    let rows = group.rows.iter().flat_map(|row| rows(row, is_weighted));
+    let rows = group.rows.iter();
+    let rows = rows.flat_map(|row| self::rows(row, is_weighted, loads));
     Table {
         title: match group.level {
             Some(level) => format!("{TITLE}, {level}"),
@@ -50,7 +52,7 @@ fn table(decision: &Decision, group: &DecisionGroup) -> Table {
 }
 
 /// One per variant, or one for all of them if a run says nothing about the requirement.
-fn rows(row: &DecisionRow, is_weighted: bool) -> Vec<Vec<Cell>> {
+fn rows(row: &DecisionRow, is_weighted: bool, loads: Loads<'_>) -> Vec<Vec<Cell>> {
     let begin = |first: bool| {
         let mut cells = vec![match first {
             true => Cell::text(requirement(row.requirement)),
@@ -64,7 +66,11 @@ fn rows(row: &DecisionRow, is_weighted: bool) -> Vec<Vec<Cell>> {
     };
     if let Some(common) = common(row) {
         let mut cells = begin(true);
-        cells.extend([Cell::text("all"), said(common.suggestion), why(common)]);
+        cells.extend([
+            Cell::text("all"),
+            said(common.suggestion),
+            why(common, loads),
+        ]);
         return vec![cells];
     }
     let of_variant = |(at, cell): (usize, &DecisionCell)| {
@@ -74,7 +80,7 @@ fn rows(row: &DecisionRow, is_weighted: bool) -> Vec<Vec<Cell>> {
             Suggestion::Suggested | Suggestion::AsGoodAs => name.toned(Tone::Strong),
             _ => name,
         });
-        cells.extend([said(cell.suggestion), why(cell)]);
+        cells.extend([said(cell.suggestion), why(cell, loads)]);
         cells
     };
     // What is suggested comes first, and what is not measured last.
@@ -130,9 +136,9 @@ fn requirement(requirement: Option<Priority>) -> &'static str {
     }
 }
 
-fn why(cell: &DecisionCell) -> Cell {
+fn why(cell: &DecisionCell, loads: Loads<'_>) -> Cell {
     let with = |opponents: &[Opponent]| {
-        let all: Vec<String> = opponents.iter().map(opponent).collect();
+        let all: Vec<String> = opponents.iter().map(|o| opponent(o, loads)).collect();
         all.join("; ")
     };
     Cell::text(match &cell.reason {
@@ -156,8 +162,8 @@ fn why(cell: &DecisionCell) -> Cell {
     })
 }
 
-/// `CPU per request at steady-1000 -23 % [-25, -20] against linkerd-mtls`.
-fn opponent(opponent: &Opponent) -> String {
+/// `CPU per request at 1,000 requests/s -23 % [-25, -20] against linkerd-mtls`.
+fn opponent(opponent: &Opponent, loads: Loads<'_>) -> String {
     let other = &opponent.variant;
     match &opponent.ground {
         Ground::Difference {
@@ -165,26 +171,29 @@ fn opponent(opponent: &Opponent) -> String {
             load_point,
             relative,
         } => {
-            let change = relative.map_or_else(|| format::MISSING.to_owned(), relative_change);
-            format!("{} at {load_point} {change} against {other}", metric.name())
+            let (metric, at) = (metric.name(), loads.at(load_point));
+            format!("{metric} {at} {} against {other}", difference(*relative))
         }
         Ground::Overload {
             load_point,
             carried: true,
-        } => format!("carried the load at {load_point}, {other} did not"),
+        } => format!("carried the load {}, {other} did not", loads.at(load_point)),
         Ground::Overload {
             load_point,
             carried: false,
-        } => format!("did not carry the load at {load_point}, {other} did"),
+        } => format!(
+            "did not carry the load {}, {other} did",
+            loads.at(load_point)
+        ),
         Ground::NotEstimable {
             metric,
             load_point,
             reason,
-        } => format!(
-            "{} at {load_point} against {other}: {}",
-            metric.name(),
-            not_estimable(reason, Some(other))
-        ),
+        } => {
+            let (metric, at) = (metric.name(), loads.at(load_point));
+            let why = not_estimable(reason, Some(other));
+            format!("{metric} {at} against {other}: {why}")
+        }
         Ground::Conflict { better, worse } => format!(
             "better than {other} by {}, worse by {}",
             better.name(),
@@ -192,8 +201,7 @@ fn opponent(opponent: &Opponent) -> String {
         ),
         Ground::Proof { needs } => {
             let needs: Vec<&str> = needs.iter().map(|need| Need::name(*need)).collect();
-            let needs = needs.join(", ");
-            format!("proven, against {other}: {needs}")
+            format!("proven, against {other}: {}", needs.join(", "))
         }
         Ground::Weights {
             better,
@@ -201,29 +209,28 @@ fn opponent(opponent: &Opponent) -> String {
             equivalent,
             open,
         } => {
-            let parts = [
-                (*better, "better"),
-                (*worse, "worse"),
-                (*equivalent, "as good"),
-                (*open, "open"),
-            ];
-            format!("weights against {other}: {}", weights(&parts))
+            let weights = weights([*better, *worse, *equivalent, *open]);
+            format!("weights against {other}: {weights}")
         }
     }
 }
 
 /// `-23 % [-25, -20]`.
-fn relative_change(relative: Estimate) -> String {
+fn difference(relative: Option<Estimate>) -> String {
+    let Some(relative) = relative else {
+        return format::MISSING.to_owned();
+    };
     let (value, interval) = format::estimate(relative, PERCENT);
     let interval = interval.map_or(String::new(), |i| format!(" {i}"));
     format!("{value} %{interval}")
 }
 
-/// Those above zero: `better 3, open 1`.
-fn weights(parts: &[(f64, &str)]) -> String {
-    let parts = parts.iter().filter(|(weight, _)| *weight > 0.0);
-    let parts: Vec<String> = parts
+/// The sums of weights that are not zero: `better 3, open 1`.
+fn weights(sums: [f64; 4]) -> String {
+    let names = ["better", "worse", "as good", "open"];
+    let sums = sums.iter().zip(names).filter(|(weight, _)| **weight > 0.0);
+    let sums: Vec<String> = sums
         .map(|(weight, what)| format!("{what} {}", format::trimmed(*weight)))
         .collect();
-    parts.join(", ")
+    sums.join(", ")
 }

@@ -5,7 +5,7 @@ use meshtax_model::experiment::{LoadPoint, Role};
 
 use crate::format::{self, CPU_MS_PER_1K};
 use crate::view::labels::name_cell;
-use crate::view::source::{Source, confidence_in_words};
+use crate::view::source::{Source, confidence_in_words, load_in_words};
 use crate::view::table::{Align, Cell, Column, Keep, Table, Tone};
 
 /// The figure of a column.
@@ -36,7 +36,7 @@ fn leading_points(source: Source<'_>) -> Vec<&LoadPoint> {
 fn table(source: Source<'_>, points: &[&LoadPoint]) -> Table {
     let mut columns = vec![Column::new("variant", Align::Left, Keep::Always)];
     for point in points {
-        let heads = PARTS.map(|(name, _)| format!("{}: {name}", point.id));
+        let heads = PARTS.map(|(name, _)| format!("{}: {name}", load_in_words(point)));
         columns.extend(heads.map(|head| Column::new(head, Align::Left, Keep::Always)));
     }
     let mut rows = Vec::new();

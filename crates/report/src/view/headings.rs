@@ -11,7 +11,7 @@ pub(crate) const DETAILS: &str = "Details";
 /// Above the evidence.
 pub(crate) const EVIDENCE: &str = "Evidence";
 /// Above the notes.
-pub(crate) const NOTES: &str = "How to read this report";
+pub(crate) const NOTES: &str = "Caveats and notes";
 /// Of the page's navigation.
 pub(crate) const NAVIGATION: &str = "Sections of this report";
 /// Of the page's check boxes.

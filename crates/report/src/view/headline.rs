@@ -9,24 +9,29 @@ use crate::view::document::Headline;
 use crate::view::labels::UNADJUSTED;
 use crate::view::meaning;
 use crate::view::outcome;
-use crate::view::source::{Source, load_in_words, point_of};
+use crate::view::source::{Source, at_load, confidence_in_words, point_of};
 use crate::view::table::Tone;
 
 const NO_INTERVAL: &str = "(no interval)";
+const NOT_ESTIMABLE: &str = "not estimable";
 
 /// What all headlines compare with, and where.
 pub(crate) fn lead(source: Source<'_>) -> String {
     if source.analysis.variants.is_empty() {
         return "Nothing was measured".to_owned();
     }
-    let mut text = format!("Overhead against {}", source.baseline_name());
-    if let Some(point) = source.first_steady() {
-        text.push_str(&format!(", at {}", load_in_words(point)));
-        if source.first_saturated().is_some() {
-            text.push_str(" and saturated");
-        }
-    } else if source.first_saturated().is_some() {
-        text.push_str(", saturated");
+    let mut text = format!(
+        "Overhead of each variant against {}",
+        source.baseline_name()
+    );
+    if let Some(point) = source.first_steady().or(source.first_saturated()) {
+        text.push_str(&format!(", {}", at_load(point)));
+    }
+    let effects = &source.analysis.effects;
+    let mut estimates = effects.iter().filter_map(|effect| effect.difference);
+    if estimates.any(|estimate| estimate.interval.is_some()) {
+        let confidence = confidence_in_words(source.analysis);
+        text.push_str(&format!(" [{confidence} interval]"));
     }
     text
 }
@@ -62,19 +67,10 @@ fn measured(source: Source<'_>, variant: &Variant) -> Headline {
     let cpu = [steady, saturated].map(|point| at(point, Metric::CpuPerRequest));
     let p50 = at(steady, Metric::ResponseP50);
     let memory = at(steady.or(saturated), Metric::AnonymousMemory);
-    let clauses: Vec<String> = [
-        cpu_clause(source, cpu),
-        p50.and_then(latency_clause),
-        memory.and_then(memory_clause),
-        meaning::cores(source, cpu),
-        cpu[1].and_then(|effect| meaning::losses(source, effect)),
-    ]
-    .into_iter()
-    .flatten()
-    .collect();
-    if clauses.is_empty() {
-        let mut effects = cpu.into_iter().chain([p50, memory]).flatten();
-        let reason = effects.find_map(not_estimable);
+    let effects = || cpu.into_iter().chain([p50, memory]).flatten();
+    let known = effects().find(|effect| sayable(effect, effect.difference).is_some());
+    if known.is_none() {
+        let reason = effects().find_map(not_estimable);
         return Headline {
             variant: variant.id.0.clone(),
             clauses: vec![match reason {
@@ -84,9 +80,16 @@ fn measured(source: Source<'_>, variant: &Variant) -> Headline {
             tone: Tone::Muted,
         };
     }
+    let clauses = [
+        cpu_clause(source, cpu),
+        p50.map(latency_clause),
+        memory.and_then(memory_clause),
+        meaning::cores(source, cpu),
+        cpu[1].and_then(|effect| meaning::losses(source, effect)),
+    ];
     Headline {
         variant: variant.id.0.clone(),
-        clauses,
+        clauses: clauses.into_iter().flatten().collect(),
         tone: Tone::Plain,
     }
 }
@@ -100,7 +103,7 @@ fn overloaded(source: Source<'_>, variant: &Variant, point: &LoadPoint) -> Optio
         LoadOutcome::Overloaded(overload) => Some(Headline {
             variant: variant.id.0.clone(),
             clauses: vec![
-                format!("overloaded at {}", load_in_words(point)),
+                format!("overloaded {}", at_load(point)),
                 outcome::overload(overload),
             ],
             tone: Tone::Bad,
@@ -140,44 +143,51 @@ fn sayable(effect: &Effect, estimate: Option<Estimate>) -> Option<Sayable> {
     }
 }
 
-fn latency_clause(effect: &Effect) -> Option<String> {
-    Some(match sayable(effect, effect.difference)? {
-        Sayable::Words(words) => format!("p50: {words}"),
-        Sayable::Figure(estimate) => format!("p50 {}", added_time(estimate)),
-    })
+fn latency_clause(effect: &Effect) -> String {
+    match sayable(effect, effect.difference) {
+        None => format!("p50 latency: {NOT_ESTIMABLE}"),
+        Some(Sayable::Words(words)) => format!("p50 latency: {words}"),
+        Some(Sayable::Figure(estimate)) => format!("p50 latency {}", added_time(estimate)),
+    }
 }
 
-/// CPU per request in both regimes; each may be a range. Where there are both, the interval of the second one is in its
-/// table.
+/// CPU per request in both regimes. Where the first is a figure, the interval of the second is in its table.
 fn cpu_clause(source: Source<'_>, [steady, saturated]: [Option<&Effect>; 2]) -> Option<String> {
-    let clause = |effect: Option<&Effect>, text: fn(Estimate) -> String| {
-        let effect = effect?;
+    let figure = |effect: &Effect, text: fn(Estimate) -> String| {
         Some(match sayable(effect, effect.difference)? {
             Sayable::Words(words) => words.to_owned(),
-            Sayable::Figure(estimate) => {
-                let range = meaning::range(source, effect, estimate);
-                range.map(text).collect::<Vec<_>>().join(" to ")
-            }
+            Sayable::Figure(components) => match meaning::with_elsewhere(source, effect) {
+                None => text(components),
+                Some((added, parts)) => {
+                    format!("{} ({} with {parts})", text(components), text(added))
+                }
+            },
         })
     };
-    let second: fn(Estimate) -> String = match steady {
-        Some(_) => |estimate| {
+    let is_figure = |effect: &Effect| {
+        let said = sayable(effect, effect.difference);
+        matches!(said, Some(Sayable::Figure(_)))
+    };
+    let Some(steady) = steady else {
+        return Some(format!(
+            "CPU per request {}",
+            figure(saturated?, added_time)?
+        ));
+    };
+    let text: fn(Estimate) -> String = match is_figure(steady) {
+        true => |estimate| {
             let bare = Estimate {
                 interval: None,
                 ..estimate
             };
             signed_time(bare).0
         },
-        None => added_time,
+        false => added_time,
     };
-    match (clause(steady, added_time), clause(saturated, second)) {
-        (None, None) => None,
-        (Some(steady), None) => Some(format!("CPU per request {steady}")),
-        (steady, Some(saturated)) => {
-            let steady = steady.map_or_else(String::new, |text| text + ", ");
-            Some(format!("CPU per request {steady}saturated {saturated}"))
-        }
-    }
+    let first = figure(steady, added_time).unwrap_or_else(|| NOT_ESTIMABLE.to_owned());
+    let second = saturated.and_then(|effect| figure(effect, text));
+    let second = second.map_or_else(String::new, |text| format!(", at saturation {text}"));
+    Some(format!("CPU per request {first}{second}"))
 }
 
 /// Memory is not in the adjusted family.
@@ -186,7 +196,10 @@ fn memory_clause(effect: &Effect) -> Option<String> {
         Sayable::Words(words) => format!("memory: {words}"),
         Sayable::Figure(estimate) => {
             let mib = format::scale(estimate, MIB);
-            format!("memory {} MiB{UNADJUSTED}", format::signed(mib.value, 1))
+            let value = format::signed(mib.value, 1);
+            let interval = mib.interval.map(|i| format::interval_text(i, 1));
+            let interval = interval.unwrap_or_else(|| NO_INTERVAL.to_owned());
+            format!("memory {value} MiB{UNADJUSTED} {interval}")
         }
     })
 }

@@ -5,7 +5,7 @@ use meshtax_model::analysis::{Calibration, GroundTruth};
 use meshtax_model::experiment::Inject;
 
 use crate::format::{self, decimals_of_column, grouped, trimmed};
-use crate::view::source::{Source, load_in_words};
+use crate::view::source::{Source, at_load, load_in_words};
 use crate::view::table::{Align, Cell, Column, Keep, Table, Tone};
 
 /// A cost as configured: `12 µs`, `64 MiB`.
@@ -117,9 +117,9 @@ pub(crate) fn resolvable(calibration: &Calibration) -> Table {
     }
     let experiment = &calibration.analysis.experiment;
     let rows = lines.into_iter().map(|(point, metric)| {
-        let at = experiment.load_point(point).map(load_in_words);
+        let at = experiment.load_point(point).map(at_load);
         let mut cells = vec![Cell::text(format!(
-            "{} at {}",
+            "{} {}",
             metric.name(),
             at.unwrap_or_default()
         ))];

@@ -6,7 +6,7 @@ use meshtax_model::trial::{ComponentRole, Throttled};
 
 use crate::format::{bytes, duration, grouped, trimmed};
 use crate::view::labels::{ROLES, role_cpu};
-use crate::view::source::{Source, load_in_words, point_of};
+use crate::view::source::{Source, at_load, point_of};
 
 /// What *throttled* means in a table.
 pub(crate) const THROTTLED: &str = "throttled: the share of the periods of 100 ms in which a proxy used up its CPU limit and had to wait";
@@ -24,8 +24,8 @@ pub(crate) fn notes(source: Source<'_>) -> Vec<String> {
             let of_point = point_of(found, &point.id).and_then(|of| of.cpu.as_ref());
             let waits: Vec<String> = of_point.into_iter().flat_map(waits).collect();
             if !waits.is_empty() {
-                let at = load_in_words(point);
-                text.push_str(&format!(". Throttled at {at}: {}", waits.join(", ")));
+                let at = at_load(point);
+                text.push_str(&format!(". Throttled {at}: {}", waits.join(", ")));
             }
         }
         texts.push(text + ".");

@@ -7,7 +7,7 @@ use meshtax_model::experiment::{LoadPoint, Role, Variant};
 
 use crate::format::{self, PERCENT, Unit, grouped};
 use crate::view::labels::name_cell;
-use crate::view::source::Source;
+use crate::view::source::{Source, at_load};
 use crate::view::table::{Align, Cell, Column, Keep, Table};
 
 /// The rate for which cores are counted.
@@ -24,17 +24,11 @@ fn added_cpu<'a>(source: Source<'a>, effect: &Effect) -> Option<&'a AddedCpu> {
     source.analysis.added_cpu(variant, point)
 }
 
-/// The components' CPU, and where work may have moved elsewhere, the other end of the range.
-pub(crate) fn range(
-    source: Source<'_>,
-    effect: &Effect,
-    components: Estimate,
-) -> impl Iterator<Item = Estimate> {
-    let elsewhere = added_cpu(source, effect).and_then(|added| added.with_elsewhere.as_ref());
-    [Some(components), elsewhere.map(|end| end.added)]
-        .into_iter()
-        .flatten()
-        .filter(|estimate| estimate.value.is_finite())
+/// Where work may have moved out of the path: the added CPU with it, and what it is.
+pub(crate) fn with_elsewhere(source: Source<'_>, effect: &Effect) -> Option<(Estimate, String)> {
+    let end = added_cpu(source, effect)?.with_elsewhere.as_ref()?;
+    let is_known = end.added.value.is_finite();
+    is_known.then(|| (end.added, parts(&end.parts)))
 }
 
 /// What the second figure of a range contains: `unattributed CPU`.
@@ -54,25 +48,27 @@ pub(crate) fn parts(parts: &[Elsewhere]) -> String {
 pub(crate) fn cores(source: Source<'_>, effects: [Option<&Effect>; 2]) -> Option<String> {
     let mut effects = effects.into_iter().flatten();
     let effect = effects.find(|effect| effect.verdict == Verdict::Different)?;
-    let range = range(source, effect, effect.difference?);
-    let texts: Vec<String> = range.map(|added| few_digits(added, CORES)).collect();
+    let elsewhere = with_elsewhere(source, effect).map(|(added, _)| added);
+    let mut range: Vec<Estimate> = effect.difference.into_iter().chain(elsewhere).collect();
+    range.retain(|added| added.value.is_finite());
+    range.sort_by(|a, b| a.value.total_cmp(&b.value));
+    let texts: Vec<String> = range
+        .iter()
+        .map(|added| few_digits(*added, CORES))
+        .collect();
     (!texts.is_empty()).then(|| format!("{RATE} need {} more cores", texts.join(" to ")))
 }
 
-/// `a 1 ms application loses 8.5 % of its throughput, this 5 µs one 95 %`.
+/// `an application that needs 1 ms per request loses 8.5 % of its peak throughput`. What the measured one loses is in its
+/// table, and only restates the added CPU.
 pub(crate) fn losses(source: Source<'_>, effect: &Effect) -> Option<String> {
     let added = added_cpu(source, effect).filter(|_| effect.verdict == Verdict::Different)?;
-    let figures = |is_measured| {
-        let mut losses = added.losses.iter();
-        let loss = losses.find(|loss| loss.is_measured == is_measured)?;
-        Some((app_cpu(loss), few_digits(loss.share, PERCENT)))
-    };
-    let (cpu, share) = figures(false)?;
-    let own = figures(true).map_or_else(String::new, |(cpu, share)| {
-        format!(", this {cpu} one {share} %")
-    });
+    let mut losses = added.losses.iter();
+    let loss = losses.find(|loss| !loss.is_measured)?;
     Some(format!(
-        "a {cpu} application loses {share} % of its throughput{own}"
+        "an application that needs {} per request loses {} % of its peak throughput",
+        app_cpu(loss),
+        few_digits(loss.share, PERCENT)
     ))
 }
 
@@ -82,7 +78,7 @@ pub(crate) fn table(source: Source<'_>) -> Table {
     let points: Vec<&LoadPoint> = points.into_iter().flatten().collect();
     let mut columns = vec![Column::new("variant", Align::Left, Keep::Always)];
     for point in &points {
-        let head = format!("cores for {RATE}, {}", point.id);
+        let head = format!("cores for {RATE}, measured {}", at_load(point));
         columns.push(Column::new(head, Align::Left, Keep::Always));
     }
     let candidates = || {

@@ -2,17 +2,17 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::view::{caveats, limits, study};
+use crate::view::{limits, study};
 use meshtax_model::analysis::{Analysis, Caveat, Metric, NoiseFloor, Verdict};
 use meshtax_model::environment::{Environment, Host, NodeRole};
 use meshtax_model::event::Ending;
 use meshtax_model::experiment::{Experiment, Inject, LoadPoint, Placement, Role, Variant, Workers};
 use meshtax_model::topology::ServiceAddress;
 
-use super::known_costs;
-use crate::format::{self, CPU_MS_PER_1K, PERCENT, grouped, plural};
+use super::{caveats, known_costs};
+use crate::format::{self, CPU_MS_PER_1K, grouped, plural};
 use crate::view::labels::{self, UNADJUSTED};
-use crate::view::source::{Source, load_in_words};
+use crate::view::source::{Source, at_load};
 
 /// Which experiment, where.
 pub(crate) fn title(analysis: &Analysis) -> String {
@@ -73,10 +73,17 @@ pub(crate) fn meaning(environment: &Environment) -> Vec<String> {
     texts
 }
 
+/// The analysis's own caveats, each in a sentence.
+pub(crate) fn caveats(source: Source<'_>) -> Vec<String> {
+    let all = source.analysis.caveats.iter();
+    all.map(|caveat| caveats::sentence(caveat, source.loads()))
+        .collect()
+}
+
 /// All other caveats, most important first. `runs`: those of one spec, `source` among them.
 pub(crate) fn notes(source: Source<'_>, runs: &[Source<'_>]) -> Vec<String> {
     let all = &source.analysis.caveats;
-    let mut notes: Vec<String> = all.iter().map(caveats::sentence).collect();
+    let mut notes = caveats(source);
     let is_published = |caveat: &Caveat| matches!(caveat, Caveat::PublishedFigures { .. });
     if all.iter().any(is_published) {
         notes.extend(study::unmatched(runs));
@@ -105,10 +112,10 @@ fn inconclusive(source: Source<'_>) -> Option<String> {
         .filter_map(|effect| {
             let point = source.analysis.experiment.load_point(&effect.load_point)?;
             let what = format!(
-                "{} {} at {}",
+                "{} {} {}",
                 effect.variant,
                 effect.metric.name(),
-                load_in_words(point)
+                at_load(point)
             );
             Some((effect.longer_to_tell?, what))
         })
@@ -117,26 +124,26 @@ fn inconclusive(source: Source<'_>) -> Option<String> {
     let mut parts: Vec<String> = open
         .iter()
         .take(SHOWN)
-        .map(|(factor, what)| format!("{what} (about {})", roughly(took_ns * factor)))
+        .map(|(factor, what)| format!("{what} (`--time {}`)", roughly(took_ns * factor)))
         .collect();
     if open.len() > SHOWN {
         parts.push(format!("{} more", open.len() - SHOWN));
     }
     (!parts.is_empty()).then(|| {
         format!(
-            "Inconclusive so far. Run time that would decide, if the effects are as large as estimated: {}.",
+            "Inconclusive; a run of this length would decide, if the effect is as large as estimated: {}.",
             parts.join(", ")
         )
     })
 }
 
-/// No more digits than such a guess has.
+/// A length for `--time`, without more digits than such a guess has.
 fn roughly(ns: f64) -> String {
     let minutes = (ns / 60e9).ceil().max(1.0);
     if minutes < 120.0 {
-        return format!("{} min", grouped(minutes, 0));
+        return format!("{minutes:.0}m");
     }
-    format!("{} h", grouped((minutes / 60.0).ceil(), 0))
+    format!("{:.0}h", (minutes / 60.0).ceil())
 }
 
 /// Load points that a variant does not support.
@@ -147,10 +154,10 @@ fn gaps(source: Source<'_>) -> Vec<String> {
             .points()
             .filter_map(|point| Some((point, experiment.gap(variant, point)?)));
         let (points, why): (Vec<_>, Vec<_>) = gaps.unzip();
-        let names: Vec<String> = points.into_iter().map(load_in_words).collect();
+        let names: Vec<String> = points.into_iter().map(at_load).collect();
         let why = why.first()?;
         Some(format!(
-            "{} was not measured at {}: {why}.",
+            "{} was not measured {}: {why}.",
             variant.id,
             names.join(" and ")
         ))
@@ -202,7 +209,7 @@ fn noise_floor(source: Source<'_>) -> Option<String> {
             .filter_map(|m| floor_text(source, point, *m))
             .collect();
         if !figures.is_empty() {
-            parts.push(format!("{} {}", point.id, figures.join(", ")));
+            parts.push(format!("{} {}", figures.join(", "), at_load(point)));
         }
     }
     (!parts.is_empty()).then(|| format!("Noise floor (A/A): {}.", parts.join("; ")))
@@ -232,30 +239,13 @@ fn floor_text(source: Source<'_>, point: &LoadPoint, metric: Metric) -> Option<S
         .noise_floor
         .iter()
         .find(|f| f.load_point == point.id && f.metric == metric)?;
-    let two_digits = |value: f64| grouped(value, usize::from(value.abs() < 10.0));
-    Some(match metric {
-        Metric::Throughput => {
-            format!(
-                "throughput ±{} %",
-                two_digits(floor.relative? * PERCENT.factor)
-            )
-        }
-        Metric::CpuPerRequest => {
-            let value = two_digits(floor.absolute? * CPU_MS_PER_1K.factor);
-            format!("CPU ±{value} {}", CPU_MS_PER_1K.name)
-        }
-        latency => {
-            let value = floor.absolute?;
-            let unit = format::time_unit(value);
-            let decimals = format::decimals_by_size(value * unit.factor).min(1);
-            let name = latency.name();
-            format!(
-                "{name} ±{} {}",
-                grouped(value * unit.factor, decimals),
-                unit.name
-            )
-        }
-    })
+    let value = floor.absolute?;
+    let (name, unit) = match metric {
+        Metric::CpuPerRequest => ("CPU", CPU_MS_PER_1K),
+        latency => (latency.name(), format::time_unit(value)),
+    };
+    let figure = format::two_digits(value * unit.factor);
+    Some(format!("{name} ±{figure} {}", unit.name))
 }
 
 fn injected(source: Source<'_>) -> Vec<String> {
@@ -334,15 +324,15 @@ fn options(source: Source<'_>) -> Vec<String> {
 
 /// What was run, on what, by what.
 pub(crate) fn facts(analysis: &Analysis) -> Vec<(&'static str, String)> {
-    vec![
+    let mut facts = vec![
         ("Run", run(analysis)),
         ("Design", design(analysis)),
         ("Machine", machine(&analysis.environment)),
-        ("Programs", programs(analysis)),
-    ]
-    .into_iter()
-    .filter(|(_, text)| !text.is_empty())
-    .collect()
+    ];
+    facts.extend(programs(analysis).map(|text| ("Program", text)));
+    facts.extend(workers(analysis).map(|text| ("Workers", text)));
+    facts.retain(|(_, text)| !text.is_empty());
+    facts
 }
 
 fn run(analysis: &Analysis) -> String {
@@ -503,32 +493,30 @@ fn core_list(cores: &BTreeSet<(u32, u32)>) -> String {
     format::cores(&numbers)
 }
 
-fn programs(analysis: &Analysis) -> String {
+/// One for each build: `ztunnel 1.28.0: it does not parse HTTP`.
+fn programs(analysis: &Analysis) -> impl Iterator<Item = String> {
     let artifacts = analysis.environment.artifacts.iter();
-    let texts: Vec<String> = artifacts
-        .map(|a| match &a.note {
-            Some(note) => format!("{} {} ({note})", a.data_plane, a.version),
-            None => format!("{} {}", a.data_plane, a.version),
-        })
-        .collect();
-    if texts.is_empty() {
-        return String::new();
+    artifacts.map(|a| match &a.note {
+        Some(note) => format!("{} {}: {note}", a.data_plane, a.version),
+        None => format!("{} {}", a.data_plane, a.version),
+    })
+}
+
+/// Threads of each proxy; `None`: there is none.
+fn workers(analysis: &Analysis) -> Option<String> {
+    let artifacts = &analysis.environment.artifacts;
+    if artifacts.is_empty() {
+        return None;
     }
-    let workers = match analysis.experiment.workers {
-        Workers::Equal(workers) => {
-            let named = plural(workers as usize, "worker", "workers");
-            format!("{workers} {named} per proxy")
-        }
+    Some(match analysis.experiment.workers {
+        Workers::Equal(workers) => format!("{workers} per proxy"),
         Workers::Native => {
-            let each: BTreeMap<&str, u32> = analysis
-                .environment
-                .artifacts
+            let each: BTreeMap<&str, u32> = artifacts
                 .iter()
                 .filter_map(|a| Some((a.program.as_str(), a.workers?)))
                 .collect();
             let each: Vec<String> = each.iter().map(|(name, n)| format!("{name} {n}")).collect();
-            format!("native numbers of workers: {}", each.join(", "))
+            format!("each proxy's own default: {}", each.join(", "))
         }
-    };
-    format!("{}; {workers}", texts.join("; "))
+    })
 }

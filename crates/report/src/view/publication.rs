@@ -129,6 +129,8 @@ fn iterations(source: Source<'_>) -> Section {
 }
 
 fn decision(source: Source<'_>) -> Section {
-    Section::new("Decision", &[PageContent::Decision])
-        .tables(decision::tables(source.analysis.decision.as_ref()))
+    Section::new("Decision", &[PageContent::Decision]).tables(decision::tables(
+        source.analysis.decision.as_ref(),
+        source.loads(),
+    ))
 }

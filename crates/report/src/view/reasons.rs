@@ -74,8 +74,12 @@ pub(crate) fn invalid(reason: InvalidReason) -> &'static str {
         InvalidReason::NoRequests => "no requests",
         InvalidReason::EvidenceLost => "the evidence no longer held at its end",
         InvalidReason::Throttled => "throttled by a CPU limit",
-        InvalidReason::Steal => "the hypervisor took more than 10 % of the machine",
-        InvalidReason::LateBySteal => "the hypervisor took a core when requests were due",
+        InvalidReason::Steal => {
+            "the hypervisor took more than 10 % of the CPU time that its block needed"
+        }
+        InvalidReason::LateBySteal => {
+            "the hypervisor took the generator's core when requests were due"
+        }
         InvalidReason::OtherPrograms => "another program used its cores",
         InvalidReason::MemoryGrowth => "memory grew throughout the trial",
         InvalidReason::GeneratorBound => "the generator was the limit",

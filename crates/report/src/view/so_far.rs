@@ -5,7 +5,7 @@ use meshtax_model::experiment::{LoadPoint, Role, VariantId};
 
 use crate::format;
 use crate::view::labels::unit;
-use crate::view::source::{Source, load_in_words};
+use crate::view::source::{Source, at_load};
 
 /// `envoy-sidecar-l7: p50 +421 µs [404, 438] at 1,000 requests/s; CPU per request ...`.
 pub(crate) fn so_far(analysis: &Analysis) -> Vec<String> {
@@ -43,12 +43,12 @@ fn clause(
     let (value, interval) = format::estimate(difference, unit);
     let interval = interval.unwrap_or_else(|| "(no interval yet)".to_owned());
     Some(format!(
-        "{} {value} {} {interval} at {}",
+        "{} {value} {} {interval} {}",
         match metric {
             Metric::CpuPerRequest => "CPU",
             metric => metric.name(),
         },
         unit.name,
-        load_in_words(point)
+        at_load(point)
     ))
 }

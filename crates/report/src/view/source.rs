@@ -3,7 +3,7 @@
 use meshtax_model::analysis::{Analysis, Effect, Metric, Point, VariantAnalysis};
 use meshtax_model::catalogue;
 use meshtax_model::experiment::{
-    Ingress, LoadPoint, LoadPointId, Protocol, Regime, Role, Variant, VariantId,
+    Experiment, Ingress, LoadPoint, LoadPointId, Protocol, Regime, Role, Variant, VariantId,
 };
 
 use crate::format;
@@ -15,6 +15,10 @@ pub(crate) struct Source<'a> {
 }
 
 impl<'a> Source<'a> {
+    pub(crate) fn loads(self) -> Loads<'a> {
+        Loads::of(&self.analysis.experiment)
+    }
+
     pub(crate) fn points(self) -> impl Iterator<Item = &'a LoadPoint> {
         self.analysis.experiment.load_points.iter()
     }
@@ -63,6 +67,31 @@ impl<'a> Source<'a> {
     }
 }
 
+/// How a document names load points: in words, or by their ids if it has no experiment.
+#[derive(Clone, Copy)]
+pub(crate) struct Loads<'a>(Option<&'a Experiment>);
+
+impl<'a> Loads<'a> {
+    pub(crate) const BY_ID: Self = Self(None);
+
+    pub(crate) fn of(experiment: &'a Experiment) -> Self {
+        Self(Some(experiment))
+    }
+
+    /// `at 1,000 requests/s`; of several load points that read the same, with its id.
+    pub(crate) fn at(self, id: &LoadPointId) -> String {
+        let points = self.0.map_or(&[][..], |experiment| &experiment.load_points);
+        let Some(point) = points.iter().find(|point| point.id == *id) else {
+            return format!("at {id}");
+        };
+        let at = at_load(point);
+        match points.iter().filter(|other| at_load(other) == at).count() {
+            1 => at,
+            _ => format!("{at} ({id})"),
+        }
+    }
+}
+
 /// What was found for a variant at a load point.
 pub(crate) fn point_of<'a>(variant: &'a VariantAnalysis, id: &LoadPointId) -> Option<&'a Point> {
     variant.points.iter().find(|p| p.load_point == *id)
@@ -75,6 +104,14 @@ pub(crate) fn load_in_words(point: &LoadPoint) -> String {
         Regime::Saturated => "saturated".to_owned(),
     };
     load + &manner_in_words(point)
+}
+
+/// In a sentence: `at 1,000 requests/s` or `at saturation`.
+pub(crate) fn at_load(point: &LoadPoint) -> String {
+    match point.load {
+        Regime::Steady { .. } => format!("at {}", load_in_words(point)),
+        Regime::Saturated => format!("at saturation{}", manner_in_words(point)),
+    }
 }
 
 /// Behind a load: what is other than usual about it.

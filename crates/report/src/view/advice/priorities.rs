@@ -2,6 +2,7 @@
 
 use crate::view::decision;
 use crate::view::reasons::{not_estimable, topic};
+use crate::view::source::Loads;
 use meshtax_model::advice::{Advice, Priority, PriorityAnswer, Ranking};
 use meshtax_model::analysis::Verdict;
 use meshtax_published::Mesh;
@@ -35,7 +36,7 @@ pub(super) fn section(advice: &Advice) -> Section {
             section.show(facts(name, &answer.features));
         }
     }
-    for table in decision::tables(advice.decision.as_ref()) {
+    for table in decision::tables(advice.decision.as_ref(), Loads::BY_ID) {
         section.show(table);
     }
     if advice.priorities.iter().any(|p| !p.rankings.is_empty()) {

@@ -95,9 +95,8 @@ fn lines(
     let mut series = Vec::new();
     let mut rules = Vec::new();
     for (asked, found) in source.measured() {
-        let capacity = manner
-            .first()
-            .and_then(|(first, _)| saturated(source, asked, first));
+        let first = manner.first().map(|(first, _)| *first);
+        let capacity = first.and_then(|first| saturated(source, asked, first));
         let mut dots = Vec::new();
         for (point, rate) in manner {
             let Some(at) = point_of(found, &point.id) else {
@@ -120,14 +119,7 @@ fn lines(
             continue;
         }
         let place = source.place(&asked.id);
-        if let Some(per_s) = capacity.filter(|per_s| per_s.is_finite() && *per_s > 0.0) {
-            rules.push(Rule {
-                variant: place,
-                look: place,
-                x: per_s,
-                tip: format!("{} saturated: {}/s", asked.id, grouped(per_s, 0)),
-            });
-        }
+        rules.extend(capacity.and_then(|per_s| rule(asked, place, per_s)));
         series.push(Line {
             variant: Some(place),
             look: place,
@@ -136,21 +128,29 @@ fn lines(
             stroke: Stroke::Marked,
         });
     }
+    let axis = |name| Axis {
+        name,
+        scale: Scale::Log,
+    };
     LineChart {
-        x: Axis {
-            name: "offered requests per second".to_owned(),
-            scale: Scale::Log,
-        },
-        y: Axis {
-            name: format!("{} of response latency, µs", metric.name()),
-            scale: Scale::Log,
-        },
+        x: axis("offered requests per second".to_owned()),
+        y: axis(format!("{} of response latency, µs", metric.name())),
         series,
         rules,
     }
 }
 
-/// A latency in seconds at a rate.
+/// Where a variant saturates.
+fn rule(asked: &Variant, place: usize, per_s: f64) -> Option<Rule> {
+    (per_s.is_finite() && per_s > 0.0).then(|| Rule {
+        variant: place,
+        look: place,
+        x: per_s,
+        tip: format!("{} saturated: {}/s", asked.id, grouped(per_s, 0)),
+    })
+}
+
+/// A latency in nanoseconds at a rate.
 fn dot(rate: f64, value: f64) -> Dot {
     Dot {
         x: rate,

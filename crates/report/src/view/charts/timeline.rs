@@ -1,6 +1,6 @@
 //! The timeline of the run: each trial's CPU, memory and median, and the course of a trial.
 
-use meshtax_model::analysis::{Moment, RoleMoment};
+use meshtax_model::analysis::{Moment, Point, RoleMoment};
 use meshtax_model::cluster::{ClusterEvent, Severity};
 use meshtax_model::event::active_ns;
 use meshtax_model::experiment::{LoadPoint, Variant};
@@ -266,6 +266,7 @@ fn course<'a>(
 
 /// The course of a trial, mean over all valid ones: a process that is still warming up is visible here.
 fn within(source: Source<'_>) -> Option<Figure> {
+    let title = "CPU within a trial";
     let mut data = Sheet::new(&["load_point", "variant", "component", "end_ns", "cores"]);
     let mut choices = Vec::new();
     for point in source.points() {
@@ -273,49 +274,50 @@ fn within(source: Source<'_>) -> Option<Figure> {
             let Some(found) = point_of(found, &point.id) else {
                 continue;
             };
-            let mut all = Vec::new();
-            for (look, role) in ROLES.into_iter().enumerate() {
-                let Some(series) = found.series.iter().find(|s| s.role == role) else {
-                    continue;
-                };
-                let steps = || found.series_ends_ns.iter().zip(&series.cores);
-                for (end_ns, cores) in steps() {
-                    data.row([
-                        point.id.0.clone(),
-                        asked.id.0.clone(),
-                        role_name(role).to_owned(),
-                        end_ns.to_string(),
-                        raw(Some(*cores)),
-                    ]);
-                }
-                all.push(course(role, look + 2, steps()));
-            }
-            if all.iter().any(|series| series.dots.len() > 1) {
-                let lines = LineChart {
-                    x: Axis {
-                        name: "ms since the window began".to_owned(),
-                        scale: Scale::Linear,
-                    },
-                    y: Axis {
-                        name: CORES.name.to_owned(),
-                        scale: Scale::Linear,
-                    },
-                    series: all,
-                    rules: Vec::new(),
-                };
+            let lines = courses(found, |[role, end_ns, cores]| {
+                let (point, variant) = (point.id.0.clone(), asked.id.0.clone());
+                data.row([point, variant, role, end_ns, cores]);
+            });
+            if lines.series.iter().any(|line| line.dots.len() > 1) {
                 let label = format!("{}, {}", asked.id, load_in_words(point));
-                choices.push(choice(label, "CPU within a trial", lines));
+                choices.push(choice(label, title, lines));
             }
         }
     }
     (!choices.is_empty()).then(|| Figure {
         id: WITHIN_A_TRIAL,
         chapter: Chapter::Time,
-        title: "CPU within a trial".to_owned(),
+        title: title.to_owned(),
         caption: "Mean over the valid trials, by component. A slope means that the window begins before the processes are \
          warmed up."
             .to_owned(),
         choices,
         data,
     })
+}
+
+/// The components of a variant at a load point. `kept` gets the component, the end of each step, and the cores in it.
+fn courses(found: &Point, mut kept: impl FnMut([String; 3])) -> LineChart {
+    let mut all = Vec::new();
+    for (look, role) in ROLES.into_iter().enumerate() {
+        let Some(series) = found.series.iter().find(|s| s.role == role) else {
+            continue;
+        };
+        let steps = || found.series_ends_ns.iter().zip(&series.cores);
+        for (end_ns, cores) in steps() {
+            let role = role_name(role).to_owned();
+            kept([role, end_ns.to_string(), raw(Some(*cores))]);
+        }
+        all.push(course(role, look + 2, steps()));
+    }
+    let axis = |name: &str| Axis {
+        name: name.to_owned(),
+        scale: Scale::Linear,
+    };
+    LineChart {
+        x: axis("ms since the window began"),
+        y: axis(CORES.name),
+        series: all,
+        rules: Vec::new(),
+    }
 }

@@ -39,42 +39,13 @@ fn figure(source: Source<'_>, id: &'static str, metric: Metric, title: &str) -> 
         "high",
     ]);
     let mut choices = Vec::new();
-    let all = || {
-        source
-            .analysis
-            .attribution
-            .iter()
-            .filter(|a| a.metric == metric)
-    };
-    let largest = all()
-        .flat_map(|a| &a.steps)
-        .filter_map(|step| step.difference)
-        .map(|e| e.value.abs())
-        .filter(|value| value.is_finite())
-        .fold(0.0, f64::max);
-    let unit = unit_of(metric, largest);
-    // The minimal proxies are in every picture of the others; those are listed first.
-    let mut ordered: Vec<&Attribution> = all().collect();
-    ordered.sort_by_key(|a| catalogue::is_floor(&a.data_plane));
-    for attribution in ordered {
-        let point = source
-            .analysis
-            .experiment
-            .load_point(&attribution.load_point);
-        let at = point.map(load_in_words).unwrap_or_default();
-        let chart = Chart::Waterfall(waterfall(attribution, unit));
+    let attributions = attributions(source, metric);
+    let unit = unit_of(metric, largest(&attributions));
+    for attribution in attributions {
         for step in &attribution.steps {
             data.row(row(attribution, step, unit));
         }
-        choices.push(Choice {
-            label: format!("{}, {at}", attribution.data_plane),
-            alt: format!(
-                "{title}, {}, {at}. {}",
-                attribution.data_plane,
-                in_words(&chart)
-            ),
-            chart,
-        });
+        choices.push(choice(source, attribution, unit, title));
     }
     (!choices.is_empty()).then(|| Figure {
         id,
@@ -86,6 +57,34 @@ fn figure(source: Source<'_>, id: &'static str, metric: Metric, title: &str) -> 
         choices,
         data,
     })
+}
+
+/// The minimal proxies are in every picture of the others; those are listed first.
+fn attributions(source: Source<'_>, metric: Metric) -> Vec<&Attribution> {
+    let all = source.analysis.attribution.iter();
+    let mut all: Vec<&Attribution> = all.filter(|a| a.metric == metric).collect();
+    all.sort_by_key(|a| catalogue::is_floor(&a.data_plane));
+    all
+}
+
+/// Of the steps' sizes.
+fn largest(attributions: &[&Attribution]) -> f64 {
+    let steps = attributions.iter().flat_map(|a| &a.steps);
+    let sizes = steps.filter_map(|step| Some(step.difference?.value.abs()));
+    sizes.filter(|value| value.is_finite()).fold(0.0, f64::max)
+}
+
+fn choice(source: Source<'_>, attribution: &Attribution, unit: Unit, title: &str) -> Choice {
+    let experiment = &source.analysis.experiment;
+    let point = experiment.load_point(&attribution.load_point);
+    let at = point.map(load_in_words).unwrap_or_default();
+    let label = format!("{}, {at}", attribution.data_plane);
+    let chart = Chart::Waterfall(waterfall(attribution, unit));
+    Choice {
+        alt: format!("{title}, {label}. {}", in_words(&chart)),
+        label,
+        chart,
+    }
 }
 
 fn waterfall(attribution: &Attribution, unit: Unit) -> Waterfall {
