@@ -131,7 +131,7 @@ fn inconclusive(source: Source<'_>) -> Option<String> {
     }
     (!parts.is_empty()).then(|| {
         format!(
-            "Inconclusive; a run of this length would decide, if the effect is as large as estimated: {}.",
+            "Inconclusive, with the length of a run that would decide if the effect is as large as estimated: {}.",
             parts.join(", ")
         )
     })
