@@ -77,9 +77,7 @@ pub(crate) fn invalid(reason: InvalidReason) -> &'static str {
         InvalidReason::Steal => {
             "the hypervisor took more than 10 % of the CPU time that its block needed"
         }
-        InvalidReason::LateBySteal => {
-            "the hypervisor took the generator's core when requests were due"
-        }
+        InvalidReason::LateBySteal => "the hypervisor took a core when requests were due",
         InvalidReason::OtherPrograms => "another program used its cores",
         InvalidReason::MemoryGrowth => "memory grew throughout the trial",
         InvalidReason::GeneratorBound => "the generator was the limit",
