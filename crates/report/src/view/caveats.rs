@@ -6,6 +6,7 @@ mod load;
 mod machine;
 mod proxies;
 mod run;
+mod words;
 
 use meshtax_model::analysis::Caveat;
 
@@ -55,23 +56,4 @@ pub(crate) fn sentence(caveat: &Caveat, loads: Loads<'_>) -> String {
         }
     };
     text.unwrap_or_default()
-}
-
-fn percent(share: f64) -> String {
-    format!("{:.0} %", share.abs() * 100.0)
-}
-
-fn signed(change: f64) -> String {
-    format!("{:+.1} %", change * 100.0)
-}
-
-fn all<T>(things: &[T], text: impl Fn(&T) -> String) -> String {
-    let texts: Vec<String> = things.iter().map(text).collect();
-    texts.join(", ")
-}
-
-/// `1 trial`, `12 trials`.
-fn trials(count: u32) -> String {
-    let named = crate::format::plural(count as usize, "trial", "trials");
-    format!("{count} {named}")
 }

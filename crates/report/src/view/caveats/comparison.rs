@@ -3,7 +3,7 @@
 use meshtax_model::comparison::ComparisonNote;
 use meshtax_model::event::Ending;
 
-use super::all;
+use super::words::all;
 
 /// A note for the reader.
 pub(crate) fn note(note: &ComparisonNote) -> String {

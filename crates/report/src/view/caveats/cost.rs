@@ -3,7 +3,7 @@
 use meshtax_model::analysis::{Caveat, Metric};
 use meshtax_model::experiment::VariantId;
 
-use super::signed;
+use super::words::signed;
 use crate::view::source::Loads;
 
 pub(super) fn sentence(caveat: &Caveat, loads: Loads<'_>) -> Option<String> {

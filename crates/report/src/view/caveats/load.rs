@@ -2,7 +2,7 @@
 
 use meshtax_model::analysis::{Caveat, VariantTrials};
 
-use super::{all, percent, trials as counted};
+use super::words::{all, percent, trials as counted};
 use crate::view::outcome::{overload, shortfall};
 use crate::view::source::Loads;
 

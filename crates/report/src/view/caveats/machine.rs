@@ -2,7 +2,7 @@
 
 use meshtax_model::analysis::{Caveat, ProgramShare};
 
-use super::{all, percent};
+use super::words::{all, percent};
 use crate::view::source::Loads;
 
 pub(super) fn sentence(caveat: &Caveat) -> Option<String> {

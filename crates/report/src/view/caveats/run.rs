@@ -3,7 +3,7 @@
 use meshtax_model::analysis::Caveat;
 use meshtax_model::event::{Ending, Resumption};
 
-use super::{all, trials as counted};
+use super::words::{all, trials as counted};
 use crate::format::{self, plural};
 use crate::view::reasons::invalid;
 use crate::view::source::Loads;
