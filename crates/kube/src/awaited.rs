@@ -219,7 +219,7 @@ impl Start<'_> {
     }
 }
 
-/// Whether the pod as a whole has failed. One whose container ended is told by that container.
+/// Whether the pod as a whole has failed. If a container ended, that container is the reason.
 fn has_failed(pod: &Pod) -> bool {
     let phase = pod
         .status

@@ -1,4 +1,4 @@
-//! A server of HTTP/2 and gRPC that sends whatever it is told to.
+//! An HTTP/2 and gRPC server that sends the bytes that a test gives it.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
