@@ -49,7 +49,6 @@ pub(crate) fn render(view: &View, options: TerminalOptions) -> String {
     screen.evidence(view);
     screen.blank();
     screen.notes(&view.notes);
-    screen.blank();
     screen.facts(&view.facts);
     screen.out
 }

@@ -15,9 +15,8 @@ use crate::support::{
     meshtax, prepared, skipped,
 };
 
-/// What is rejected has been read and waits for nothing: it takes well below a second. The rest is for a machine that
-/// stalls.
-const ENDS_WITHIN: Duration = Duration::from_secs(30);
+/// What is rejected has been read and waits for nothing: it takes well below a second.
+const ENDS_WITHIN: Duration = Duration::from_secs(6);
 
 const USAGE: i32 = 2;
 const SPEC_INVALID: i32 = 10;

@@ -145,9 +145,9 @@ fn sayable(effect: &Effect, estimate: Option<Estimate>) -> Option<Sayable> {
 
 fn latency_clause(effect: &Effect) -> String {
     match sayable(effect, effect.difference) {
-        None => format!("p50 latency: {NOT_ESTIMABLE}"),
-        Some(Sayable::Words(words)) => format!("p50 latency: {words}"),
-        Some(Sayable::Figure(estimate)) => format!("p50 latency {}", added_time(estimate)),
+        None => format!("p50: {NOT_ESTIMABLE}"),
+        Some(Sayable::Words(words)) => format!("p50: {words}"),
+        Some(Sayable::Figure(estimate)) => format!("p50 {}", added_time(estimate)),
     }
 }
 
@@ -158,9 +158,8 @@ fn cpu_clause(source: Source<'_>, [steady, saturated]: [Option<&Effect>; 2]) -> 
             Sayable::Words(words) => words.to_owned(),
             Sayable::Figure(components) => match meaning::with_elsewhere(source, effect) {
                 None => text(components),
-                Some((added, parts)) => {
-                    format!("{} ({} with {parts})", text(components), text(added))
-                }
+                // The footnote of its table says what the other end contains.
+                Some((added, _)) => format!("{} to {}", text(components), text(added)),
             },
         })
     };
@@ -197,9 +196,7 @@ fn memory_clause(effect: &Effect) -> Option<String> {
         Sayable::Figure(estimate) => {
             let mib = format::scale(estimate, MIB);
             let value = format::signed(mib.value, 1);
-            let interval = mib.interval.map(|i| format::interval_text(i, 1));
-            let interval = interval.unwrap_or_else(|| NO_INTERVAL.to_owned());
-            format!("memory {value} MiB{UNADJUSTED} {interval}")
+            format!("memory {value} MiB{UNADJUSTED}")
         }
     })
 }

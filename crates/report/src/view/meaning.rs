@@ -59,7 +59,7 @@ pub(crate) fn cores(source: Source<'_>, effects: [Option<&Effect>; 2]) -> Option
     (!texts.is_empty()).then(|| format!("{RATE} need {} more cores", texts.join(" to ")))
 }
 
-/// `an application that needs 1 ms per request loses 8.5 % of its peak throughput, this one (5 µs) 95 %`.
+/// `a 1 ms application loses 8.5 % of its throughput, this 5 µs one 95 %`.
 pub(crate) fn losses(source: Source<'_>, effect: &Effect) -> Option<String> {
     let added = added_cpu(source, effect).filter(|_| effect.verdict == Verdict::Different)?;
     let figures = |is_measured| {
@@ -69,10 +69,10 @@ pub(crate) fn losses(source: Source<'_>, effect: &Effect) -> Option<String> {
     };
     let (cpu, share) = figures(false)?;
     let own = figures(true).map_or_else(String::new, |(cpu, share)| {
-        format!(", this one ({cpu}) {share} %")
+        format!(", this {cpu} one {share} %")
     });
     Some(format!(
-        "an application that needs {cpu} per request loses {share} % of its peak throughput{own}"
+        "a {cpu} application loses {share} % of its throughput{own}"
     ))
 }
 

@@ -194,6 +194,8 @@ fn marks(source: Source<'_>) -> Option<String> {
 
 fn noise_floor(source: Source<'_>) -> Option<String> {
     let mut parts = Vec::new();
+    // The summary names the only steady load.
+    let is_only_steady = source.points().filter(|point| point.is_steady()).count() == 1;
     for point in source.points() {
         let metrics: &[Metric] = if point.is_steady() {
             &[
@@ -209,7 +211,10 @@ fn noise_floor(source: Source<'_>) -> Option<String> {
             .filter_map(|m| floor_text(source, point, *m))
             .collect();
         if !figures.is_empty() {
-            parts.push(format!("{} {}", figures.join(", "), at_load(point)));
+            parts.push(match point.is_steady() && is_only_steady {
+                true => figures.join(", "),
+                false => format!("{} {}", figures.join(", "), at_load(point)),
+            });
         }
     }
     (!parts.is_empty()).then(|| format!("Noise floor (A/A): {}.", parts.join("; ")))
@@ -329,8 +334,8 @@ pub(crate) fn facts(analysis: &Analysis) -> Vec<(&'static str, String)> {
         ("Design", design(analysis)),
         ("Machine", machine(&analysis.environment)),
     ];
-    facts.extend(programs(analysis).map(|text| ("Program", text)));
-    facts.extend(workers(analysis).map(|text| ("Workers", text)));
+    let programs: Vec<String> = programs(analysis).chain(workers(analysis)).collect();
+    facts.push(("Programs", programs.join("; ")));
     facts.retain(|(_, text)| !text.is_empty());
     facts
 }
@@ -493,11 +498,11 @@ fn core_list(cores: &BTreeSet<(u32, u32)>) -> String {
     format::cores(&numbers)
 }
 
-/// One for each build: `ztunnel 1.28.0: it does not parse HTTP`.
+/// One for each build: `ztunnel 1.28.0 (it does not parse HTTP)`.
 fn programs(analysis: &Analysis) -> impl Iterator<Item = String> {
     let artifacts = analysis.environment.artifacts.iter();
     artifacts.map(|a| match &a.note {
-        Some(note) => format!("{} {}: {note}", a.data_plane, a.version),
+        Some(note) => format!("{} {} ({note})", a.data_plane, a.version),
         None => format!("{} {}", a.data_plane, a.version),
     })
 }
@@ -509,14 +514,17 @@ fn workers(analysis: &Analysis) -> Option<String> {
         return None;
     }
     Some(match analysis.experiment.workers {
-        Workers::Equal(workers) => format!("{workers} per proxy"),
+        Workers::Equal(workers) => {
+            let named = plural(workers as usize, "worker", "workers");
+            format!("{workers} {named} per proxy")
+        }
         Workers::Native => {
             let each: BTreeMap<&str, u32> = artifacts
                 .iter()
                 .filter_map(|a| Some((a.program.as_str(), a.workers?)))
                 .collect();
             let each: Vec<String> = each.iter().map(|(name, n)| format!("{name} {n}")).collect();
-            format!("each proxy's own default: {}", each.join(", "))
+            format!("workers by each proxy's own default: {}", each.join(", "))
         }
     })
 }

@@ -122,5 +122,5 @@ fn csv() {
 #[test]
 fn summary_fits_one_screen() {
     let text = meshtax_report::terminal(&fixtures::quick(), TerminalOptions::default());
-    assert!(text.lines().count() <= 54, "{} lines", text.lines().count());
+    assert!(text.lines().count() <= 46, "{} lines", text.lines().count());
 }
