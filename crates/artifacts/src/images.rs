@@ -1,10 +1,9 @@
 //! Programs out of the projects' official container images.
 
 use std::collections::BTreeMap;
-use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use std::{env, fs, io};
 
 use meshtax_model::catalogue::Program;
 use meshtax_model::experiment::{ProgramBuild, ProgramChoice};
@@ -15,6 +14,7 @@ use meshtax_oci::{
 use serde::{Deserialize, Serialize};
 
 use crate::cache::{self, Partial, not_writable};
+use crate::digest::sha256_of_directory;
 use crate::error::ProgramError;
 use crate::inspect::{Binary, File, Loader, Origin, inspect};
 use crate::lock;
@@ -92,6 +92,9 @@ pub struct Registries {
     pub mirrors: Vec<(String, String)>,
 }
 
+/// Images in the lock file.
+const IMAGE: &str = "image";
+
 /// The registry is asked this often for the few kilobytes that say what there is: a run without network must not wait long.
 const TRIES: u32 = 2;
 const FIRST_WAIT: Duration = Duration::from_millis(300);
@@ -100,8 +103,8 @@ const FIRST_WAIT: Duration = Duration::from_millis(300);
 #[derive(Debug)]
 pub struct Offer {
     program: Program,
-    /// The name of the build in the cache.
-    name: String,
+    /// Whether the user named it, instead of the official one.
+    is_own: bool,
     path: &'static str,
     lock_entry: String,
     options: PullOptions,
@@ -120,7 +123,7 @@ pub fn offer(choice: &ProgramChoice, registries: &Registries) -> Result<Offer, P
         Some(image) => parse(image)?,
         None => official.reference(version)?,
     };
-    let lock_entry = lock::entry("image", &reference.to_string());
+    let lock_entry = lock::entry(IMAGE, &reference.to_string());
     let mut options = PullOptions {
         expected: recorded(&lock_entry)?,
         credentials: Credentials::load().map_err(ProgramError::Credentials)?,
@@ -140,10 +143,7 @@ pub fn offer(choice: &ProgramChoice, registries: &Registries) -> Result<Offer, P
     options.retries = Retries::default();
     Ok(Offer {
         program,
-        name: match registries.image {
-            Some(_) => kept_image(program),
-            None => directory_name(program, version),
-        },
+        is_own: registries.image.is_some(),
         path: official.path,
         lock_entry,
         options,
@@ -202,7 +202,7 @@ impl Offer {
     pub fn download(self, progress: &mut dyn FnMut(u64, u64)) -> Result<Binary, ProgramError> {
         let Self {
             program,
-            name,
+            is_own,
             path,
             lock_entry,
             options,
@@ -211,33 +211,44 @@ impl Offer {
         let image = resolved
             .download(&options, &mut |at| progress(at.done_bytes, at.total_bytes))
             .map_err(pull_failed(program))?;
-        lock::verify_or_record(&lock_entry, &image.digest.to_string())?;
+        let digest = image.digest.to_string();
+        lock::verify_or_record(&lock_entry, &digest)?;
         let cache = cache::writable()?;
         let partial = Partial::create(&cache)?;
-        let root = partial.0.join("root");
-        fs::create_dir_all(&root).map_err(not_writable(&root))?;
+        let root = partial.path().join("root");
+        fs::create_dir(&root).map_err(not_writable(&root))?;
         unpack(&image.layers, &root, &Limits::default()).map_err(ProgramError::NotUnpackedImage)?;
-        let files = extract_program(&root, Path::new(path), &partial.0.join("program"))
+        let extracted = partial.path().join("program");
+        let files = extract_program(&root, Path::new(path), &extracted.join(FILES))
             .map_err(ProgramError::NotInImage)?;
-        let target = cache.join(&name);
         let record = Record {
             reference: image.reference.to_string(),
-            digest: image.digest.to_string(),
-            files: relative(&files, &partial.0.join("program")),
+            files: relative(&files, &extracted),
         };
-        keep(&record, &partial.0.join("program"), &target).map_err(not_writable(&target))?;
-        from_directory(program, &target)?.ok_or(ProgramError::Missing(program))
+        let target = cache.join(directory_name(program, &digest));
+        record.write(&extracted).map_err(not_writable(&target))?;
+        // A program that does not work is not kept.
+        record.inspect(program, &extracted)?;
+        verify_files(&digest, &extracted)?;
+        keep(&extracted, &target).map_err(not_writable(&target))?;
+        if is_own {
+            choose_own(&cache, program, &digest)?;
+        }
+        from_directory(program, &digest)?.ok_or(ProgramError::Missing(program))
     }
 }
 
 /// The file in a program's directory that describes it.
 const RECORD: &str = "image.json";
 
+/// The directory beside it, with the program, its loader and its libraries. Rename it if they are extracted in another way:
+/// the lock file has the digest of its content.
+const FILES: &str = "files";
+
 /// A program that was taken out of an image: its paths are relative to its directory.
 #[derive(Debug, Serialize, Deserialize)]
 struct Record {
     reference: String,
-    digest: String,
     files: Files,
 }
 
@@ -257,79 +268,145 @@ fn relative(files: &ProgramFiles, directory: &Path) -> Files {
     }
 }
 
-/// Puts the directory in its place. Of two processes that do this at once, one finds the other's.
-fn keep(record: &Record, directory: &Path, target: &Path) -> io::Result<()> {
-    let text = serde_json::to_string_pretty(record).map_err(io::Error::other)?;
-    fs::write(directory.join(RECORD), text)?;
-    if target.exists() {
-        fs::remove_dir_all(target)?;
+impl Record {
+    fn write(&self, directory: &Path) -> io::Result<()> {
+        let text = serde_json::to_string_pretty(self).map_err(io::Error::other)?;
+        fs::write(directory.join(RECORD), text)
     }
-    match fs::rename(directory, target) {
-        Err(_) if target.join(RECORD).is_file() => Ok(()),
-        renamed => renamed,
-    }
-}
 
-fn directory_name(program: Program, version: &str) -> String {
-    format!(
-        "{}-{version}-{}.image",
-        program.name(),
-        std::env::consts::ARCH
-    )
-}
-
-/// The name of the directory of an image that the user named.
-fn kept_image(program: Program) -> String {
-    format!("{}.image", cache::kept_name(program))
-}
-
-/// A program that was taken out of an image before: the one that the user named, or this version of the official one.
-pub(crate) fn find(
-    program: Program,
-    version: Option<&str>,
-) -> Result<Option<Binary>, ProgramError> {
-    let (Some(cache), Some(official)) = (cache::directory(), Official::of(program)) else {
-        return Ok(None);
-    };
-    let official_name = directory_name(program, version.unwrap_or(official.default_version));
-    if version.is_none()
-        && let Some(own) = from_directory(program, &cache.join(kept_image(program)))?
-    {
-        return Ok(Some(own));
-    }
-    from_directory(program, &cache.join(official_name))
-}
-
-fn from_directory(program: Program, directory: &Path) -> Result<Option<Binary>, ProgramError> {
-    let Ok(text) = fs::read(directory.join(RECORD)) else {
-        return Ok(None);
-    };
-    let damaged = |source: serde_json::Error| ProgramError::Unusable {
-        program,
-        path: directory.to_owned(),
-        source: io::Error::from(source).into(),
-    };
-    let record: Record = serde_json::from_slice(&text).map_err(damaged)?;
-    let file = File {
-        path: directory.join(&record.files.program),
-        loader: record.files.loader.map(|loader| Loader {
-            path: directory.join(loader),
-            libraries: directory.join(&record.files.libraries),
-        }),
-    };
-    let path = file.path.clone();
-    inspect(program, file, Origin::Image(record.reference))
-        .map(Some)
-        .map_err(|source| ProgramError::Unusable {
+    fn inspect(&self, program: Program, directory: &Path) -> Result<Binary, ProgramError> {
+        let file = File {
+            path: directory.join(&self.files.program),
+            loader: self.files.loader.as_ref().map(|loader| Loader {
+                path: directory.join(loader),
+                libraries: directory.join(&self.files.libraries),
+            }),
+        };
+        let path = file.path.clone();
+        let origin = Origin::Image(self.reference.clone());
+        inspect(program, file, origin).map_err(|source| ProgramError::Unusable {
             program,
             path,
             source,
         })
+    }
+}
+
+/// Puts the directory in its place. What is there already came out of the same image, and another process may be running
+/// it: it is left as it is.
+fn keep(directory: &Path, target: &Path) -> io::Result<()> {
+    match fs::rename(directory, target) {
+        Err(_) if target.is_dir() => Ok(()),
+        renamed => renamed,
+    }
+}
+
+/// Compares the files of a program with those that were first taken out of the image with this digest.
+fn verify_files(digest: &str, directory: &Path) -> Result<(), ProgramError> {
+    let unreadable = |_| ProgramError::CachedFilesChanged {
+        directory: directory.to_owned(),
+    };
+    let found = sha256_of_directory(&directory.join(FILES)).map_err(unreadable)?;
+    match lock::verify_or_record(&lock::entry(FILES, digest), &found) {
+        Err(ProgramError::DigestChanged { .. }) => Err(ProgramError::CachedFilesChanged {
+            directory: directory.to_owned(),
+        }),
+        other => other,
+    }
+}
+
+/// A name that no other image has: a directory never changes once it is there.
+fn directory_name(program: Program, digest: &str) -> String {
+    let digest = digest.trim_start_matches("sha256:");
+    let digest = &digest[..digest.len().min(16)];
+    format!("{}-{digest}-{}.image", program.name(), env::consts::ARCH)
+}
+
+/// The file with the digest of the image that the user named.
+fn own_choice(cache: &Path, program: Program) -> PathBuf {
+    cache.join(format!("{}.image", cache::kept_name(program)))
+}
+
+/// Makes this image the default, in place of an earlier choice.
+fn choose_own(cache: &Path, program: Program, digest: &str) -> Result<(), ProgramError> {
+    let choice = own_choice(cache, program);
+    let partial = Partial::create(cache)?;
+    let text = partial.path().join("choice");
+    fs::write(&text, digest)
+        .and_then(|()| fs::rename(&text, &choice))
+        .map_err(not_writable(&choice))?;
+    let _ = fs::remove_file(cache.join(cache::kept_name(program)));
+    Ok(())
+}
+
+/// Another choice takes the place of the image that the user named, if there is one.
+pub(crate) fn forget_own(cache: &Path, program: Program) {
+    let _ = fs::remove_file(own_choice(cache, program));
+}
+
+/// The program out of the image that the user named.
+pub(crate) fn find_own(program: Program) -> Result<Option<Binary>, ProgramError> {
+    let choice = cache::directory().map(|cache| own_choice(&cache, program));
+    match choice.map(fs::read_to_string) {
+        Some(Ok(digest)) => from_directory(program, digest.trim()),
+        _ => Ok(None),
+    }
+}
+
+/// A program that was taken out of this version of the official image before.
+pub(crate) fn find_official(
+    program: Program,
+    version: Option<&str>,
+) -> Result<Option<Binary>, ProgramError> {
+    let Some(official) = Official::of(program) else {
+        return Ok(None);
+    };
+    let reference = official.reference(version.unwrap_or(official.default_version))?;
+    match lock::recorded(&lock::entry(IMAGE, &reference.to_string())) {
+        Ok(Some(digest)) => from_directory(program, &digest),
+        Ok(None) | Err(ProgramError::NoCache) => Ok(None),
+        Err(other) => Err(other),
+    }
+}
+
+/// `Ok(None)`: it is not in the cache.
+fn from_directory(program: Program, digest: &str) -> Result<Option<Binary>, ProgramError> {
+    let Some(cache) = cache::directory() else {
+        return Ok(None);
+    };
+    let directory = cache.join(directory_name(program, digest));
+    if !directory.is_dir() {
+        return Ok(None);
+    }
+    // Before it is run for its version.
+    verify_files(digest, &directory)?;
+    let record = fs::read(directory.join(RECORD)).ok();
+    let record: Option<Record> = record.and_then(|text| serde_json::from_slice(&text).ok());
+    match record {
+        Some(record) => record.inspect(program, &directory).map(Some),
+        None => Err(ProgramError::CachedFilesChanged { directory }),
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn directory_of_an_image_that_is_there_already_is_left_as_it_is() {
+        let cache = tempfile::tempdir().unwrap();
+        let (first, second) = (cache.path().join("first"), cache.path().join("second"));
+        let target = cache.path().join("target");
+        for directory in [&first, &second] {
+            fs::create_dir(directory).unwrap();
+            fs::write(directory.join("program"), directory.to_str().unwrap()).unwrap();
+        }
+        keep(&first, &target).unwrap();
+        keep(&second, &target).unwrap();
+        let kept = fs::read_to_string(target.join("program")).unwrap();
+        assert_eq!(kept, first.to_str().unwrap());
+        assert!(keep(&second, &cache.path().join("no/directory")).is_err());
+    }
 
     #[test]
     fn every_official_image_has_a_reference_for_any_version() {

@@ -15,7 +15,7 @@ mod locate;
 mod lock;
 
 pub use digest::sha256_of_file;
-pub use download::download_envoy;
+pub use download::{download_envoy, envoy_bytes};
 pub use error::{InspectError, ProgramError, title};
 pub use images::{Offer, Registries, offer};
 pub use inspect::{Binary, Loader, Origin};

@@ -25,10 +25,7 @@ pub fn find(choice: &ProgramChoice, given: Option<&Path>) -> Result<Option<Binar
         (Some(ProgramBuild::Version(version)), _) => find_version(program, version),
         (Some(ProgramBuild::Path(path)), _) => at_path(program, path).map(Some),
         (None, Some(path)) => at_path(program, path).map(Some),
-        (None, None) => match find_default(program) {
-            Some(binary) => Ok(Some(binary)),
-            None => images::find(program, None),
-        },
+        (None, None) => find_default(program),
     }
 }
 
@@ -36,20 +33,30 @@ fn at_path(program: Program, path: &Path) -> Result<Binary, ProgramError> {
     inspect(program, File::plain(path), Origin::Given).map_err(unusable(program, path))
 }
 
-fn find_default(program: Program) -> Option<Binary> {
+/// On `PATH`; then what the user chose with `meshtax dataplanes get`; then the default version.
+fn find_default(program: Program) -> Result<Option<Binary>, ProgramError> {
+    if let Some(found) = find_on_path(program).or_else(|| find_own_copy(program)) {
+        return Ok(Some(found));
+    }
+    if let Some(found) = images::find_own(program)?.or_else(|| find_pinned(program)) {
+        return Ok(Some(found));
+    }
+    images::find_official(program, None)
+}
+
+fn find_on_path(program: Program) -> Option<Binary> {
     let paths = env::var_os("PATH").unwrap_or_default();
-    let on_path = env::split_paths(&paths)
+    env::split_paths(&paths)
         .map(|directory| directory.join(program.name()))
         .filter(|candidate| candidate.is_file())
-        .find_map(|candidate| inspect(program, File::plain(&candidate), Origin::Path).ok());
-    on_path.or_else(|| find_cached(program))
+        .find_map(|candidate| inspect(program, File::plain(&candidate), Origin::Path).ok())
 }
 
 /// A cached version, if it is what was downloaded.
 fn find_version(program: Program, version: &str) -> Result<Option<Binary>, ProgramError> {
     let path = cache::directory().map(|cache| download::target(&cache, version));
     let Some(path) = path.filter(|path| program == Program::Envoy && path.is_file()) else {
-        return images::find(program, Some(version));
+        return images::find_official(program, Some(version));
     };
     // Before it is run for its version.
     let sha256 = sha256_of_file(&path).map_err(|e| unusable(program, &path)(e.into()))?;
@@ -66,11 +73,12 @@ pub fn keep_program(program: Program, from: &Path) -> Result<Binary, ProgramErro
     inspect(program, File::plain(from), Origin::Given).map_err(unusable(program, from))?;
     let cache = cache::writable()?;
     let partial = Partial::create(&cache)?;
-    let copy = partial.0.join("copy");
+    let copy = partial.path().join("copy");
     let target = cache.join(kept_name(program));
     fs::copy(from, &copy)
         .and_then(|_| fs::rename(&copy, &target))
         .map_err(not_writable(&target))?;
+    images::forget_own(&cache, program);
     inspect(program, File::plain(&target), Origin::Cache).map_err(unusable(program, &target))
 }
 
@@ -83,17 +91,20 @@ fn unusable(program: Program, path: &Path) -> impl FnOnce(InspectError) -> Progr
     }
 }
 
-/// The user's own copy takes precedence over the download. A file that is not the pinned one is ignored.
-fn find_cached(program: Program) -> Option<Binary> {
-    let cache = cache::directory()?;
-    let own = cache.join(kept_name(program));
-    if own.is_file() {
-        return inspect(program, File::plain(&own), Origin::Cache).ok();
-    }
+fn find_own_copy(program: Program) -> Option<Binary> {
+    let own = cache::directory()?.join(kept_name(program));
+    let found = own
+        .is_file()
+        .then(|| inspect(program, File::plain(&own), Origin::Cache));
+    found?.ok()
+}
+
+/// A file that is not the pinned one is ignored.
+fn find_pinned(program: Program) -> Option<Binary> {
     if program != Program::Envoy {
         return None;
     }
-    let path = download::target(&cache, download::PINNED);
+    let path = download::target(&cache::directory()?, download::PINNED);
     // Before it is run for its version.
     let is_pinned = sha256_of_file(&path).is_ok_and(|sha256| download::is_pinned(&sha256));
     let pinned = is_pinned.then(|| inspect(program, File::plain(&path), Origin::Cache));

@@ -3,11 +3,12 @@
 
 use std::collections::BTreeMap;
 use std::env;
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read as _, Seek as _, Write as _};
+use std::fs::{self, File};
+use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
+use tempfile::NamedTempFile;
 
 use crate::cache::base_directory;
 use crate::error::ProgramError;
@@ -38,12 +39,7 @@ pub(crate) fn entry(program: &str, version: &str) -> String {
 /// If the file is damaged.
 pub(crate) fn recorded(entry: &str) -> Result<Option<String>, ProgramError> {
     let path = path()?;
-    let content = match fs::read(&path) {
-        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
-        read => read
-            .and_then(|bytes| parse(&bytes))
-            .map_err(unusable(&path))?,
-    };
+    let content = read(&path).map_err(unusable(&path))?;
     Ok(content.programs.get(entry).cloned())
 }
 
@@ -65,33 +61,32 @@ pub(crate) fn verify_or_record(entry: &str, digest: &str) -> Result<(), ProgramE
     }
 }
 
-/// Returns what is recorded; if nothing is, records `digest`. Two processes may do this at once.
+/// Returns what is recorded; if nothing is, records `digest`. Two processes may do this at once, and a full disk or a kill
+/// leaves the file as it was.
 fn exchange(path: &Path, entry: &str, digest: &str) -> io::Result<Option<String>> {
-    fs::create_dir_all(path.parent().unwrap_or(Path::new("/")))?;
-    let mut options = OpenOptions::new();
-    let mut file: File = options
-        .read(true)
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .open(path)?;
-    file.lock()?;
-    let mut bytes = Vec::new();
-    file.read_to_end(&mut bytes)?;
-    let mut content = match bytes.is_empty() {
-        true => Content::default(),
-        false => parse(&bytes)?,
-    };
+    let directory = path.parent().unwrap_or(Path::new("/"));
+    fs::create_dir_all(directory)?;
+    // The file itself is replaced, so the directory is locked.
+    let directory_lock = File::open(directory)?;
+    directory_lock.lock()?;
+    let mut content = read(path)?;
     if let Some(known) = content.programs.get(entry) {
         return Ok(Some(known.clone()));
     }
     content.programs.insert(entry.to_owned(), digest.to_owned());
     let text = serde_json::to_string_pretty(&content).map_err(io::Error::other)?;
-    file.rewind()?;
-    file.set_len(0)?;
+    let mut file = NamedTempFile::new_in(directory)?;
     file.write_all(text.as_bytes())?;
-    file.sync_all()?;
+    file.as_file().sync_all()?;
+    file.persist(path)?;
     Ok(None)
+}
+
+fn read(path: &Path) -> io::Result<Content> {
+    match fs::read(path) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(Content::default()),
+        read => parse(&read?),
+    }
 }
 
 fn parse(bytes: &[u8]) -> io::Result<Content> {
@@ -110,9 +105,24 @@ mod tests {
     use super::*;
 
     #[test]
+    fn digests_recorded_at_the_same_time_are_all_kept() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join(FILE);
+        std::thread::scope(|scope| {
+            for number in 0..8 {
+                let path = &path;
+                scope.spawn(move || exchange(path, &format!("envoy {number} x"), "aa").unwrap());
+            }
+        });
+        assert_eq!(read(&path).unwrap().programs.len(), 8);
+        // No temporary file is left.
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1);
+    }
+
+    #[test]
     fn first_digest_is_recorded_and_a_damaged_file_is_an_error() {
-        let directory = env::temp_dir().join(format!("meshtax-lock-{}", std::process::id()));
-        let path = directory.join("a").join(FILE);
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("a").join(FILE);
         assert_eq!(exchange(&path, "envoy 1 x", "aa").unwrap(), None);
         assert_eq!(
             exchange(&path, "envoy 1 x", "bb").unwrap().as_deref(),
@@ -121,6 +131,5 @@ mod tests {
         assert_eq!(exchange(&path, "envoy 2 x", "bb").unwrap(), None);
         fs::write(&path, "{").unwrap();
         assert!(exchange(&path, "envoy 2 x", "bb").is_err());
-        fs::remove_dir_all(&directory).unwrap();
     }
 }

@@ -20,12 +20,21 @@ pub(crate) struct Progress {
 /// The minimum interval between interim results where there is no bar.
 const INTERIM_INTERVAL: Duration = Duration::from_secs(30);
 
+/// How a bar counts trials.
+const OF_TRIALS: &str = "{bar:24} {pos}/{len}  {msg}\n  {prefix}";
+
+/// How a bar counts bytes.
+const OF_BYTES: &str = "{bar:24} {bytes}/{total_bytes}  {msg}";
+
+fn style(template: &str) -> ProgressStyle {
+    ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar())
+}
+
 impl Progress {
     pub(crate) fn new() -> Self {
         let bar = io::stderr().is_terminal().then(|| {
             let bar = ProgressBar::new(0);
-            let style = ProgressStyle::with_template("{bar:24} {pos}/{len}  {msg}\n  {prefix}");
-            bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+            bar.set_style(style(OF_TRIALS));
             bar
         });
         Self {
@@ -56,16 +65,12 @@ impl Progress {
         }
     }
 
-    /// Whether there is a progress bar.
-    pub(crate) fn is_bar(&self) -> bool {
-        self.bar.is_some()
-    }
-
-    /// Shows the progress of a download, as a share (0 to 1).
-    pub(crate) fn share(&self, share: f64, what: &str) {
+    /// Shows the progress of a transfer, in bytes.
+    pub(crate) fn transfer(&self, done_bytes: u64, total_bytes: u64, what: &str) {
         if let Some(bar) = &self.bar {
-            bar.set_length(100);
-            bar.set_position((share.clamp(0.0, 1.0) * 100.0) as u64);
+            bar.set_style(style(OF_BYTES));
+            bar.set_length(total_bytes);
+            bar.set_position(done_bytes.min(total_bytes));
             bar.set_message(what.to_owned());
         }
     }
@@ -133,7 +138,8 @@ impl Progress {
         }
     }
 
-    fn message(&self, text: &str) {
+    /// Shows what is being done, without a measure of its progress.
+    pub(crate) fn message(&self, text: &str) {
         match &self.bar {
             Some(bar) => bar.set_message(text.to_owned()),
             None => say(text),
@@ -143,6 +149,7 @@ impl Progress {
     pub(crate) fn clear(&self) {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();
+            bar.set_style(style(OF_TRIALS));
         }
     }
 }

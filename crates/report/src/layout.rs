@@ -8,7 +8,22 @@ const GAP: usize = 2;
 
 /// Words in lines of at most `limit` columns; a longer word has a line to itself.
 pub(crate) fn wrap(text: &str, limit: usize) -> Vec<String> {
-    filled(&words(&clean(text)), limit)
+    filled(&unbroken(words(&clean(text))), limit)
+}
+
+/// A number and its percent sign on one line.
+fn unbroken(words: Vec<String>) -> Vec<String> {
+    let mut joined: Vec<String> = Vec::with_capacity(words.len());
+    for word in words {
+        match joined.last_mut() {
+            Some(number) if word.starts_with('%') => {
+                number.push(' ');
+                number.push_str(&word);
+            }
+            _ => joined.push(word),
+        }
+    }
+    joined
 }
 
 fn words(text: &str) -> Vec<String> {
@@ -312,4 +327,16 @@ fn stacked(table: &Table, limit: usize) -> Vec<Vec<Piece>> {
         }
     }
     lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percent_sign_stays_on_the_line_of_its_number() {
+        assert_eq!(wrap("loses 95 % of it", 8), ["loses", "95 % of", "it"]);
+        assert_eq!(wrap("95 %, then", 20), ["95 %, then"]);
+        assert_eq!(wrap("%", 8), ["%"]);
+    }
 }

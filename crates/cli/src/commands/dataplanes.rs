@@ -123,52 +123,66 @@ fn get(named: &str, from: Option<&Path>, image: Option<&str>, args: &ProgramArgs
         Some((name, version)) => (name, Some(version)),
         None => (named, None),
     };
+    if version.is_some() && (from.is_some() || image.is_some()) {
+        let message = format!(
+            "{named} is a version of the official image, and --from and --image name another build"
+        );
+        let fix = format!("leave out the version (`get {name}`), or the option");
+        return Err(Failure::with_fix(USAGE, message, fix));
+    }
     let build = version.map(meshtax_spec::build).transpose();
     let build = build.map_err(|e| Failure::with_fix(USAGE, e.problem, e.fix))?;
-    let by_name = Program::FOREIGN.iter().copied().find(|p| p.name() == name);
-    let needed = match by_name {
-        Some(program) => Some(program),
-        None => {
-            let plane = find(name)?;
-            let mut programs = plane.foreign_programs();
-            let first = programs.next();
-            if programs.next().is_some() {
-                let names: Vec<_> = plane.foreign_programs().map(Program::name).collect();
-                let message = format!("{name} needs several programs: {}", names.join(", "));
-                let fix = "get each by its own name";
-                return Err(Failure::with_fix(USAGE, message, fix));
-            }
-            first
-        }
-    };
-    let Some(wanted) = needed else {
+    let Some(program) = only_program(name)? else {
         terminal::say(&format!("{name} is built in: there is nothing to download"));
         return Ok(SUCCESS);
     };
-    let wanted = ProgramChoice {
-        program: wanted,
-        build,
-    };
-    let binary = match (from, image) {
-        (Some(path), _) => {
-            keep_program(wanted.program, path).map_err(|e| Failure::new(MISSING, e))?
-        }
-        (None, Some(image)) => {
-            let registries = args.registries(Some(image));
-            programs::pull(&wanted, &registries, &Progress::new())
-                .map_err(|e| Failure::new(MISSING, e))?
-        }
-        (None, None) => programs::obtain(&wanted, args, &Progress::new())?
-            .map_err(|why| Failure::new(MISSING, why))?,
-    };
+    let binary = bring(&ProgramChoice { program, build }, from, image, args)?;
     terminal::print(&format!(
         "{} {} ({}): {}\n",
-        wanted.program.name(),
+        program.name(),
         binary.version,
         binary.origin,
         binary.path.display()
     ));
     Ok(SUCCESS)
+}
+
+/// The program of this name, or the only one that the data plane of this name needs; `None` if that is built in.
+fn only_program(name: &str) -> Result<Option<Program>, Failure> {
+    if let Some(program) = Program::FOREIGN.iter().copied().find(|p| p.name() == name) {
+        return Ok(Some(program));
+    }
+    let plane = find(name)?;
+    let mut programs = plane.foreign_programs();
+    let first = programs.next();
+    if programs.next().is_some() {
+        let names: Vec<_> = plane.foreign_programs().map(Program::name).collect();
+        let message = format!("{name} needs several programs: {}", names.join(", "));
+        let fix = "get each by its own name";
+        return Err(Failure::with_fix(USAGE, message, fix));
+    }
+    Ok(first)
+}
+
+fn bring(
+    wanted: &ProgramChoice,
+    from: Option<&Path>,
+    image: Option<&str>,
+    args: &ProgramArgs,
+) -> Result<Binary, Failure> {
+    let brought = match (from, image) {
+        (Some(path), _) => keep_program(wanted.program, path),
+        (None, Some(_)) if args.offline => {
+            let message = "--offline forbids pulling the image";
+            let fix = "leave out --offline, or give a binary with --from PATH";
+            return Err(Failure::with_fix(MISSING, message, fix));
+        }
+        (None, Some(image)) => {
+            programs::pull(wanted, &args.registries(Some(image)), &Progress::new())
+        }
+        (None, None) => programs::obtain(wanted, args, &Progress::new())?,
+    };
+    brought.map_err(|e| Failure::new(MISSING, e))
 }
 
 fn find(name: &str) -> Result<&'static DataPlane, Failure> {

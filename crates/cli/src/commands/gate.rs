@@ -51,6 +51,7 @@ fn interleaved(mut args: GateArgs, a: &Path, b: &Path) -> Outcome {
         out: args.out.take(),
         seed: args.seed,
         programs: std::mem::take(&mut args.programs),
+        all_programs_required: true,
         ..Job::new(sides.experiment.clone())
     };
     let finished = job.execute()?;

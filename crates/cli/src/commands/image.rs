@@ -60,10 +60,9 @@ fn push(args: &PushArgs) -> Outcome {
         retries: Retries::default(),
     };
     let progress = Progress::new();
-    let megabytes = image.size_bytes() as f64 / 1e6;
-    let step = format!("pushing {} ({megabytes:.0} MB)", args.reference);
+    let step = format!("pushing {}", args.reference);
     let pushed = push_image(&image, &args.reference, &options, &mut |at| {
-        progress.share(at.done_bytes as f64 / at.total_bytes.max(1) as f64, &step);
+        progress.transfer(at.done_bytes, at.total_bytes, &step);
     });
     progress.clear();
     let pushed = pushed.map_err(not_pushed)?;

@@ -25,6 +25,7 @@ pub(crate) fn upgrade(args: &RunArgs, experiment: &Experiment, job: Job) -> Outc
     }
     let job = Job {
         experiment: sides.experiment.clone(),
+        all_programs_required: true,
         ..job
     };
     let finished = job.execute()?;

@@ -32,6 +32,8 @@ pub(crate) struct Job {
     /// `None`: random.
     pub(crate) seed: Option<u64>,
     pub(crate) programs: ProgramArgs,
+    /// A program that cannot be had ends the job before it starts: it compares two sides.
+    pub(crate) all_programs_required: bool,
     pub(crate) sabotage: Vec<(VariantId, Sabotage)>,
     /// The cluster to run on; `None`: this machine.
     pub(crate) cluster: Option<KubernetesArgs>,
@@ -75,6 +77,7 @@ impl Job {
             out: None,
             seed: None,
             programs: ProgramArgs::default(),
+            all_programs_required: false,
             sabotage: Vec::new(),
             cluster: None,
             prometheus: PrometheusArgs::default(),
@@ -146,7 +149,12 @@ impl Job {
         let mut experiment = self.experiment.clone();
         let excluded = earlier.map(excluded).unwrap_or_default();
         experiment.variants.retain(|v| !excluded.contains(&v.id));
-        let programs = programs::of_experiment(&experiment, &self.programs, progress)?;
+        let programs = programs::of_experiment(
+            &experiment,
+            &self.programs,
+            self.all_programs_required,
+            progress,
+        )?;
         Ok(Box::new(LocalEngine::new(LocalOptions {
             programs,
             sabotage,

