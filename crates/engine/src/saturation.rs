@@ -16,8 +16,8 @@ const BURSTS: u32 = 7;
 /// Bursts that are made however long they take: one without added work, and one with it.
 const BURSTS_MIN: u32 = 2;
 
-/// No further burst begins when those before it took this part of the time limit: what is left is for the trials.
-const PART_OF_TIME_LIMIT: u64 = 4;
+/// No further burst begins when those before it took this part of the run: what is left is for the trials.
+const PART_OF_RUN: u64 = 4;
 
 /// The rate counts as reached within this, as a share: a burst of one or two seconds resolves no less.
 const CLOSE_ENOUGH: f64 = 0.02;
@@ -63,7 +63,7 @@ impl Pilot<'_> {
         let shape = equal_unless_given(&experiment.topology);
         let mut factor = Some(0.0);
         let begin_ns = self.clock.now_ns();
-        let at_most_ns = experiment.design.time_limit_ns / PART_OF_TIME_LIMIT;
+        let at_most_ns = run_ns(experiment) / PART_OF_RUN;
         for number in 1..=BURSTS {
             let Some(by) = factor else { break };
             let took_ns = self.clock.now_ns().saturating_sub(begin_ns);
@@ -109,17 +109,24 @@ impl Pilot<'_> {
     }
 }
 
-/// The design with trials of a few seconds in place of those of a given number of requests, which may take an hour.
+/// The time limit, or the first block if that takes longer: it is measured regardless of the time, and a study's own
+/// trials have no other limit.
+fn run_ns(experiment: &Experiment) -> u64 {
+    experiment.design.time_limit_ns.max(experiment.block_ns())
+}
+
+/// The design with trials of at most a few seconds: a study's own may take an hour.
 fn short(experiment: &Experiment, point: &LoadPoint) -> Design {
     const AT_LEAST_S: f64 = 2.0;
     /// Responses to each connection.
     const TURNS: f64 = 4.0;
     let mut design = experiment.design.clone();
-    let rate_per_s = experiment.saturation.as_ref().map(|s| s.rate_per_s);
-    if let (Some(_), Some(rate_per_s)) = (design.requests_per_trial.take(), rate_per_s) {
-        let turns_s = TURNS * f64::from(experiment.connections(point)) / rate_per_s;
+    design.requests_per_trial = None;
+    if let Some(saturation) = &experiment.saturation {
+        let turns_s = TURNS * f64::from(experiment.connections(point)) / saturation.rate_per_s;
         // The cast saturates.
-        design.trial_ns = (turns_s.max(AT_LEAST_S) * 1e9) as u64;
+        let enough_ns = (turns_s.max(AT_LEAST_S) * 1e9) as u64;
+        design.trial_ns = design.trial_ns.min(enough_ns);
     }
     design
 }

@@ -4,7 +4,7 @@ use meshtax_engine::RunError;
 use meshtax_engine::fake::Fault;
 use meshtax_model::experiment::{Inject, LoadPoint};
 use meshtax_model::saturation::Saturation;
-use meshtax_spec::add_injected;
+use meshtax_spec::{Lengths, add_injected, parse_all};
 
 use crate::setup::{Finished, SECOND, Setup, TEN_TRIALS, id, trial_id};
 
@@ -131,27 +131,52 @@ fn work_is_scaled_until_the_baseline_saturates_and_is_stored_with_its_bursts() {
     assert!(!again.calls.contains(&"work".to_owned()));
 }
 
-#[test]
-fn bursts_are_short_where_trials_have_a_number_of_requests() {
+/// Ten trials with these lengths of a study's own.
+fn faithful(lengths: &str) -> Setup {
+    let text = format!("{TEN_TRIALS}saturates-at: 500\nfaithful: {lengths}\n");
     let mut setup = Setup::new(TEN_TRIALS, []);
-    setup.experiment.saturation = Some(Saturation::at(500.0));
-    setup.experiment.design.requests_per_trial = Some(300_000);
-    setup.experiment.design.trial_ns = 3600 * SECOND;
-    setup.experiment.design.time_limit_ns = 100 * SECOND;
-    let ran = setup.run();
-    assert!(bursts(&ran) >= 3, "{:?}", ran.calls);
-    // The first block is measured regardless of the time. A burst takes two seconds, and two and a half to start and end.
-    let of_the_run_ns = 10 * 3601 * SECOND;
-    let bursts_ns = bursts(&ran) * 5 * SECOND;
-    assert!(
-        ran.took_ns < of_the_run_ns + bursts_ns + 5 * SECOND,
-        "{}",
-        ran.took_ns
-    );
-    assert_eq!(
-        ran.outcome.experiment.design.requests_per_trial,
-        Some(300_000)
-    );
+    let mut parsed = parse_all("spec.yaml", &text, Lengths::Faithful).unwrap();
+    setup.experiment = parsed.remove(0);
+    setup
+}
+
+/// How far the application is from the rate at which it is to saturate, as a share of that.
+fn distance(ran: &Finished) -> f64 {
+    let saturation = ran.outcome.experiment.saturation.as_ref().unwrap();
+    let reached = saturation.reached().unwrap();
+    (reached.rate_per_s / saturation.rate_per_s - 1.0).abs()
+}
+
+#[test]
+fn trials_of_a_study_s_own_length_leave_time_for_bursts_until_the_rate_is_reached() {
+    for lengths in ["{requests: 300000}", "{trial: 5m}"] {
+        let setup = faithful(lengths);
+        let design = setup.experiment.design.clone();
+        let ran = setup.run();
+        assert!(bursts(&ran) >= 3, "{lengths}: {:?}", ran.calls);
+        assert!(distance(&ran) < 0.03, "{lengths}: {}", distance(&ran));
+        // A burst takes two seconds, and two and a half to start and end.
+        let of_trials_ns = 10 * (design.trial_ns + SECOND);
+        let bursts_ns = bursts(&ran) * 5 * SECOND;
+        assert!(
+            ran.took_ns < of_trials_ns + bursts_ns + 5 * SECOND,
+            "{lengths}: {}",
+            ran.took_ns
+        );
+        assert_eq!(ran.outcome.experiment.design, design);
+    }
+}
+
+#[test]
+fn faithful_livewyer_runs_measure_an_application_that_saturates_at_the_study_s_rate() {
+    for name in ["livewyer-pod", "livewyer-ingress"] {
+        let yaml = meshtax_spec::preset(name).unwrap().yaml;
+        let mut setup = Setup::new(TEN_TRIALS, []);
+        let mut parsed = parse_all(name, yaml, Lengths::Faithful).unwrap();
+        setup.experiment = parsed.remove(0);
+        let ran = setup.run();
+        assert!(distance(&ran) < 0.03, "{name}: {}", distance(&ran));
+    }
 }
 
 /// Each burst of this run takes 2.8 s.
