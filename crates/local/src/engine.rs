@@ -1,13 +1,12 @@
 //! The [`Engine`] of one machine: it starts the lab and sends it one request at a time.
 
 use std::collections::BTreeMap;
-use std::io::{self, BufRead as _, BufReader};
+use std::io;
 use std::os::fd::RawFd;
-use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 use meshtax_agent::{AgentReply, AgentRequest, Surroundings};
 use meshtax_artifacts::{Binary, ProgramError, sha256_of_file};
@@ -24,20 +23,15 @@ use meshtax_model::topology::Topology;
 use meshtax_workload::Timing;
 use nix::sys::resource::{Resource, getrlimit};
 
+use crate::link::{Link, NoReply};
 use crate::missing::{no_limits, no_namespaces, refused_inside};
 use crate::placement::{self, Capacity};
-use crate::protocol::{
-    LAB_PROTOCOL, LabProgram, LabReply, LabRequest, Reply, Request, Setup, receive, send,
-};
+use crate::protocol::{LAB_PROTOCOL, LabProgram, LabReply, LabRequest, Reply, Request, Setup};
 use crate::run_cgroup::RunCgroup;
 use crate::sandbox::{FIRST_PROGRAM, Sandbox};
 
 /// Grace period in addition to a request's own time limit, after which the lab counts as lost.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// How long a trial may go on after the user asked the run to stop: short ones end by themselves.
-const GRACE: Duration = Duration::from_secs(1);
-/// How often that is looked for.
-const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// The time limit to verify one variant: its readiness, and a timeout of every probe.
 const PATIENCE_PER_VARIANT: Duration = Duration::from_secs(40);
 
@@ -48,7 +42,7 @@ pub struct LocalOptions {
     pub programs: BTreeMap<ProgramChoice, Binary>,
     /// Variants that are broken on purpose, for tests.
     pub sabotage: BTreeMap<VariantId, Sabotage>,
-    /// Set if the user asks the run to stop: a trial that takes longer than a second then is given up.
+    /// Set if the user asks the run to stop: what takes longer than a second then is given up.
     pub interrupted: Arc<AtomicBool>,
 }
 
@@ -66,9 +60,7 @@ struct RunningLab {
     sandbox: Sandbox,
     /// After the sandbox: its processes must have ended.
     cgroup: Option<RunCgroup>,
-    replies: BufReader<UnixStream>,
-    /// It still carries out a trial for which nobody waits: it is asked for nothing more.
-    is_given_up: bool,
+    link: Link,
     surroundings: Surroundings,
 }
 
@@ -100,28 +92,10 @@ impl LocalEngine {
             .lab
             .as_mut()
             .ok_or_else(|| lost("the lab", "is not running"))?;
-        lab.exchange(request).map_err(|e| lab.lost(&e))
-    }
-
-    /// Gives up on a long request if the user asks the run to stop.
-    fn exchange_unless_interrupted(&mut self, request: &Request) -> Result<Reply, EngineError> {
-        let lab = self
-            .lab
-            .as_mut()
-            .ok_or_else(|| lost("the lab", "is not running"))?;
-        send(&lab.sandbox.control, request).map_err(|e| lab.lost(&e))?;
-        match lab.awaited(&self.options.interrupted) {
-            Ok(true) => match receive(&mut lab.replies) {
-                Ok(Some(reply)) => Ok(reply),
-                Ok(None) => Err(lab.lost(&closed())),
-                Err(e) => Err(lab.lost(&e)),
-            },
-            Ok(false) => {
-                lab.is_given_up = true;
-                Err(lost("the trial", "was abandoned: the run was interrupted"))
-            }
-            Err(e) => Err(lab.lost(&e)),
-        }
+        lab.link.exchange(request).map_err(|none| match none {
+            NoReply::Interrupted => lost("the lab", "was abandoned: the run was interrupted"),
+            NoReply::Broken(e) => lab.lost(&e),
+        })
     }
 
     fn missing_program(&self, variant: &Variant, gateway: bool) -> Option<String> {
@@ -137,50 +111,6 @@ impl LocalEngine {
 }
 
 impl RunningLab {
-    fn exchange(&mut self, request: &Request) -> io::Result<Reply> {
-        if self.is_given_up {
-            return Err(io::Error::new(io::ErrorKind::Interrupted, "was given up"));
-        }
-        send(&self.sandbox.control, request)?;
-        receive(&mut self.replies)?.ok_or_else(closed)
-    }
-
-    /// Waits until a reply begins; `false`: the user asked the run to stop, and it does not come soon.
-    fn awaited(&mut self, interrupted: &AtomicBool) -> io::Result<bool> {
-        let limit = self.sandbox.control.read_timeout()?;
-        self.sandbox.control.set_read_timeout(Some(POLL_INTERVAL))?;
-        let begun = self.first_byte(interrupted, limit);
-        self.sandbox.control.set_read_timeout(limit)?;
-        begun
-    }
-
-    fn first_byte(
-        &mut self,
-        interrupted: &AtomicBool,
-        limit: Option<Duration>,
-    ) -> io::Result<bool> {
-        let start = Instant::now();
-        let mut asked: Option<Instant> = None;
-        loop {
-            match self.replies.fill_buf() {
-                Ok(_) => return Ok(true),
-                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
-                    if limit.is_some_and(|limit| start.elapsed() > limit) {
-                        return Err(e);
-                    }
-                }
-                Err(e) => return Err(e),
-            }
-            if interrupted.load(Ordering::Relaxed) {
-                let asked = asked.get_or_insert_with(Instant::now);
-                if asked.elapsed() > GRACE {
-                    return Ok(false);
-                }
-            }
-        }
-    }
-
     fn lost(&self, error: &io::Error) -> EngineError {
         // The socket closes a moment before the process can be reaped.
         for _ in 0..100 {
@@ -191,10 +121,6 @@ impl RunningLab {
         }
         lost("the lab", format!("does not respond: {error}"))
     }
-}
-
-fn closed() -> io::Error {
-    io::Error::new(io::ErrorKind::UnexpectedEof, "it closed its socket")
 }
 
 /// The evidence is captured on the link between the nodes.
@@ -231,11 +157,8 @@ impl Engine for LocalEngine {
         let design = &experiment.design;
         let trial = Duration::from_nanos(design.warmup_ns.saturating_add(design.trial_ns));
         let patience = PATIENCE + PATIENCE_PER_VARIANT * experiment.variants.len() as u32 + trial;
-        sandbox
-            .control
-            .set_read_timeout(Some(patience))
-            .map_err(socket)?;
-        let replies = BufReader::new(sandbox.control.try_clone().map_err(socket)?);
+        let interrupted = Arc::clone(&self.options.interrupted);
+        let link = Link::new(&sandbox.control, patience, interrupted).map_err(socket)?;
         let rootless = sandbox.rootless;
         let pid = sandbox.pid().unsigned_abs();
         let surroundings = Surroundings::new(
@@ -247,8 +170,7 @@ impl Engine for LocalEngine {
         self.lab = Some(RunningLab {
             sandbox,
             cgroup,
-            replies,
-            is_given_up: false,
+            link,
             surroundings,
         });
         self.ask(LabRequest::Prepare(Box::new(Setup {
@@ -336,7 +258,7 @@ impl Engine for LocalEngine {
     ) -> Result<Measured, EngineError> {
         let request = AgentRequest::new(trial.clone(), load_point.clone());
         let before = self.lab.as_mut().map(|lab| lab.surroundings.before());
-        match self.exchange_unless_interrupted(&Request::Agent(request))? {
+        match self.exchange(&Request::Agent(request))? {
             Reply::Agent(AgentReply::Measured {
                 outcome,
                 mut sample,

@@ -6,6 +6,7 @@
 mod cgroups;
 mod engine;
 mod lab;
+mod link;
 mod missing;
 pub mod placement;
 mod protocol;

@@ -22,7 +22,7 @@ use crate::support::{
 const DESIGN: &str = "rounds: 1, blocks: 6, trial: 100ms, warmup: 20ms, ";
 
 /// The example `broken_proxy`, which Cargo builds with the tests.
-fn broken_proxy() -> PathBuf {
+pub(crate) fn broken_proxy() -> PathBuf {
     let test = std::env::current_exe().expect("the test's own path");
     let profile = test.parent().and_then(Path::parent).expect("target/…");
     let path = profile.join("examples/broken_proxy");

@@ -8,9 +8,10 @@ use rustix::process::{Pid, Signal, kill_process_group};
 
 use serde_json::Value;
 
+use crate::broken_proxies::broken_proxy;
 use crate::machine::{Machine, Trace, assert_nothing_left};
 use crate::outcome::caveat_ids;
-use crate::specs::{BOTH, candidates, run_arguments, spec};
+use crate::specs::{BOTH, candidates, run_arguments, spec, variant};
 use crate::support::{
     Finished, PATIENCE, Running, Scratch, alone, finish, manifest, meshtax, records,
 };
@@ -22,6 +23,8 @@ const DESIGN: &str = "trial: 200ms, warmup: 50ms, time: 2m";
 enum When {
     /// Pods and proxies are being started.
     Starting,
+    /// As [`When::Starting`], with a proxy that is awaited for ten seconds.
+    AwaitingProxy,
     /// The second trial is on the disk.
     Measuring,
     /// The first trial is on the disk, and the second takes 15 s.
@@ -29,11 +32,12 @@ enum When {
 }
 
 impl When {
-    /// A trial that a second does not complete is given up: its end would come after these.
+    /// What a second does not complete is given up: its end would come after these.
     fn ends_within(self) -> Duration {
         match self {
             Self::Starting | Self::Measuring => Duration::from_secs(15),
             Self::SecondTrial => Duration::from_secs(12),
+            Self::AwaitingProxy => Duration::from_secs(5),
         }
     }
 }
@@ -61,10 +65,10 @@ fn interrupt_run_of(
     let mut arguments = run_arguments(&path, &out);
     arguments.extend(options);
     let mut command = meshtax(scratch, &arguments);
-    command.process_group(0);
+    command.process_group(0).env("BROKEN_PROXY", "sleeps");
     let mut run = Running::start(command);
     match when {
-        When::Starting => run.wait_until("its first round", |run| {
+        When::Starting | When::AwaitingProxy => run.wait_until("its first round", |run| {
             run.stderr_text().contains("round 1")
         }),
         When::Measuring => run.wait_until("two trials", |_| trials(&out) >= 2),
@@ -135,6 +139,19 @@ fn sigint_before_the_first_trial_exits_with_130() {
     let _alone = alone();
     let scratch = Scratch::new();
     let finished = interrupt(&scratch, Signal::INT, When::Starting);
+    finished.expect_code(130);
+    assert!(!finished.stderr.contains("error:"), "{}", finished.stderr);
+}
+
+#[test]
+fn sigint_while_a_proxy_is_awaited_gives_it_up_and_leaves_nothing() {
+    let _alone = alone();
+    let scratch = Scratch::new();
+    let broken = broken_proxy();
+    let options = ["--ztunnel", broken.to_str().expect("a path in UTF-8")];
+    let text = spec("hangs", &[variant("ztunnel", "mtls", "hangs")], BOTH, DESIGN);
+    let when = When::AwaitingProxy;
+    let finished = interrupt_run_of(&scratch, &text, &options, Signal::INT, when);
     finished.expect_code(130);
     assert!(!finished.stderr.contains("error:"), "{}", finished.stderr);
 }
