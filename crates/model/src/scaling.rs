@@ -67,8 +67,22 @@ pub struct Scaling {
     pub topology: Option<String>,
     /// Ids of the runs, in the order of their numbers; the one excluded from the fit last.
     pub runs: Vec<String>,
+    /// The builds of the variants' programs, each once; empty: no run recorded any.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub programs: Vec<ScaledProgram>,
     /// One law per variant with a mesh and figure.
     pub laws: Vec<Law>,
+}
+
+/// A program of a variant whose costs are fitted.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ScaledProgram {
+    /// The usual name of its file: `envoy`.
+    pub program: String,
+    /// As the program reports it.
+    pub version: String,
+    /// Hash of the file, in hexadecimal.
+    pub sha256: String,
 }
 
 /// A straight line through the measurements.

@@ -13,7 +13,9 @@ use meshtax_model::analysis::{
 };
 use meshtax_model::environment::NodeRole;
 use meshtax_model::experiment::{LoadPoint, Role, VariantId};
-use meshtax_model::scaling::{Grows, Law, Line, NoInterval, NoLine, Over, Prediction, Scaling};
+use meshtax_model::scaling::{
+    Grows, Law, Line, NoInterval, NoLine, Over, Prediction, ScaledProgram, Scaling,
+};
 use meshtax_model::topology::Topology;
 use meshtax_model::trial::ComponentRole;
 
@@ -94,8 +96,10 @@ pub fn scaling(growth: &Growth<'_>) -> Scaling {
             laws.push(growth.law(&variant, *grows));
         }
     }
-    let all = growth.runs.iter().map(|run| run.analysis);
-    let all = all.chain(growth.check);
+    let all = || {
+        let fitted = growth.runs.iter().map(|run| run.analysis);
+        fitted.chain(growth.check)
+    };
     Scaling {
         format_version: FORMAT_VERSION,
         over: growth.over,
@@ -104,9 +108,33 @@ pub fn scaling(growth: &Growth<'_>) -> Scaling {
             Some(ScalingTarget::Topology(topology)) => topology.name.clone(),
             Some(ScalingTarget::Number(_)) | None => None,
         },
-        runs: all.map(|analysis| analysis.run.id.clone()).collect(),
+        runs: all().map(|analysis| analysis.run.id.clone()).collect(),
+        programs: programs(all()),
         laws,
     }
+}
+
+/// The builds that these runs' candidates used, each once: a run on another day may have found another.
+fn programs<'a>(runs: impl Iterator<Item = &'a Analysis>) -> Vec<ScaledProgram> {
+    let mut all: Vec<ScaledProgram> = Vec::new();
+    for analysis in runs {
+        let is_candidate = |id| {
+            let variant = analysis.experiment.variant(id);
+            variant.is_some_and(|v| v.role == Role::Candidate)
+        };
+        let artifacts = analysis.environment.artifacts.iter();
+        for artifact in artifacts.filter(|a| a.variants.iter().any(is_candidate)) {
+            let program = ScaledProgram {
+                program: artifact.program.clone(),
+                version: artifact.version.clone(),
+                sha256: artifact.sha256.clone(),
+            };
+            if !all.contains(&program) {
+                all.push(program);
+            }
+        }
+    }
+    all
 }
 
 /// The candidates of the first run.

@@ -8,6 +8,11 @@ use crate::view::table::{Align, Cell, Column, Keep, Table};
 /// Digits of a digest that distinguish builds.
 const DIGEST: usize = 12;
 
+/// As much of a hash as distinguishes builds.
+pub(crate) fn digest(sha256: &str) -> String {
+    sha256.chars().take(DIGEST).collect()
+}
+
 /// One row for each build of each data plane's programs.
 pub(crate) fn table(source: Source<'_>) -> Table {
     let text = |name, keep| Column::new(name, Align::Left, keep);
@@ -44,7 +49,6 @@ fn row(artifact: &Artifact) -> Vec<Cell> {
         Some(fact) => Cell::text(fact.clone()),
         None => Cell::missing(),
     };
-    let digest: String = artifact.sha256.chars().take(DIGEST).collect();
     vec![
         Cell::text(artifact.data_plane.clone()),
         Cell::text(artifact.program.clone()),
@@ -58,7 +62,7 @@ fn row(artifact: &Artifact) -> Vec<Cell> {
         read(&build.allocator),
         read(&build.crypto),
         read(&build.compiler),
-        Cell::text(digest),
+        Cell::text(digest(&artifact.sha256)),
         Cell::text(artifact.origin.clone()),
     ]
 }

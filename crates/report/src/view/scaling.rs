@@ -1,11 +1,12 @@
 //! The content of a report on scaling laws.
 
-use crate::view::reasons::no_line;
 use meshtax_model::analysis::{Estimate, Interval};
-use meshtax_model::scaling::{Grows, Law, Line, NoInterval, Over, Scaling};
+use meshtax_model::scaling::{Grows, Law, Line, NoInterval, Over, ScaledProgram, Scaling};
 
 use crate::format::{self, MILLICORES, grouped};
 use crate::view::document::Block;
+use crate::view::programs::digest;
+use crate::view::reasons::no_line;
 use crate::view::table::{Align, Cell, Column, Keep, Table, Tone};
 
 /// All parts, in order.
@@ -23,11 +24,24 @@ pub(crate) fn scaling(scaling: &Scaling) -> Vec<Block> {
     let notes = notes(scaling).into_iter();
     parts.extend(notes.map(Block::Item));
     parts.push(Block::Gap);
+    if let Some(text) = programs(scaling) {
+        parts.push(Block::Text(text, Tone::Muted));
+    }
     parts.push(Block::Text(
         format!("Runs: {}", scaling.runs.join(", ")),
         Tone::Muted,
     ));
     parts
+}
+
+/// `Programs: envoy 1.40.0 (SHA-256 0123456789ab)`: memory is that of a build.
+fn programs(scaling: &Scaling) -> Option<String> {
+    let of_program = |one: &ScaledProgram| {
+        let digest = digest(&one.sha256);
+        format!("{} {} (SHA-256 {digest})", one.program, one.version)
+    };
+    let all: Vec<String> = scaling.programs.iter().map(of_program).collect();
+    (!all.is_empty()).then(|| format!("Programs: {}", all.join(", ")))
 }
 
 /// How what there is more of is called.

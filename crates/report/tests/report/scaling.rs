@@ -3,7 +3,9 @@
 use meshtax_model::FORMAT_VERSION;
 use meshtax_model::analysis::{Estimate, Interval, NodeMemory, Upkeep};
 use meshtax_model::experiment::{ExtraEndpoints, Options, Role, VariantId};
-use meshtax_model::scaling::{Grows, Law, Line, NoInterval, NoLine, Over, Prediction, Scaling};
+use meshtax_model::scaling::{
+    Grows, Law, Line, NoInterval, NoLine, Over, Prediction, ScaledProgram, Scaling,
+};
 use meshtax_report::{TerminalOptions, markdown, scaling_terminal, terminal};
 
 use crate::fixtures;
@@ -60,6 +62,7 @@ fn laws_over_hops_predict_call_graphs() {
         confidence: 0.95,
         topology: Some("bookinfo".to_owned()),
         runs: vec!["a".to_owned(), "b".to_owned()],
+        programs: Vec::new(),
         laws: vec![law(Grows::AddedMeanLatency, &points, Some(latency))],
     };
     insta::assert_snapshot!(scaling_terminal(&scaling, TerminalOptions::default()));
@@ -89,6 +92,11 @@ fn laws_over_endpoints_are_per_thousand() {
         confidence: 0.95,
         topology: None,
         runs: vec!["a".to_owned(), "b".to_owned()],
+        programs: vec![ScaledProgram {
+            program: "envoy".to_owned(),
+            version: "1.40.0".to_owned(),
+            sha256: "0123456789abcdef".to_owned(),
+        }],
         laws: vec![
             law(
                 Grows::ProxyMemory,
@@ -144,6 +152,7 @@ fn laws_over_nodes_are_per_node() {
         confidence: 0.95,
         topology: None,
         runs: vec!["a".to_owned()],
+        programs: Vec::new(),
         laws: vec![law(Grows::NodesMemory, &[(1, 940.0 * MIB)], Some(line))],
     };
     let text = scaling_terminal(&scaling, TerminalOptions::default());

@@ -1,6 +1,7 @@
 //! What variants take before their first request and between requests.
 
 use meshtax_model::analysis::Estimate;
+use meshtax_model::environment::Artifact;
 use meshtax_model::experiment::{PolicyLevel, VariantId};
 use meshtax_model::scaling::{Grows, Over};
 use meshtax_model::trial::{ComponentRole, ComponentUsage, IdleProxies};
@@ -160,6 +161,36 @@ fn memory_over_clients_is_that_of_the_servers_proxy() {
     let points = [(1, 5 * MIB), (2, 6 * MIB), (6, 10 * MIB)].map(|(n, bytes)| (n, bytes as f64));
     assert_eq!(laws.laws[0].points, points);
     assert_eq!(laws.laws[1].points.len(), 3);
+}
+
+#[test]
+fn laws_have_each_build_that_their_candidates_ran_once() {
+    let artifact = |variant: &str, version: &str| Artifact {
+        program: "linkerd2-proxy".to_owned(),
+        variants: vec![VariantId(variant.to_owned())],
+        version: version.to_owned(),
+        ..Artifact::default()
+    };
+    let with_version = |version: &str| {
+        let mut run = recorded(40);
+        let baseline = artifact("none", "of the baseline");
+        run.environment.artifacts = vec![baseline, artifact(CANDIDATE, version)];
+        run.analyse()
+    };
+    let runs = ["2.300.0", "2.300.0", "2.301.0"].map(with_version);
+    let check = with_version("2.302.0");
+    let scaled: Vec<Scaled<'_>> = (1..)
+        .zip(&runs)
+        .map(|(at, analysis)| Scaled { at, analysis })
+        .collect();
+    let laws = scaling(&Growth {
+        over: Over::Clients,
+        runs: &scaled,
+        asked: None,
+        check: Some(&check),
+    });
+    let versions: Vec<&str> = laws.programs.iter().map(|p| p.version.as_str()).collect();
+    assert_eq!(versions, ["2.300.0", "2.301.0", "2.302.0"]);
 }
 
 /// Eight proxies of 4 MiB, on any node, and on each node a copy of their program of 1 MiB.
