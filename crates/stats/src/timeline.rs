@@ -5,15 +5,16 @@ use std::ops::Range;
 use meshtax_model::analysis::{Moment, RoleMoment};
 use meshtax_model::event::active_ns;
 use meshtax_model::experiment::VariantId;
-use meshtax_model::trial::{ResourceSample, TrialOutcome, TrialRecord, UsageSeries};
+use meshtax_model::trial::{ComponentRole, ResourceSample, TrialOutcome, TrialRecord, UsageSeries};
 
 use crate::account::IN_PATH;
 use crate::memory::held;
 use crate::tails::Counts;
 use crate::trials::Trials;
 
-/// More moments per variant add no information, and make documents of long runs large.
-const MOMENTS_MAX: usize = 600;
+/// Each second of the trials of a variant in five hours; more would make documents of long runs large. Drawings have
+/// fewer.
+const MOMENTS_MAX: usize = 20_000;
 
 /// A longer trial is several moments, none of them longer than this unless there would be more than [`MOMENTS_MAX`].
 const MOMENT_NS: u64 = 1_000_000_000;
@@ -45,11 +46,20 @@ fn of_trial(
     let Some(whole) = moment(trials, order, record) else {
         return Vec::new();
     };
-    let warmup_ns = trials.data.experiment.design.warmup_ns;
+    let warmup_ns = warmup_ns(trials, record);
     let sample = trials.sample(&record.trial.id);
     let parts = sample.map(|sample| parts(&whole, warmup_ns, &sample.series, most));
     let parts = parts.filter(|parts| !parts.is_empty());
     parts.unwrap_or_else(|| vec![whole])
+}
+
+/// The load before the window, of which cold starts have none.
+fn warmup_ns(trials: &Trials<'_>, record: &TrialRecord) -> u64 {
+    let experiment = trials.data.experiment;
+    match experiment.load_point(&record.trial.load_point) {
+        Some(point) if point.cold => 0,
+        _ => experiment.design.warmup_ns,
+    }
 }
 
 /// A trial's window in equal parts of at most [`MOMENT_NS`], or in `most` of them; empty: it is one. Its median latency is
@@ -120,6 +130,7 @@ fn moment(trials: &Trials<'_>, order: usize, record: &TrialRecord) -> Option<Mom
         None
     };
     Some(Moment {
+        trial: record.trial.id.clone(),
         at_ns: active_ns(run.started_unix_ms, &run.resumptions, started),
         load_point: point.id.clone(),
         valid: cell.valid.iter().any(|trial| trial.order == order),
@@ -147,13 +158,16 @@ fn roles(sample: &ResourceSample) -> Vec<RoleMoment> {
             anonymous_bytes: held(sample, role).map(|memory| memory.anonymous_bytes),
         })
     };
-    IN_PATH.iter().copied().filter_map(of_role).collect()
+    // No part of a request's cost, but studies draw it, too. Only clusters have one that is measured.
+    let followed = IN_PATH.into_iter().chain([ComponentRole::ControlPlane]);
+    followed.filter_map(of_role).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use meshtax_model::experiment::LoadPointId;
-    use meshtax_model::trial::{ComponentRole, ComponentSeries};
+    use meshtax_model::plan::TrialId;
+    use meshtax_model::trial::{ComponentSeries, ComponentUsage};
 
     use super::*;
 
@@ -161,6 +175,7 @@ mod tests {
 
     fn whole() -> Moment {
         Moment {
+            trial: TrialId::new(1, 1, 1),
             at_ns: 5_000_000_000,
             load_point: LoadPointId("steady".to_owned()),
             valid: true,
@@ -204,6 +219,18 @@ mod tests {
         assert_eq!(at, [50, 65]);
         assert!(found.iter().all(|m| (m.roles[0].cores - 0.5).abs() < 1e-9));
         assert_eq!(parts(&whole(), 0, &series(12), 1), []);
+    }
+
+    #[test]
+    fn sampled_control_plane_is_in_the_timeline() {
+        let mut sample = ResourceSample::new(TrialId::new(1, 1, 1));
+        let used = |role| ComponentUsage {
+            cpu_ns: 1_000,
+            ..ComponentUsage::new("istiod".to_owned(), role)
+        };
+        sample.components = vec![used(ComponentRole::ControlPlane), used(APP)];
+        let found: Vec<_> = roles(&sample).iter().map(|found| found.role).collect();
+        assert_eq!(found, [APP, ComponentRole::ControlPlane]);
     }
 
     #[test]

@@ -8,6 +8,7 @@ use super::point::Point;
 use super::reason::ExclusionReason;
 use crate::evidence::Evidence;
 use crate::experiment::{LoadPointId, VariantId};
+use crate::plan::TrialId;
 use crate::trial::ComponentRole;
 
 /// The results of one variant.
@@ -41,6 +42,8 @@ pub struct VariantAnalysis {
 /// One measured trial as a moment of the run, or a second of a longer one.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Moment {
+    /// The trial.
+    pub trial: TrialId,
     /// When the trial, or this second of it, began, relative to the start of the run, in nanoseconds.
     pub at_ns: u64,
     /// At which load point.
@@ -50,7 +53,7 @@ pub struct Moment {
     /// Median response latency in nanoseconds; `None` in a closed loop, or without requests.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub response_p50_ns: Option<f64>,
-    /// By role: the application and the proxies in the path.
+    /// By role: the application, the proxies in the path, and on a cluster the mesh's control plane.
     pub roles: Vec<RoleMoment>,
 }
 

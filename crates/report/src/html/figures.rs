@@ -7,6 +7,8 @@ use crate::view::headings;
 
 /// Longer tables are available as a file only.
 const TABLE_ROWS_MAX: usize = 60;
+/// More rows are not part of the page, which would take long to load.
+const LINK_ROWS_MAX: usize = 30_000;
 /// Up to so many drawings have a row of buttons, more have a list.
 const BUTTONS_MAX: usize = 5;
 
@@ -73,8 +75,12 @@ fn drawing(figure: &Figure, at: usize, choice: &Choice) -> String {
     )
 }
 
-/// The raw data: as a file, and as a table if it is not too long.
+/// The raw data: as a file, and as a table if it is not too long; of very long data, where to get it.
 fn raw(figure: &Figure) -> String {
+    if figure.data.rows.len() > LINK_ROWS_MAX {
+        let text = escaped(headings::DATA_AS_FILES);
+        return format!("<p class=\"raw\">{text}</p>\n");
+    }
     let link = csv_link(figure.id, &figure.title, &figure.data);
     if figure.data.rows.len() > TABLE_ROWS_MAX {
         return format!("<p class=\"raw\">{link}</p>\n");

@@ -20,6 +20,9 @@ pub(crate) const TOGGLES: &str = "Variants shown in charts";
 pub(crate) const SHOW: &str = "Show";
 /// Of a figure's raw data.
 pub(crate) const DATA: &str = "Data";
+/// In place of raw data that is too long for the page.
+pub(crate) const DATA_AS_FILES: &str =
+    "Data: meshtax report RUN --format csv --out DIR (too long for this page)";
 /// Of the tables that a comment folds away.
 pub(crate) const FOLDED: &str =
     "CPU and memory in full, comparisons between variants, valid trials";

@@ -13,6 +13,7 @@ mod gate;
 mod overload;
 mod robust;
 mod rounds;
+mod timeline;
 mod upkeep;
 mod whole;
 

@@ -1,6 +1,6 @@
 //! The timeline of the run: each trial's CPU, memory and median, and the course of a trial.
 
-use meshtax_model::analysis::{Moment, Point, RoleMoment};
+use meshtax_model::analysis::{Moment, Point, RoleMoment, VariantAnalysis};
 use meshtax_model::cluster::{ClusterEvent, Severity};
 use meshtax_model::event::active_ns;
 use meshtax_model::experiment::{LoadPoint, Variant};
@@ -22,6 +22,20 @@ const ROLES: [ComponentRole; 5] = [
     ComponentRole::App,
 ];
 
+/// Those of a run; the course of a trial is about the path of requests.
+const ROLES_OVER_RUN: [ComponentRole; 6] = [
+    ComponentRole::ClientProxy,
+    ComponentRole::ServerProxy,
+    ComponentRole::Waypoint,
+    ComponentRole::Gateway,
+    ComponentRole::App,
+    ComponentRole::ControlPlane,
+];
+
+/// The most marks of a variant in one drawing of each load point, all together: more are illegible. The data has all
+/// moments.
+const MARKS_MAX: usize = 600;
+
 /// The figure of the course of a trial.
 pub(crate) const WITHIN_A_TRIAL: &str = "within-a-trial";
 
@@ -31,14 +45,13 @@ const CORES: Unit = Unit {
 };
 
 pub(super) fn figures(source: Source<'_>) -> Vec<Figure> {
-    let over_run = "Each mark is a trial, or a second of a longer one; hollow ones are excluded. Drift that all variants share comes from the machine, and \
-     pairing removes it.";
+    let over_run = over_run_caption(source);
     let figures = [
         by_role(
             source,
             "cpu-over-time",
             "CPU over the run",
-            over_run,
+            &over_run,
             CORES,
             |role| Some(role.cores),
         ),
@@ -46,14 +59,26 @@ pub(super) fn figures(source: Source<'_>) -> Vec<Figure> {
             source,
             "memory-over-time",
             "Memory over the run",
-            over_run,
+            &over_run,
             MIB,
             |role| role.anonymous_bytes.map(|bytes| bytes as f64),
         ),
-        median(source, over_run),
+        median(source, &over_run),
         within(source),
     ];
     figures.into_iter().flatten().collect()
+}
+
+fn over_run_caption(source: Source<'_>) -> String {
+    let is_thinned = |(_, found): (_, &VariantAnalysis)| found.timeline.len() > MARKS_MAX;
+    let seconds = match source.measured().any(is_thinned) {
+        true => ", or the mean of some seconds (the data has all)",
+        false => "",
+    };
+    format!(
+        "Each mark is a trial, or a second of a longer one{seconds}; hollow ones are excluded. Drift that all variants \
+         share comes from the machine, and pairing removes it."
+    )
 }
 
 /// The run's time in a unit that reads well.
@@ -95,12 +120,13 @@ fn by_role(
         "component",
         "load_point",
         "variant",
+        "trial",
         "at_ns",
         "counts",
         if unit == MIB { "bytes" } else { "cores" },
     ]);
     let mut choices = Vec::new();
-    for role in ROLES {
+    for role in ROLES_OVER_RUN {
         for point in source.points() {
             let of_moment = |moment: &Moment| {
                 let here = moment.roles.iter().find(|r| r.role == role)?;
@@ -129,6 +155,7 @@ fn median(source: Source<'_>, caption: &str) -> Option<Figure> {
     let mut data = Sheet::new(&[
         "load_point",
         "variant",
+        "trial",
         "at_ns",
         "counts",
         "response_p50_ns",
@@ -164,38 +191,35 @@ fn choice(label: String, title: &str, lines: LineChart) -> Choice {
     }
 }
 
-/// A mark for each trial at a load point; `None` without any.
+/// Marks for the trials at a load point; `None` without any.
 fn over_run(
     source: Source<'_>,
     point: &LoadPoint,
     unit: Unit,
     value: impl Fn(&Moment) -> Option<f64>,
-    mut kept: impl FnMut([String; 5]),
+    mut kept: impl FnMut([String; 6]),
 ) -> Option<LineChart> {
     let clock = Clock::of(source);
+    let most = MARKS_MAX / source.points().count().max(1);
     let mut all = Vec::new();
     for (asked, found) in source.measured() {
-        let mut dots = Vec::new();
         let here = found.timeline.iter().filter(|m| m.load_point == point.id);
-        for moment in here {
-            let Some(value) = value(moment).filter(|v| v.is_finite()) else {
-                continue;
-            };
+        let here = here.filter_map(|moment| {
+            let value = value(moment).filter(|v| v.is_finite())?;
+            Some((moment, value))
+        });
+        let here: Vec<(&Moment, f64)> = here.collect();
+        for (moment, value) in &here {
             kept([
                 point.id.0.clone(),
                 asked.id.0.clone(),
+                moment.trial.0.clone(),
                 moment.at_ns.to_string(),
                 moment.valid.to_string(),
-                raw(Some(value)),
+                raw(Some(*value)),
             ]);
-            let counts = if moment.valid { "" } else { ", excluded" };
-            dots.push(Dot {
-                x: moment.at_ns as f64 / clock.per_unit_ns,
-                y: value * unit.factor,
-                tip: format!("{}{counts}", figure_text(value, unit)),
-                faint: !moment.valid,
-            });
         }
+        let dots: Vec<Dot> = marks(&here, most, unit, &clock);
         if !dots.is_empty() {
             all.push(series(source, asked, dots));
         }
@@ -212,6 +236,39 @@ fn over_run(
         series: all,
         rules: warnings(source, &clock),
     })
+}
+
+/// About `most` marks at the most: of very many trials every second, or third, or n-th, and of a long trial the means of
+/// consecutive moments.
+fn marks(moments: &[(&Moment, f64)], most: usize, unit: Unit, clock: &Clock) -> Vec<Dot> {
+    let trials: Vec<_> = moments.chunk_by(|a, b| a.0.trial == b.0.trial).collect();
+    let step = trials.len().div_ceil(most.max(1)).max(1);
+    let each = (most / trials.len().max(1)).max(1);
+    let of_trial = |trial: &[(&Moment, f64)]| {
+        let parts = trial.chunks(trial.len().div_ceil(each));
+        parts
+            .map(|part| mark(part, unit, clock))
+            .collect::<Vec<_>>()
+    };
+    trials
+        .into_iter()
+        .step_by(step)
+        .flat_map(of_trial)
+        .collect()
+}
+
+/// The mean of some moments of a trial, at the first; there is one at least.
+fn mark(moments: &[(&Moment, f64)], unit: Unit, clock: &Clock) -> Dot {
+    let (first, _) = moments[0];
+    let sum: f64 = moments.iter().map(|(_, value)| value).sum();
+    let value = sum / moments.len() as f64;
+    let counts = if first.valid { "" } else { ", excluded" };
+    Dot {
+        x: first.at_ns as f64 / clock.per_unit_ns,
+        y: value * unit.factor,
+        tip: format!("{}{counts}", figure_text(value, unit)),
+        faint: !first.valid,
+    }
 }
 
 /// What the cluster warned of, in the color of its variant.
@@ -319,5 +376,58 @@ fn courses(found: &Point, mut kept: impl FnMut([String; 3])) -> LineChart {
         y: axis(CORES.name),
         series: all,
         rules: Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use meshtax_model::experiment::LoadPointId;
+    use meshtax_model::plan::TrialId;
+
+    use super::*;
+
+    const SECONDS: Clock = Clock {
+        per_unit_ns: 1e9,
+        name: "seconds",
+    };
+
+    fn second(trial: u32, at_s: u64) -> Moment {
+        Moment {
+            trial: TrialId::new(1, 1, trial),
+            at_ns: at_s * 1_000_000_000,
+            load_point: LoadPointId("steady".to_owned()),
+            valid: trial != 2,
+            response_p50_ns: None,
+            roles: Vec::new(),
+        }
+    }
+
+    /// Each second's value is its time.
+    fn drawn(moments: &[Moment], most: usize) -> Vec<(f64, f64, bool)> {
+        let values: Vec<_> = moments.iter().map(|m| (m, m.at_ns as f64 / 1e9)).collect();
+        let dots = marks(&values, most, CORES, &SECONDS);
+        dots.iter().map(|dot| (dot.x, dot.y, dot.faint)).collect()
+    }
+
+    #[test]
+    fn seconds_of_a_long_trial_are_drawn_as_means_that_do_not_cross_trials() {
+        let first = (0..5).map(|at_s| second(1, at_s));
+        let moments: Vec<Moment> = first.chain((10..14).map(|at_s| second(2, at_s))).collect();
+        assert_eq!(drawn(&moments, 100).len(), 9);
+        let expected = [
+            (0.0, 1.0, false),
+            (3.0, 3.5, false),
+            (10.0, 10.5, true),
+            (12.0, 12.5, true),
+        ];
+        assert_eq!(drawn(&moments, 4), expected);
+    }
+
+    #[test]
+    fn every_second_trial_is_drawn_where_there_are_twice_as_many_as_marks() {
+        let moments: Vec<Moment> = (0..10).map(|at| second(at + 3, u64::from(at))).collect();
+        let drawn: Vec<f64> = drawn(&moments, 5).iter().map(|(x, ..)| *x).collect();
+        assert_eq!(drawn, [0.0, 2.0, 4.0, 6.0, 8.0]);
+        assert!(marks(&[], 5, CORES, &SECONDS).is_empty());
     }
 }
