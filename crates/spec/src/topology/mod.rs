@@ -209,17 +209,22 @@ services:
         let topology = named("teastore").expect("it is shipped").topology;
         let pages = &topology.services[0].pages;
         assert_eq!(pages.len(), 8);
-        let posted = pages.iter().filter(|page| page.post.is_some());
-        let names: Vec<&str> = posted.map(|page| page.name.as_str()).collect();
-        assert_eq!(
-            names,
-            [
-                "login",
-                "add-product-to-cart",
-                "add-product-2-to-cart",
-                "logout"
-            ]
-        );
+        let posted = pages
+            .iter()
+            .filter_map(|page| Some((page.name.as_str(), page.post.as_deref()?)));
+        let posted: Vec<(&str, &str)> = posted.collect();
+        let forms = [
+            ("login", "username=user1&password=password"),
+            ("add-product-to-cart", "addToCart=&productid=7"),
+            ("add-product-2-to-cart", "addToCart=&productid=9"),
+            ("logout", "logout="),
+        ];
+        assert_eq!(posted, forms);
+        let (before, session) = pages.split_at(2);
+        assert!(before.iter().all(|page| page.cookie.is_none()));
+        let cookie = session[0].cookie.as_deref().expect("a session");
+        assert!(cookie.starts_with("session="), "{cookie}");
+        assert!(session.iter().all(|p| p.cookie.as_deref() == Some(cookie)));
     }
 
     #[test]

@@ -79,6 +79,30 @@ fn more_than_ten_percent_invalid_trials_are_not_estimable() {
     )));
 }
 
+/// One of seven is more than a tenth, and any run of a few rounds may have one.
+#[test]
+fn one_invalid_trial_of_seven_does_not_discard_the_effect() {
+    let invalid = |count| {
+        let mut run = run(5, 7, 1, 0.02, &[MESH]);
+        for load in run.loads("mesh-mtls", "steady").take(count) {
+            load.audit.generator_bound = Some(bound_generator());
+        }
+        let analysis = run.analyse();
+        effect(&analysis, "mesh-mtls", "steady", Metric::ResponseP50).clone()
+    };
+    let one = invalid(1);
+    assert_eq!((one.blocks, &one.verdict), (6, &Verdict::Different));
+    assert!(one.difference.is_some_and(|d| d.interval.is_some()));
+    assert_eq!(
+        reason(&invalid(2).verdict),
+        &NotEstimable::TooManyInvalid {
+            arm: Arm::Variant,
+            invalid: 2,
+            trials: 7,
+        }
+    );
+}
+
 #[test]
 fn exclusions_that_differ_between_arms_beyond_chance_add_a_caveat() {
     let excluded = |own: usize, base: usize| {
