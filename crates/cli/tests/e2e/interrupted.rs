@@ -149,7 +149,12 @@ fn sigint_while_a_proxy_is_awaited_gives_it_up_and_leaves_nothing() {
     let scratch = Scratch::new();
     let broken = broken_proxy();
     let options = ["--ztunnel", broken.to_str().expect("a path in UTF-8")];
-    let text = spec("hangs", &[variant("ztunnel", "mtls", "hangs")], BOTH, DESIGN);
+    let text = spec(
+        "hangs",
+        &[variant("ztunnel", "mtls", "hangs")],
+        BOTH,
+        DESIGN,
+    );
     let when = When::AwaitingProxy;
     let finished = interrupt_run_of(&scratch, &text, &options, Signal::INT, when);
     finished.expect_code(130);

@@ -111,7 +111,7 @@ fn requests(source: Source<'_>, drawn: &[Figure]) -> Section {
 
 fn resources(source: Source<'_>, drawn: &[Figure]) -> Section {
     Section::new("CPU and memory", &log::roles(source))
-        .text(log::absent(source).unwrap_or_default())
+        .text(log::absent(source))
         .figures(drawn, &[Chapter::Time, Chapter::Cpu, Chapter::Memory])
         .tables([elsewhere::leading(source)])
         .tables(proxies::table(source))

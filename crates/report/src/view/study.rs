@@ -3,12 +3,15 @@
 pub(super) mod loads;
 
 use meshtax_model::analysis::{Extent, Point, Usage, UsageGroup};
-use meshtax_model::experiment::{Experiment, Variant as Ours};
+use meshtax_model::experiment::{Design, Experiment, Variant as Ours};
 use meshtax_published::{
     BaseUnit, Column as Published, Metric, ResultSet, Row, Unit, Variant, find,
 };
 
-use self::loads::{Found, StudyLoad, found, further, not_here, ours, per_s, quantile, used, value};
+use self::loads::{
+    Found, NO_COUNTERPART, StudyLoad, control_plane, found, further, is_on_cluster, ours, per_s,
+    quantile, used, value,
+};
 use crate::format::{duration, grouped, three_digits, trimmed};
 use crate::view::published;
 use crate::view::source::Source;
@@ -51,8 +54,11 @@ fn usage(study: &ResultSet, loads: &[StudyLoad<'_>]) -> Option<Table> {
     let source = loads.first()?.source;
     let note = format!(
         "CPU: per trial, or per second of long trials; memory: anonymous pages of all processes and one copy of each \
-         program. Control plane of the mesh and Kubernetes: {}",
-        not_here(source)
+         program. Control plane of the mesh: {}; of Kubernetes: not measured by any engine",
+        match is_on_cluster(source) {
+            true => "in the charts over the run",
+            false => "on clusters only",
+        }
     );
     Some(Table {
         title: "CPU and memory in the study".to_owned(),
@@ -156,10 +162,11 @@ impl<'a> Sheet<'a> {
         let figure = |(_, column): &(usize, &Published)| {
             let asked = StudyCell {
                 at,
-                not_here: not_here(load.source),
+                control_plane: control_plane(load.source),
                 base: base(self.study, load, column),
                 part_s: part_s(load),
                 requests,
+                design: &load.source.analysis.experiment.design,
             };
             asked.figure(column)
         };
@@ -205,12 +212,7 @@ fn footnotes(sources: &[Source<'_>], study: &ResultSet) -> Vec<(String, String)>
         "needs N s: this figure needs N seconds of measurement at the rate measured here to be based on enough \
          requests; use a longer --time. In the time column: how long the study's number of requests would take".to_owned(),
     );
-    let mut absent: Vec<&str> = sources.iter().map(|source| not_here(*source)).collect();
-    absent.dedup();
-    notes.push(format!(
-        "{}: no counterpart on this engine",
-        absent.join(", ")
-    ));
+    notes.extend(absent(sources, study));
     if sources.len() > 1 {
         notes.push(
             "each run has its own baselines: figures of different runs are not paired".to_owned(),
@@ -228,6 +230,24 @@ fn footnotes(sources: &[Source<'_>], study: &ResultSet) -> Vec<(String, String)>
         .into_iter()
         .map(|note| (String::new(), note))
         .collect()
+}
+
+/// What stands in place of figures that are not here.
+fn absent(sources: &[Source<'_>], study: &ResultSet) -> Vec<String> {
+    let mut notes = Vec::new();
+    if study.variants.iter().any(|v| v.data_plane.is_none()) {
+        notes.push(format!("{NO_COUNTERPART}: not measured by any engine"));
+    }
+    let mut columns = study.columns.iter();
+    if columns.any(is_of_control_plane) {
+        let mut texts: Vec<&str> = sources.iter().map(|s| control_plane(*s)).collect();
+        texts.dedup();
+        let note = |text: &&str| {
+            format!("{text}: control planes are sampled on clusters only, and drawn over the run")
+        };
+        notes.extend(texts.iter().map(note));
+    }
+    notes
 }
 
 /// The study's gateways in place of the measured ones; `None`: no load went through a gateway, or the study has none.
@@ -306,25 +326,27 @@ fn requests_of(study: &ResultSet, row: &Row) -> Option<f64> {
 /// A variant at a load point, for a row of the study.
 struct StudyCell<'a> {
     at: &'a Point,
-    /// What stands in place of a figure that the engine does not measure.
-    not_here: &'static str,
+    /// What stands in place of a figure of the control plane.
+    control_plane: &'static str,
     /// What a difference is to.
     base: Option<&'a Point>,
     /// How long a trial is, or each part of a long one, in seconds.
     part_s: f64,
     /// The number of requests that the study made; `None`: it ran for a fixed time.
     requests: Option<f64>,
+    /// Of this run.
+    design: &'a Design,
 }
 
 impl StudyCell<'_> {
     fn figure(&self, column: &Published) -> Cell {
-        if column.of.is_some() && column.group.is_none() {
-            return Cell::text(self.not_here).toned(Tone::Muted);
+        if is_of_control_plane(column) {
+            return Cell::text(self.control_plane).toned(Tone::Muted);
         }
         if column.metric == Metric::Duration {
-            let per_s = per_s(self.at);
-            let needed = self.requests.map(|requests| requests / per_s);
-            return needed.map_or_else(Cell::missing, needs);
+            return self
+                .requests
+                .map_or_else(Cell::missing, |n| self.duration(n));
         }
         match (level(self.at, column), &column.over) {
             (Some(value), None) => Cell::text(match column.metric {
@@ -339,6 +361,18 @@ impl StudyCell<'_> {
                 }
                 None => Cell::missing(),
             },
+        }
+    }
+
+    /// The time for the study's number of requests: measured where the trials sent as many.
+    fn duration(&self, requests: f64) -> Cell {
+        let took_s = requests / self.at.achieved_per_s;
+        let sent = self.design.requests_per_trial.map(|sent| sent as f64);
+        let is_as_many = sent.is_some_and(|sent| sent.total_cmp(&requests).is_eq());
+        // A trial that its time limit ended sent fewer.
+        match is_as_many && took_s * 1e9 <= self.design.trial_ns as f64 {
+            true => Cell::text(grouped(took_s, 1)),
+            false => needs(requests / per_s(self.at)),
         }
     }
 
@@ -358,6 +392,11 @@ impl StudyCell<'_> {
         };
         Cell::text(three_digits(column.unit.of_base(difference)))
     }
+}
+
+/// What processes used, without a group of this run's that is comparable.
+fn is_of_control_plane(column: &Published) -> bool {
+    column.of.is_some() && column.group.is_none()
 }
 
 fn level(at: &Point, column: &Published) -> Option<f64> {

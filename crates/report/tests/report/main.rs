@@ -13,3 +13,4 @@ mod scaling;
 mod schema;
 mod snapshots;
 mod studies;
+mod study_gaps;

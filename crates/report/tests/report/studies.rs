@@ -9,10 +9,11 @@ use meshtax_model::saturation::{Burst, ChosenWork, Saturation};
 use meshtax_model::topology::{Call, NodeSide, Page, Service, Topology, Work, WorkStep};
 use meshtax_model::trial::ComponentRole;
 use meshtax_report::TerminalOptions;
+use unicode_width::UnicodeWidthStr as _;
 
 use crate::fixtures;
 
-const WIDE: TerminalOptions = TerminalOptions {
+pub(crate) const WIDE: TerminalOptions = TerminalOptions {
     width: 100,
     color: false,
 };
@@ -80,7 +81,7 @@ fn calibrated() -> Saturation {
 }
 
 /// A table of the terminal report, from its heading on.
-fn table_of<'a>(text: &'a str, heading: &str) -> &'a str {
+pub(crate) fn table_of<'a>(text: &'a str, heading: &str) -> &'a str {
     let begin = text.find(heading).expect("a table");
     let end = text[begin..].find("\n\n");
     end.map_or(&text[begin..], |end| &text[begin..begin + end])
@@ -151,7 +152,7 @@ fn study_table_has_measured_and_published_rows() {
     let begin = text.find("Study:").expect("a table");
     let end = text[begin..].find("\nEvidence").expect("what follows");
     insta::assert_snapshot!("livewyer_pod", &text[begin..begin + end]);
-    for expected in ["cluster only", "not in this run", "needs ", "Caveats:"] {
+    for expected in ["no counterpart", "not in this run", "needs ", "Caveats:"] {
         assert!(text[begin..].contains(expected), "{expected}: {text}");
     }
 }
@@ -196,15 +197,40 @@ fn figures(point: &mut Point, factor: f64) {
     ];
 }
 
-#[test]
-fn runs_of_one_spec_share_the_study_table() {
-    let of_pods = |pods| {
+/// Two runs of one spec, with 1 and with 90 pods.
+pub(crate) fn pods_vegeta() -> [Analysis; 2] {
+    [1, 90].map(|pods| {
         let mut run = studied("pods-vegeta", 20.0, |_| {});
         run.experiment.series = Some("pods-vegeta".to_owned());
         run.experiment.topology.services[0].replicas = pods;
         run
+    })
+}
+
+#[test]
+fn series_of_runs_fits_the_terminal_width() {
+    for width in 60..=160 {
+        let options = TerminalOptions {
+            width,
+            color: false,
+        };
+        for line in meshtax_report::series_terminal(&pods_vegeta(), options).lines() {
+            assert!(line.width() <= width, "at {width}: {line}");
+        }
+    }
+    let options = TerminalOptions {
+        width: 80,
+        color: false,
     };
-    let runs = [of_pods(1), of_pods(90)];
+    let text = meshtax_report::series_terminal(&pods_vegeta(), options);
+    let tables = ["Study: Linkerd over", "CPU and memory in the study"];
+    let tables = tables.map(|heading| table_of(&text, heading)).join("\n\n");
+    insta::assert_snapshot!("pods_vegeta_80", tables);
+}
+
+#[test]
+fn runs_of_one_spec_share_the_study_table() {
+    let runs = pods_vegeta();
     let text = meshtax_report::series_terminal(&runs, WIDE);
     insta::assert_snapshot!("pods_vegeta", text);
     let words = text.split_whitespace().collect::<Vec<_>>().join(" ");

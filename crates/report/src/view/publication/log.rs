@@ -33,15 +33,24 @@ pub(super) fn steps(source: Source<'_>) -> Option<Table> {
         detail: "each round starts and verifies all variants anew".to_owned(),
         columns: vec![left("step"), right("took")],
         rows: vec![
-            step(
-                "environment built, first round started and verified".to_owned(),
-                first.at_ns,
-            ),
+            step(before_first_trial(source), first.at_ns),
             step(format!("{rounds}, from the first trial on"), of_rounds),
             step("the whole run".to_owned(), run.took_ns),
         ],
         footnotes: Vec::new(),
     })
+}
+
+/// All that is done once, in its order.
+fn before_first_trial(source: Source<'_>) -> String {
+    let saturation = source.analysis.experiment.saturation.as_ref();
+    let bursts = saturation.map_or(0, |saturation| saturation.bursts.len());
+    let scaled = match bursts {
+        0 => String::new(),
+        1 => "application calibrated (1 burst), ".to_owned(),
+        _ => format!("application calibrated ({bursts} bursts), "),
+    };
+    format!("environment built, {scaled}first round started and verified")
 }
 
 /// What was measured in each round.
@@ -120,10 +129,14 @@ pub(super) fn roles(source: Source<'_>) -> Vec<PageContent> {
 }
 
 /// What has no chart of its own.
-pub(super) fn absent(source: Source<'_>) -> Option<String> {
-    source.analysis.environment.is_local().then(|| {
-        "CPU of the network plugin (CNI) and of control planes: cluster only. One machine has no CNI plugin, and \
-         meshtax's emulation of control planes is no substitute."
-            .to_owned()
-    })
+pub(super) fn absent(source: Source<'_>) -> &'static str {
+    match source.analysis.environment.is_local() {
+        true => {
+            "CPU of control planes: cluster only, because meshtax's emulation of them is no substitute. CPU of the network \
+             plugin (CNI): not measured by any engine, and one machine has none."
+        }
+        false => {
+            "CPU of the network plugin (CNI): not measured by any engine. CPU of ingress gateways: local engine only."
+        }
+    }
 }

@@ -47,7 +47,8 @@ fn place(source: Source<'_>, content: PageContent, sections: &[Section]) -> Cell
         return Cell::text(section.heading);
     }
     let text = match content {
-        PageContent::CniCpu if source.analysis.environment.is_local() => "cluster only",
+        PageContent::CniCpu => "not measured by any engine",
+        PageContent::IngressCpu if !source.analysis.environment.is_local() => "local engine only",
         PageContent::Usability => "not measured: nothing here can be counted",
         _ => "not in this run",
     };

@@ -126,12 +126,19 @@ pub(crate) enum Found<'a> {
     Not(&'static str),
 }
 
-/// What stands in place of a figure that this engine does not measure.
-pub(crate) fn not_here(source: Source<'_>) -> &'static str {
-    match source.analysis.environment.kubernetes {
-        Some(_) => "not measured",
-        None => "cluster only",
+/// What stands in place of a variant of a study that no engine measures.
+pub(crate) const NO_COUNTERPART: &str = "no counterpart";
+
+/// What stands in place of a figure of the control plane in a study's table.
+pub(crate) fn control_plane(source: Source<'_>) -> &'static str {
+    match is_on_cluster(source) {
+        true => "in charts",
+        false => "cluster only",
     }
+}
+
+pub(crate) fn is_on_cluster(source: Source<'_>) -> bool {
+    source.analysis.environment.kubernetes.is_some()
 }
 
 /// `ours`: the counterpart of `of_study`, or a variant without one.
@@ -144,7 +151,7 @@ pub(crate) fn found<'a>(
         let has_like = of_study.is_some_and(|variant| variant.data_plane.is_some());
         return Found::Not(match has_like {
             true => "not in this run",
-            false => not_here(load.source),
+            false => NO_COUNTERPART,
         });
     };
     let mut variants = load.source.analysis.variants.iter();
