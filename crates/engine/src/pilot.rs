@@ -153,6 +153,8 @@ impl Pilot<'_> {
 fn is_without_load(failure: &TrialFailure) -> bool {
     matches!(
         failure,
-        TrialFailure::LoadFailed { .. } | TrialFailure::NotTogether { .. }
+        TrialFailure::NotConnected { .. }
+            | TrialFailure::LoadFailed { .. }
+            | TrialFailure::NotTogether { .. }
     )
 }

@@ -262,7 +262,7 @@ fn bypassed(hop: &Hop, counted: u64, responses: u64, bytes: f64) -> Option<LostE
 #[must_use]
 pub fn lost_connections(held: &[Option<u32>], parts: &[ClientLoad]) -> Option<LostEvidence> {
     let of_client = |(index, part): (usize, &ClientLoad)| {
-        let open = part.connections;
+        let open = part.open;
         match held.get(index).copied().flatten() {
             None => Some(LostEvidence::UncountedConnections),
             Some(held) if held < open => Some(LostEvidence::BypassedConnections {
@@ -311,7 +311,7 @@ mod tests {
     fn parts(clients: &[(&str, u64)]) -> Vec<ClientLoad> {
         let part = |(client, completed): &(&str, u64)| ClientLoad {
             client: (*client).to_owned(),
-            connections: 8,
+            open: 8,
             result: load(*completed),
         };
         clients.iter().map(part).collect()

@@ -98,6 +98,7 @@ impl OpenError {
 
     pub(crate) fn problem(&self) -> ConnectProblem {
         match self {
+            Self::Tcp(errno) if is_local(*errno) => ConnectProblem::Local,
             Self::Tcp(_) => ConnectProblem::Tcp,
             Self::Tls(rustls::Error::InvalidCertificate(_)) => ConnectProblem::Certificate,
             Self::Tls(_) | Self::TlsClosed => ConnectProblem::Tls,
@@ -134,6 +135,14 @@ impl OpenError {
     pub(crate) fn is_final(&self) -> bool {
         matches!(self, Self::Tls(_) | Self::NoHttp2)
     }
+}
+
+/// Whether the cause is on this side: the peer was not even asked.
+fn is_local(errno: Errno) -> bool {
+    matches!(
+        errno,
+        Errno::ADDRNOTAVAIL | Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM
+    )
 }
 
 /// A connection and its state. After a failure the same object is opened again.

@@ -9,6 +9,8 @@ use rustls::pki_types::InvalidDnsNameError;
 /// What kept a connection from being opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConnectProblem {
+    /// This machine lacks what a connection needs: a port, memory, a file descriptor.
+    Local,
     /// TCP.
     Tcp,
     /// The server's certificate is not trusted.

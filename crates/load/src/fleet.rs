@@ -174,9 +174,9 @@ impl Fleet<'_, '_> {
             start_monotonic_ns: start_ns,
             end_monotonic_ns: start_ns + self.spec.window_ns,
         });
-        let result = self.all_results()?;
+        let (result, open) = self.all_results()?;
         if let Some(on_result) = &mut self.hooks.on_result {
-            on_result(&result);
+            on_result(&result, open);
         }
         Ok(result)
     }
@@ -207,7 +207,9 @@ impl Fleet<'_, '_> {
 
     fn last_error(&self, number: usize) -> Option<FleetError> {
         while let Ok((from, message)) = self.events.recv_timeout(TICK) {
-            if let (true, Ok(WorkerMessage::Error(reason))) = (from == number, message) {
+            if let (true, Ok(WorkerMessage::NotConnected(reason) | WorkerMessage::Error(reason))) =
+                (from == number, message)
+            {
                 return Some(self.failed(number, WorkerFailure::Reported(reason)));
             }
         }
@@ -221,7 +223,10 @@ impl Fleet<'_, '_> {
                 self.spec.connect_timeout_ns.saturating_add(GRACE_NS),
             )) {
                 Ok((number, Ok(WorkerMessage::Ready(clock)))) => clocks[number] = Some(clock),
-                Ok((number, Ok(WorkerMessage::Error(reason)))) => {
+                Ok((
+                    number,
+                    Ok(WorkerMessage::NotConnected(reason) | WorkerMessage::Error(reason)),
+                )) => {
                     return Err(self.failed(number, WorkerFailure::Reported(reason)));
                 }
                 Ok((number, Err(failure))) => return Err(self.failed(number, failure)),
@@ -250,16 +255,18 @@ impl Fleet<'_, '_> {
         Ok(())
     }
 
-    fn all_results(&mut self) -> Result<LoadResult, FleetError> {
-        let mut sum = LoadResult::default();
+    /// The sum of their results, and of the connections that are still open.
+    fn all_results(&mut self) -> Result<(LoadResult, u32), FleetError> {
+        let (mut sum, mut all_open) = (LoadResult::default(), 0);
         let mut has_result = vec![false; self.names.len()];
         let mut stopped = false;
         let mut silent_since_ns = now_ns();
         let silence_ns = GRACE_NS.saturating_add(self.spec.drain_ns);
         while has_result.contains(&false) {
             match self.events.recv_timeout(TICK) {
-                Ok((number, Ok(WorkerMessage::Result(result)))) => {
-                    sum.merge(&self.named(number, *result));
+                Ok((number, Ok(WorkerMessage::Result { load, open }))) => {
+                    sum.merge(&self.named(number, *load));
+                    all_open += open;
                     has_result[number] = true;
                 }
                 Ok((number, Ok(WorkerMessage::Error(reason)))) if !has_result[number] => {
@@ -286,7 +293,7 @@ impl Fleet<'_, '_> {
             silent_since_ns = now_ns();
             self.stop_on_abort(&mut stopped);
         }
-        Ok(sum)
+        Ok((sum, all_open))
     }
 
     /// Adds the name of the worker to its verdict.

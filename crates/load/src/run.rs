@@ -55,8 +55,8 @@ pub struct Hooks<'a> {
     pub on_progress: Option<&'a mut dyn FnMut(Progress<'_>)>,
     /// When this becomes true the window ends, and the result is of what was measured.
     pub abort: Option<&'a AtomicBool>,
-    /// Called with the result while the connections are still open; they close when it returns.
-    pub on_result: Option<&'a mut dyn FnMut(&LoadResult)>,
+    /// Called with the result and the number of connections that are still open; they close when it returns.
+    pub on_result: Option<&'a mut dyn FnMut(&LoadResult, u32)>,
     /// Returns the instant on `CLOCK_MONOTONIC` at which the load begins, if that has not passed when
     /// all connections are open; `None`: at once.
     pub begin_at: Option<&'a mut dyn FnMut() -> Option<u64>>,
@@ -280,7 +280,8 @@ impl Conductor<'_, '_> {
         let mut result = sum.finish(self.spec, &parts);
         result.audit.steal_ns = steal_ns().saturating_sub(stolen_ns);
         if let Some(on_result) = &mut self.hooks.on_result {
-            on_result(&result);
+            let open = parts.iter().map(|part| part.still_open.open_count()).sum();
+            on_result(&result, open);
         }
         drop(parts);
         Ok(result)

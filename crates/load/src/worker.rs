@@ -14,12 +14,12 @@ use meshtax_model::trial::LoadResult;
 use serde::{Deserialize, Serialize};
 
 use crate::clock::{clock_name, now_ns};
-use crate::error::LoadError;
+use crate::error::{ConnectProblem, LoadError};
 use crate::run::{Hooks, Progress, Window, run_with};
 use crate::spec::LoadSpec;
 
 /// The protocol's version, in both directions.
-pub const WORKER_PROTOCOL: u32 = 2;
+pub const WORKER_PROTOCOL: u32 = 3;
 
 /// The input of a worker: one JSON object.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -112,9 +112,30 @@ pub enum WorkerMessage {
     /// Its progress.
     Progress(WorkerProgress),
     /// The result of the load.
-    Result(Box<LoadResult>),
-    /// There is no result: the error.
+    Result {
+        /// Its figures.
+        load: Box<LoadResult>,
+        /// Connections that are still open.
+        open: u32,
+    },
+    /// There is no load, because what accepts its connections did not: the error.
+    NotConnected(String),
+    /// There is no result for another reason: the error.
     Error(String),
+}
+
+impl WorkerMessage {
+    fn of(error: &WorkerError) -> Self {
+        let reason = error.to_string();
+        match error {
+            WorkerError::Load(LoadError::Connect { problem, .. })
+                if *problem != ConnectProblem::Local =>
+            {
+                Self::NotConnected(reason)
+            }
+            _ => Self::Error(reason),
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -124,6 +145,7 @@ enum Event {
     Window,
     Progress,
     Result,
+    NotConnected,
     Error,
 }
 
@@ -142,6 +164,8 @@ struct WireMessage {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     result: Option<Box<LoadResult>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    open: Option<u32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     reason: Option<String>,
 }
 
@@ -154,6 +178,7 @@ impl From<WorkerMessage> for WireMessage {
             window: None,
             progress: None,
             result: None,
+            open: None,
             reason: None,
         };
         match message {
@@ -169,9 +194,14 @@ impl From<WorkerMessage> for WireMessage {
                 line.event = Event::Window;
                 line.window = Some(window);
             }
-            WorkerMessage::Result(result) => {
+            WorkerMessage::Result { load, open } => {
                 line.event = Event::Result;
-                line.result = Some(result);
+                line.result = Some(load);
+                line.open = Some(open);
+            }
+            WorkerMessage::NotConnected(reason) => {
+                line.event = Event::NotConnected;
+                line.reason = Some(reason);
             }
             WorkerMessage::Error(reason) => line.reason = Some(reason),
         }
@@ -190,7 +220,11 @@ impl TryFrom<WireMessage> for WorkerMessage {
             Event::Ready => line.clock.map(Self::Ready),
             Event::Window => line.window.map(Self::Window),
             Event::Progress => line.progress.map(Self::Progress),
-            Event::Result => line.result.map(Self::Result),
+            Event::Result => {
+                let both = line.result.zip(line.open);
+                both.map(|(load, open)| Self::Result { load, open })
+            }
+            Event::NotConnected => line.reason.map(Self::NotConnected),
             Event::Error => line.reason.map(Self::Error),
         }
         .ok_or(MessageError::Incomplete)
@@ -267,7 +301,7 @@ pub fn worker_main(
         Err(error) => Err(error.into()),
     };
     if let Err(error @ (WorkerError::Request(_) | WorkerError::Load(_))) = &outcome {
-        write_line(&mut output, &WorkerMessage::Error(error.to_string()))?;
+        write_line(&mut output, &WorkerMessage::of(error))?;
     }
     outcome
 }
@@ -306,8 +340,9 @@ fn offer(
     let mut on_window = |window| {
         writer.write(&WorkerMessage::Window(window));
     };
-    let mut on_result = |result: &LoadResult| {
-        writer.write(&WorkerMessage::Result(Box::new(result.clone())));
+    let mut on_result = |result: &LoadResult, open| {
+        let load = Box::new(result.clone());
+        writer.write(&WorkerMessage::Result { load, open });
         if request.hold {
             // However this ends, the caller has finished its inspection.
             let _ = std::io::copy(input, &mut std::io::sink());
@@ -348,8 +383,9 @@ fn offer_together(
         }
         begin_ns
     };
-    let mut on_result = |result: &LoadResult| {
-        writer.write(&WorkerMessage::Result(Box::new(result.clone())));
+    let mut on_result = |result: &LoadResult, open| {
+        let load = Box::new(result.clone());
+        writer.write(&WorkerMessage::Result { load, open });
         if request.hold {
             // Nothing is ever sent: this waits until the thread that reads the orders has seen their end.
             let _ = end.recv();
@@ -446,7 +482,7 @@ mod tests {
         assert!(error_of("{").contains("not JSON"));
         assert!(error_of("{}").contains("protocol none"));
         assert!(error_of(r#"{"protocol":1,"spec":7}"#).contains("protocol 1"));
-        assert!(error_of(r#"{"protocol":2,"spec":7}"#).contains("is invalid"));
+        assert!(error_of(r#"{"protocol":3,"spec":7}"#).contains("is invalid"));
         let mut spec = LoadSpec::new("127.0.0.1:80".parse().unwrap());
         spec.connections = 0;
         let text = serde_json::to_string(&WorkerRequest::new(spec)).unwrap();
@@ -464,19 +500,23 @@ mod tests {
                 start_monotonic_ns: 1,
                 end_monotonic_ns: 2,
             }),
-            WorkerMessage::Result(Box::new(result)),
+            WorkerMessage::Result {
+                load: Box::new(result),
+                open: 7,
+            },
+            WorkerMessage::NotConnected("refused".into()),
             WorkerMessage::Error("why".into()),
         ] {
             let text = serde_json::to_string(&message).unwrap();
-            assert!(text.starts_with(r#"{"v":2,"event":""#), "{text}");
+            assert!(text.starts_with(r#"{"v":3,"event":""#), "{text}");
             assert_eq!(
                 serde_json::from_str::<WorkerMessage>(&text).unwrap(),
                 message
             );
-            let later = text.replace(r#""v":2"#, r#""v":3"#);
+            let later = text.replace(r#""v":3"#, r#""v":4"#);
             assert!(serde_json::from_str::<WorkerMessage>(&later).is_err());
         }
-        let empty = r#"{"v":2,"event":"result"}"#;
+        let empty = r#"{"v":3,"event":"result"}"#;
         assert!(serde_json::from_str::<WorkerMessage>(empty).is_err());
     }
 }

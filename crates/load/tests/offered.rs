@@ -452,10 +452,11 @@ fn the_worker_writes_json_lines() {
         .map(|line| serde_json::from_str(&line.unwrap()).unwrap())
         .collect();
     assert!(matches!(lines[0], WorkerMessage::Window(_)));
-    let WorkerMessage::Result(result) = &lines[1] else {
+    let WorkerMessage::Result { load, open } = &lines[1] else {
         panic!("{lines:?}");
     };
-    assert_eq!((lines.len(), result.status[&200]), (2, result.offered));
+    assert_eq!((lines.len(), load.status[&200]), (2, load.offered));
+    assert!(*open > 0);
 }
 
 /// Runs only as the child of the next test, whose limit the whole process has.

@@ -258,6 +258,11 @@ pub enum TrialFailure {
         /// Which, and how.
         components: Vec<ComponentFailure>,
     },
+    /// The load's connections could not be opened: what accepts them did not.
+    NotConnected {
+        /// The cause.
+        detail: String,
+    },
     /// The load could not be offered, or its result could not be read.
     LoadFailed {
         /// The cause.
@@ -283,7 +288,9 @@ impl fmt::Display for TrialFailure {
                 let all: Vec<String> = components.iter().map(ToString::to_string).collect();
                 f.write_str(&all.join("; "))
             }
-            Self::LoadFailed { detail } | Self::NotTogether { detail } => f.write_str(detail),
+            Self::NotConnected { detail }
+            | Self::LoadFailed { detail }
+            | Self::NotTogether { detail } => f.write_str(detail),
             Self::NotStorable { detail } => {
                 write!(f, "its figures cannot be stored, which is a bug: {detail}")
             }

@@ -135,12 +135,15 @@ fn describe(fell: &[&Attempt<'_>], [trials, of]: [u32; 2]) -> Overload {
     let offered = total(|load| load.offered);
     // A trial without a window or without requests is invalid.
     let share = |count: fn(&LoadResult) -> u64| total(count) / offered.max(1.0);
-    let ended = fell.iter().filter_map(|trial| trial.short);
-    let ended = ended.filter(|short| short.is_of_proxies()).count();
+    let fell_by = |is: fn(Shortfall) -> bool| {
+        let shortfalls = fell.iter().filter_map(|trial| trial.short);
+        u32::try_from(shortfalls.filter(|short| is(*short)).count()).unwrap_or(u32::MAX)
+    };
     Overload {
         trials,
         of,
-        proxies_ended: u32::try_from(ended).unwrap_or(u32::MAX),
+        proxies_ended: fell_by(Shortfall::is_of_proxies),
+        not_connected: fell_by(|short| short == Shortfall::NotConnected),
         offered_per_s: offered / window_s.max(1e-9),
         achieved_per_s: total(|load| load.completed) / window_s.max(1e-9),
         errors: share(|load| Lost::of(load).errors),

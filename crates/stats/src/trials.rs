@@ -40,7 +40,7 @@ pub(crate) struct Attempt<'a> {
     pub(crate) key: BlockKey,
     /// What it lacked of its load; `None`: it carried it.
     pub(crate) short: Option<Shortfall>,
-    /// `None`: the proxies had ended before the load began.
+    /// `None`: there was none, because the proxies had ended or took no connections.
     pub(crate) load: Option<&'a LoadResult>,
 }
 
@@ -48,8 +48,8 @@ pub(crate) struct Attempt<'a> {
 #[derive(Default)]
 pub(crate) struct Cell<'a> {
     pub(crate) valid: Vec<Trial<'a>>,
-    /// Those without figures because the variant's proxies had ended.
-    pub(crate) without_proxies: Vec<Attempt<'a>>,
+    /// Those without figures because the variant's proxies had ended, or took no connections.
+    pub(crate) without_load: Vec<Attempt<'a>>,
     pub(crate) invalid: BTreeMap<InvalidReason, u32>,
 }
 
@@ -89,7 +89,7 @@ impl<'a> Cell<'a> {
                 injected: *injected,
                 replicas,
             }),
-            (Ok(Some(short)), TrialOutcome::Failed { .. }) => self.without_proxies.push(Attempt {
+            (Ok(Some(short)), TrialOutcome::Failed { .. }) => self.without_load.push(Attempt {
                 key,
                 short: Some(short),
                 load: None,
@@ -108,7 +108,7 @@ impl<'a> Cell<'a> {
             short: trial.short,
             load: Some(trial.load),
         });
-        measured.chain(self.without_proxies.iter().copied())
+        measured.chain(self.without_load.iter().copied())
     }
 }
 

@@ -44,19 +44,19 @@ pub const OTHERS_CORE_SHARE_MAX: f64 = 0.25;
 /// checked in [`crate::analyse`], and so are those that hold for a block ([`disturbed`]).
 ///
 /// # Errors
-/// The first reason why it is invalid. A proxy that ends is no such reason: it did not carry the load. An application's
-/// memory that grows throughout a trial invalidates only one that carried its load: behind an overloaded proxy, requests
-/// wait in it.
+/// The first reason why it is invalid. A proxy that ends or takes no connections is no such reason: it did not carry the
+/// load. An application's memory that grows throughout a trial invalidates only one that carried its load: behind an
+/// overloaded proxy, requests wait in it.
 pub fn judge(
     record: &TrialRecord,
     sample: Option<&ResourceSample>,
     point: &LoadPoint,
 ) -> Result<Option<Shortfall>, InvalidReason> {
     let by_others = sample.is_some_and(disturbed_by_others);
-    if let Some(ended) = shortfall_of_proxies(ended_components(record)) {
+    if let Some(short) = shortfall_of_proxies(record) {
         return match by_others {
             true => Err(InvalidReason::OtherPrograms),
-            false => Ok(Some(ended)),
+            false => Ok(Some(short)),
         };
     }
     let load = measured(record)?;
@@ -87,9 +87,16 @@ fn ended_components(record: &TrialRecord) -> &[ComponentFailure] {
     }
 }
 
-/// `Some`: all that ended are proxies of the variant. With the application or the generator gone as well, the proxies may
-/// not be the cause.
-fn shortfall_of_proxies(ended: &[ComponentFailure]) -> Option<Shortfall> {
+/// `Some`: the proxies took no connections, or all that ended are proxies of the variant. With the application or the
+/// generator gone as well, the proxies may not be the cause.
+fn shortfall_of_proxies(record: &TrialRecord) -> Option<Shortfall> {
+    if let TrialOutcome::Failed {
+        failure: TrialFailure::NotConnected { .. },
+    } = record.outcome
+    {
+        return Some(Shortfall::NotConnected);
+    }
+    let ended = ended_components(record);
     let is_proxy =
         |component: &ComponentFailure| component.role.is_some_and(ComponentRole::is_proxy);
     if ended.is_empty() || !ended.iter().all(is_proxy) {
@@ -280,6 +287,18 @@ mod tests {
         }
     }
 
+    /// A regular trial in which these components ended.
+    fn record_with_ended(ended: Vec<ComponentFailure>) -> TrialRecord {
+        let mut record = record(good());
+        if let TrialOutcome::Measured {
+            component_failures, ..
+        } = &mut record.outcome
+        {
+            component_failures.extend(ended);
+        }
+        record
+    }
+
     fn valid(record: &TrialRecord, point: &LoadPoint) -> Result<Option<Shortfall>, InvalidReason> {
         judge(record, None, point)
     }
@@ -404,18 +423,12 @@ mod tests {
             failure: TrialFailure::VariantNotRunning,
         };
         assert_eq!(valid(&failed, &steady()), Err(InvalidReason::Failed));
-        let mut restarted = record(good());
-        if let TrialOutcome::Measured {
-            component_failures, ..
-        } = &mut restarted.outcome
-        {
-            component_failures.push(ComponentFailure {
-                component: "app".to_owned(),
-                role: Some(ComponentRole::App),
-                ending: ComponentEnding::Killed { signal: 9 },
-                last_output: Vec::new(),
-            });
-        }
+        let restarted = record_with_ended(vec![ComponentFailure {
+            component: "app".to_owned(),
+            role: Some(ComponentRole::App),
+            ending: ComponentEnding::Killed { signal: 9 },
+            last_output: Vec::new(),
+        }]);
         assert_eq!(
             valid(&restarted, &saturated()),
             Err(InvalidReason::ComponentFailed)
@@ -430,13 +443,7 @@ mod tests {
             ending: ComponentEnding::OutOfMemory,
             last_output: Vec::new(),
         };
-        let mut during = record(good());
-        if let TrialOutcome::Measured {
-            component_failures, ..
-        } = &mut during.outcome
-        {
-            component_failures.push(killed());
-        }
+        let during = record_with_ended(vec![killed()]);
         let mut before = record(good());
         before.outcome = TrialOutcome::Failed {
             failure: TrialFailure::ComponentsEnded {
@@ -542,13 +549,7 @@ mod tests {
             last_output: Vec::new(),
         };
         let of = |components: Vec<ComponentFailure>| {
-            let mut during = record(good());
-            if let TrialOutcome::Measured {
-                component_failures, ..
-            } = &mut during.outcome
-            {
-                component_failures.extend(components.clone());
-            }
+            let during = record_with_ended(components.clone());
             let mut before = record(good());
             before.outcome = TrialOutcome::Failed {
                 failure: TrialFailure::ComponentsEnded { components },
@@ -567,13 +568,7 @@ mod tests {
         assert_eq!(during, Err(InvalidReason::ComponentFailed));
         assert_eq!(before, Err(InvalidReason::Failed));
         // On a disturbed machine, neither counts.
-        let mut during = record(good());
-        if let TrialOutcome::Measured {
-            component_failures, ..
-        } = &mut during.outcome
-        {
-            component_failures.push(exited());
-        }
+        let during = record_with_ended(vec![exited()]);
         assert_eq!(
             judge(&during, Some(&hog(151_000_000)), &steady()),
             Err(InvalidReason::OtherPrograms)

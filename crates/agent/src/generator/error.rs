@@ -11,7 +11,10 @@ pub enum GeneratorError {
     /// It was not started.
     #[error("cannot start the load generator: {0}")]
     NotStarted(#[from] io::Error),
-    /// It reported an error instead of a result: what failed, and the fix.
+    /// Its connections could not be opened, because what accepts them did not: what failed, and the fix.
+    #[error("load: {0}")]
+    NotConnected(String),
+    /// It reported another error instead of a result: what failed, and the fix.
     #[error("load: {0}")]
     Failed(String),
     /// It sent no message in time.
@@ -49,6 +52,7 @@ impl From<GeneratorError> for TrialFailure {
         let detail = error.to_string();
         match error {
             GeneratorError::NotTogether { .. } => Self::NotTogether { detail },
+            GeneratorError::NotConnected(_) => Self::NotConnected { detail },
             _ => Self::LoadFailed { detail },
         }
     }

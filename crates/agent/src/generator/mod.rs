@@ -19,8 +19,8 @@ pub use self::worker::{ClientWorker, StartedWorker, Worker, ending};
 pub struct ClientLoad {
     /// The name of the client's pod.
     pub client: String,
-    /// Connections that it was to open.
-    pub connections: u32,
+    /// Its connections that were still open after the load: those that the other side had ended are not among them.
+    pub open: u32,
     /// Its part of the load.
     pub result: LoadResult,
 }
@@ -125,10 +125,11 @@ impl Generators {
     /// As [`Self::start`].
     pub fn results(&mut self) -> Result<Vec<ClientLoad>, GeneratorError> {
         self.each(|generator| {
+            let (result, open) = generator.result()?;
             Ok(ClientLoad {
                 client: generator.client.clone(),
-                connections: generator.connections,
-                result: generator.result()?,
+                open,
+                result,
             })
         })
     }

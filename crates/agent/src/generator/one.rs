@@ -21,7 +21,6 @@ type Message = Result<WorkerMessage, serde_json::Error>;
 /// One client's part of a load.
 pub(super) struct Generator {
     pub(super) client: String,
-    pub(super) connections: u32,
     pub(super) worker: Box<dyn Worker>,
     messages: Receiver<Message>,
     /// A message that came before it was awaited.
@@ -41,7 +40,6 @@ impl Generator {
         let load = Duration::from_nanos(spec.warmup_ns + spec.window_ns + spec.drain_ns);
         let mut generator = Self {
             client: client.client,
-            connections: spec.connections,
             worker,
             messages: read_messages(output),
             early: None,
@@ -85,9 +83,10 @@ impl Generator {
         }
     }
 
-    pub(super) fn result(&mut self) -> Result<LoadResult, GeneratorError> {
+    /// The result, and the number of connections that are still open.
+    pub(super) fn result(&mut self) -> Result<(LoadResult, u32), GeneratorError> {
         match self.next()? {
-            WorkerMessage::Result(result) => Ok(*result),
+            WorkerMessage::Result { load, open } => Ok((*load, open)),
             other => Err(out_of_order("its result", other)),
         }
     }
@@ -129,11 +128,12 @@ impl Drop for Generator {
 
 fn out_of_order(expected: &'static str, message: WorkerMessage) -> GeneratorError {
     let sent = match message {
+        WorkerMessage::NotConnected(reason) => return GeneratorError::NotConnected(reason),
         WorkerMessage::Error(reason) => return GeneratorError::Failed(reason),
         WorkerMessage::Ready(_) => "that it is ready",
         WorkerMessage::Window(_) => "a window",
         WorkerMessage::Progress(_) => "its progress",
-        WorkerMessage::Result(_) => "a result",
+        WorkerMessage::Result { .. } => "a result",
     };
     GeneratorError::OutOfOrder { expected, sent }
 }

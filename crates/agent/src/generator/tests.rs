@@ -1,7 +1,7 @@
 //! Generators on threads of this process.
 
 use std::io::{self, BufRead as _, BufReader, Write as _};
-use std::net::{SocketAddr, TcpListener};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::ExitStatus;
@@ -123,8 +123,8 @@ fn server_sees_the_schedule_of_one_generator_from_four() {
         window,
     } = started_together();
     let parts = generators.results().unwrap();
-    let connections: Vec<u32> = parts.iter().map(|part| part.connections).collect();
-    assert_eq!(connections, [2, 2, 2, 1]);
+    let open: Vec<u32> = parts.iter().map(|part| part.open).collect();
+    assert_eq!(open, [2, 2, 2, 1]);
     let whole = whole_load(&spec, &parts);
     let own: u64 = parts.iter().map(|part| part.result.offered).sum();
     assert_eq!((whole.offered, whole.connections_opened), (own, 7));
@@ -168,8 +168,39 @@ fn generator_that_gets_no_connection_fails_all_with_its_reason() {
     let mut spec = spec("127.0.0.1:1".parse().unwrap(), 2);
     spec.connect_timeout_ns = 100_000_000;
     let failed = Generators::ready(&spec, ["client", "client-2"].map(worker).into());
-    let failed = failed.err().map(|error| error.to_string());
-    assert!(failed.is_some_and(|text| text.contains("refused")));
+    let failed = failed.err().map(TrialFailure::from);
+    let Some(TrialFailure::NotConnected { detail }) = failed else {
+        panic!("{failed:?}");
+    };
+    assert!(detail.contains("refused"), "{detail}");
+}
+
+/// Answers so many requests of a connection, and ends it.
+fn answer(mut stream: TcpStream, requests: usize) {
+    let lines = BufReader::new(stream.try_clone().unwrap()).lines();
+    let ends = lines.map_while(Result::ok).filter(String::is_empty);
+    for _ in ends.take(requests) {
+        let _ = stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n");
+    }
+}
+
+#[test]
+fn connections_that_the_server_ended_are_not_open_after_the_load() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let target = listener.local_addr().unwrap();
+    thread::spawn(move || {
+        let [ended, kept] = [(), ()].map(|()| listener.accept().unwrap().0);
+        // None can be opened again.
+        drop(listener);
+        thread::spawn(move || answer(kept, usize::MAX));
+        answer(ended, 1);
+    });
+    let mut generators = Generators::ready(&spec(target, 2), vec![worker("client")]).unwrap();
+    generators
+        .start(monotonic_ns() + generators.lead_ns())
+        .unwrap();
+    let parts = generators.results().unwrap();
+    assert_eq!(parts[0].open, 1, "{:?}", parts[0].result.errors);
 }
 
 #[test]
@@ -187,7 +218,7 @@ fn verdict_on_a_generator_names_its_client_among_several() {
         });
         ClientLoad {
             client: client.to_owned(),
-            connections: 1,
+            open: 1,
             result,
         }
     };

@@ -58,7 +58,7 @@ pub(crate) struct ThreadResult {
     pub(crate) congestion_control: String,
     pub(crate) socket_io: &'static str,
     /// Connections that are still open, and close when this is dropped.
-    pub(crate) _still_open: Pool,
+    pub(crate) still_open: Pool,
 }
 
 /// Waits for events until the deadline; `None` does not wait at all.
@@ -578,7 +578,7 @@ impl<'a> Engine<'a> {
                 None => "epoll",
             },
             tally: self.recorder.finish(),
-            _still_open: self.pool,
+            still_open: self.pool,
         }
     }
 }

@@ -11,6 +11,8 @@ pub enum Shortfall {
     ProxyOutOfMemory,
     /// A proxy ended, or was restarted.
     ProxyEnded,
+    /// The load's connections could not be opened.
+    NotConnected,
     /// No request got a response.
     NoResponses,
     /// Too many requests failed.
@@ -41,6 +43,9 @@ pub struct Overload {
     /// Those in which a proxy ended. Where it had ended before the load began, there is no figure of the trial.
     #[serde(default)]
     pub proxies_ended: u32,
+    /// Those in which the load's connections could not be opened. They have no figures.
+    #[serde(default)]
+    pub not_connected: u32,
     /// Offered requests per second.
     pub offered_per_s: f64,
     /// Completed requests per second, of any status.

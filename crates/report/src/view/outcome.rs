@@ -18,6 +18,7 @@ pub(crate) fn shortfall(shortfall: Shortfall) -> &'static str {
     match shortfall {
         Shortfall::ProxyOutOfMemory => "a proxy exceeded its memory limit",
         Shortfall::ProxyEnded => "a proxy ended",
+        Shortfall::NotConnected => "no connections",
         Shortfall::NoResponses => "no responses",
         Shortfall::Errors => "errors above 0.1 %",
         Shortfall::BadStatus => "bad status codes above 0.1 %",
@@ -27,21 +28,29 @@ pub(crate) fn shortfall(shortfall: Shortfall) -> &'static str {
 }
 
 /// `completed 2,310 of 6,000 requests/s (61 % without a response) in 12 of 12 trials, where the baselines carried the
-/// load`; `lost a proxy in 4 of 12 trials, …` where no trial has figures.
+/// load`; `lost a proxy in 4 of 12 trials, …` or `took no connections in 4 of 12 trials, …` where that is true of all.
 pub(crate) fn overload(overload: &Overload) -> String {
-    let failed = if overload.proxies_ended == overload.trials {
-        "lost a proxy".to_owned()
-    } else {
-        completed(overload)
-    };
-    let also = match overload.proxies_ended {
+    let (ended, refused) = (overload.proxies_ended, overload.not_connected);
+    let all = overload.trials;
+    let also = |count: u32, what: &str| match count {
         0 => String::new(),
-        ended if ended == overload.trials => String::new(),
-        ended => format!(", and a proxy ended in {ended} of them"),
+        count => format!(", and {what} in {count} of them"),
+    };
+    let (failed, also) = if ended == all {
+        ("lost a proxy".to_owned(), String::new())
+    } else if refused == all {
+        ("took no connections".to_owned(), String::new())
+    } else if ended.saturating_add(refused) == all {
+        let both = "lost a proxy or took no connections";
+        (both.to_owned(), String::new())
+    } else {
+        let ended = also(ended, "a proxy ended");
+        let refused = also(refused, "no connection could be opened");
+        (completed(overload), format!("{ended}{refused}"))
     };
     format!(
-        "{failed} in {} of {} trials{also}, where the baselines carried the load",
-        overload.trials, overload.of,
+        "{failed} in {all} of {} trials{also}, where the baselines carried the load",
+        overload.of,
     )
 }
 

@@ -2,7 +2,7 @@
 
 use meshtax_model::advice::{AdviceRequest, InconclusiveObjective, Objective, ObjectiveVerdict};
 use meshtax_model::analysis::{
-    Analysis, Caveat, LoadOutcome, Metric, NotEstimable, Shortfall, Verdict,
+    Analysis, Caveat, InvalidReason, LoadOutcome, Metric, NotEstimable, Shortfall, Verdict,
 };
 use meshtax_model::comparison::{Allowed, GateVerdict, InconclusiveCheck, Limit, Setting};
 use meshtax_model::experiment::{PolicyLevel, VariantId};
@@ -128,6 +128,60 @@ fn trials_that_fell_short_count_and_a_few_of_them_decide_nothing() {
     let reason = NotEstimable::LoadNotCarried { trials: 4, of: 12 };
     assert_eq!(*p50(&four), Verdict::NotEstimable { reason });
     assert!(matches!(outcome(&after(5), 2), LoadOutcome::Overloaded(_)));
+}
+
+/// The load's connections are refused in the first trials of a variant at the steady load.
+fn refuse(run: &mut Run, variant: &str, trials: usize) {
+    let steady = run.trials.iter_mut().filter(|record| {
+        record.trial.variant.0 == variant && record.trial.load_point.0 == "steady"
+    });
+    for record in steady.take(trials) {
+        let detail = "cannot connect to 10.0.0.1:80: connection refused".to_owned();
+        record.outcome = TrialOutcome::Failed {
+            failure: TrialFailure::NotConnected { detail },
+        };
+    }
+}
+
+#[test]
+fn variant_that_takes_no_connections_is_overloaded_and_fails_every_gate() {
+    let mut run = made();
+    refuse(&mut run, "mesh", ROUNDS as usize);
+    let analysis = run.analyse();
+    let LoadOutcome::Overloaded(overload) = outcome(&analysis, 2) else {
+        panic!("{:?}", outcome(&analysis, 2));
+    };
+    assert_eq!((overload.trials, overload.of), (12, 12));
+    assert_eq!((overload.not_connected, overload.proxies_ended), (12, 0));
+    let point = &analysis.variants[2].points[0];
+    assert_eq!((point.valid, point.invalid.len()), (0, 0));
+    assert_eq!(point.short, [(Shortfall::NotConnected, 12)].into());
+    assert!(matches!(p50(&analysis), Verdict::Overloaded(_)));
+    assert_eq!(gated(&made(), &run).verdict, GateVerdict::Fail);
+    // If the baselines take none either, the variant is not the cause.
+    for baseline in ["none", "none-again"] {
+        refuse(&mut run, baseline, ROUNDS as usize);
+    }
+    let beyond = LoadOutcome::BeyondMachine { trials: 24, of: 24 };
+    assert_eq!(outcome(&run.analyse(), 2), beyond);
+}
+
+#[test]
+fn failure_of_the_generator_says_nothing_of_the_variant() {
+    let mut run = made();
+    refuse(&mut run, "mesh", ROUNDS as usize);
+    for record in &mut run.trials {
+        if let TrialOutcome::Failed { failure } = &mut record.outcome {
+            let detail = "the load generator did not respond within 16 s".to_owned();
+            *failure = TrialFailure::LoadFailed { detail };
+        }
+    }
+    let analysis = run.analyse();
+    assert_eq!(outcome(&analysis, 2), LoadOutcome::Carried);
+    assert_eq!(
+        analysis.variants[2].points[0].invalid,
+        [(InvalidReason::Failed, 12)].into()
+    );
 }
 
 #[test]
