@@ -40,6 +40,7 @@ mod caveats;
 mod cluster;
 mod differing;
 mod effects;
+mod exchange;
 mod exclusions;
 pub mod family;
 pub mod gate;

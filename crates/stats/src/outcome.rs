@@ -4,13 +4,13 @@
 //! and stays in every figure. Whether the variant is the cause is shown by the baselines, which get the same arrivals
 //! in the same block: what they carried, the machine can carry.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use meshtax_model::analysis::{LoadOutcome, Metric, Overload, Shortfall};
 use meshtax_model::experiment::{LoadPoint, Role, Variant};
 use meshtax_model::trial::LoadResult;
-use statrs::distribution::{Binomial, DiscreteCDF as _};
 
+use crate::exchange::{Counts, p_value};
 use crate::family::ALPHA;
 use crate::pairing::{BlockKey, Unit};
 use crate::shortfall::{FAULTY_SHARE_MAX, Lost, exceeds, sum};
@@ -45,16 +45,18 @@ pub(crate) fn is_lower_bound(metric: Metric, cell: &Cell<'_>) -> bool {
 
 /// Whether a variant carried the load of a point.
 pub(crate) fn outcome(trials: &Trials<'_>, variant: &Variant, point: &LoadPoint) -> LoadOutcome {
-    let baselines: Vec<Attempt<'_>> = [Role::Baseline, Role::Control]
+    let attempts =
+        |of: &Variant| -> Vec<Attempt<'_>> { trials.cell(&of.id, &point.id).attempts().collect() };
+    let baselines: Vec<Vec<Attempt<'_>>> = [Role::Baseline, Role::Control]
         .into_iter()
         .flat_map(|role| trials.by_role(role))
-        .flat_map(|baseline| trials.cell(&baseline.id, &point.id).attempts())
+        .map(attempts)
         .collect();
-    let [short, of] = counts(&baselines);
+    let [short, of] = counts(baselines.iter().flatten());
     if is_too_many([short, of]) {
         return LoadOutcome::BeyondMachine { trials: short, of };
     }
-    let own: Vec<Attempt<'_>> = trials.cell(&variant.id, &point.id).attempts().collect();
+    let own = attempts(variant);
     if variant.role != Role::Candidate {
         return LoadOutcome::Carried;
     }
@@ -81,11 +83,12 @@ fn is_too_many([short, of]: [u32; 2]) -> bool {
     exceeds(u64::from(short), u64::from(of), SHORT_SHARE_MAX)
 }
 
-/// `Some`: the variant fell short in too many of the trials whose baselines carried the load, and in more units than
-/// the baselines did, beyond chance.
-fn overload(own: &[Attempt<'_>], baselines: &[Attempt<'_>]) -> Option<Overload> {
-    let tested: BTreeSet<BlockKey> = baselines.iter().map(|trial| trial.key).collect();
-    let failed = baselines.iter().filter(|trial| trial.short.is_some());
+/// `Some`: the variant fell short in too many of the trials whose baselines carried the load, and in all trials more often
+/// than they did, beyond chance. `baselines`: of each.
+fn overload(own: &[Attempt<'_>], baselines: &[Vec<Attempt<'_>>]) -> Option<Overload> {
+    let all = || baselines.iter().flatten();
+    let tested: BTreeSet<BlockKey> = all().map(|trial| trial.key).collect();
+    let failed = all().filter(|trial| trial.short.is_some());
     let failed: BTreeSet<BlockKey> = failed.map(|trial| trial.key).collect();
     let judged = || {
         let own = own.iter();
@@ -99,33 +102,20 @@ fn overload(own: &[Attempt<'_>], baselines: &[Attempt<'_>]) -> Option<Overload> 
     Some(describe(&fell, [short, of]))
 }
 
-/// The sign test, one-sided at 5 %, over the units in which the variant fell short in more trials than the baselines,
-/// or in fewer: without a difference, either is equally likely.
-fn is_beyond_chance(own: &[Attempt<'_>], baselines: &[Attempt<'_>]) -> bool {
+/// One-sided at 5 %, over rounds, or blocks where there are few rounds.
+fn is_beyond_chance(own: &[Attempt<'_>], baselines: &[Vec<Attempt<'_>>]) -> bool {
     let unit = Unit::for_blocks(own.iter().map(|trial| &trial.key));
-    let shares = |trials: &[Attempt<'_>]| {
-        let mut shares: BTreeMap<BlockKey, [u32; 2]> = BTreeMap::new();
+    let by_unit = |trials: &[Attempt<'_>]| {
+        let mut units = Counts::new();
         for trial in trials {
-            let [short, of] = shares.entry(unit.of(trial.key)).or_default();
+            let [short, of] = units.entry(unit.of(trial.key)).or_default();
             *short += u32::from(trial.short.is_some());
             *of += 1;
         }
-        shares
+        units
     };
-    let theirs = shares(baselines);
-    let (mut worse, mut better) = (0_u64, 0_u64);
-    for (key, [short, of]) in shares(own) {
-        let Some([base_short, base_of]) = theirs.get(&key) else {
-            continue;
-        };
-        match (short * base_of).cmp(&(base_short * of)) {
-            std::cmp::Ordering::Greater => worse += 1,
-            std::cmp::Ordering::Less => better += 1,
-            std::cmp::Ordering::Equal => {}
-        }
-    }
-    worse > 0
-        && Binomial::new(0.5, worse + better).is_ok_and(|chance| chance.sf(worse - 1) <= ALPHA)
+    let baselines: Vec<Counts> = baselines.iter().map(|trials| by_unit(trials)).collect();
+    p_value(&by_unit(own), &baselines) <= ALPHA
 }
 
 fn describe(fell: &[&Attempt<'_>], [trials, of]: [u32; 2]) -> Overload {
