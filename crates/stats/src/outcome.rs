@@ -47,24 +47,24 @@ pub(crate) fn is_lower_bound(metric: Metric, cell: &Cell<'_>) -> bool {
 pub(crate) fn outcome(trials: &Trials<'_>, variant: &Variant, point: &LoadPoint) -> LoadOutcome {
     let attempts =
         |of: &Variant| -> Vec<Attempt<'_>> { trials.cell(&of.id, &point.id).attempts().collect() };
+    let own = attempts(variant);
+    let is_candidate = variant.role == Role::Candidate;
     let baselines: Vec<Vec<Attempt<'_>>> = [Role::Baseline, Role::Control]
         .into_iter()
         .flat_map(|role| trials.by_role(role))
         .map(attempts)
         .collect();
+    // First: where the baselines carried the load in some blocks and the variant fell short beyond chance, that is known,
+    // even if they did not carry it in others.
+    if is_candidate && let Some(overload) = overload(&own, &baselines) {
+        return LoadOutcome::Overloaded(overload);
+    }
     let [short, of] = counts(baselines.iter().flatten());
     if is_too_many([short, of]) {
         return LoadOutcome::BeyondMachine { trials: short, of };
     }
-    let own = attempts(variant);
-    if variant.role != Role::Candidate {
-        return LoadOutcome::Carried;
-    }
-    if let Some(overload) = overload(&own, &baselines) {
-        return LoadOutcome::Overloaded(overload);
-    }
     match counts(&own) {
-        all if is_too_many(all) => LoadOutcome::Uncertain {
+        all if is_candidate && is_too_many(all) => LoadOutcome::Uncertain {
             trials: all[0],
             of: all[1],
         },

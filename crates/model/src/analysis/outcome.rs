@@ -74,7 +74,8 @@ pub enum LoadOutcome {
         /// All its valid trials.
         of: u32,
     },
-    /// More than one trial in ten of the baselines did not: no variant can be judged at this load.
+    /// More than one trial in ten of the baselines did not, and the variant did not fall short more often than they did,
+    /// beyond chance: it cannot be judged at this load.
     BeyondMachine {
         /// Trials of the baselines that did not carry the load.
         trials: u32,

@@ -22,8 +22,8 @@ pub(super) fn sentence(caveat: &Caveat, loads: Loads<'_>) -> Option<String> {
             trials,
             of,
         } => format!(
-            "The load {} is beyond this machine: the baselines did not carry it in {trials} of {of} trials, so no variant \
-             can be judged there.",
+            "The load {} is beyond this machine: the baselines did not carry it in {trials} of {of} trials, so only an \
+             overload can be shown there.",
             loads.at(load_point)
         ),
         Caveat::ShortTrials {
