@@ -150,14 +150,13 @@ pub(crate) fn too_few(paired: &Paired) -> Option<NotEstimable> {
     none.then_some(NotEstimable::FewBlocks { blocks })
 }
 
-/// The effect over the run, or why there is none. `against`: the reference arm and its cells.
-fn estimate(
+/// Whether a variant's trials can be compared with those of `references`; an error says why not.
+fn comparable(
     trials: &Trials<'_>,
     variant: &Variant,
     point: &LoadPoint,
-    metric: Metric,
     (against, references): (&Arm, &[&Cell<'_>]),
-) -> Result<Paired, NotEstimable> {
+) -> Result<(), NotEstimable> {
     if let Some(reason) = trials.excluded(&variant.id) {
         return Err(NotEstimable::Excluded {
             variant: variant.id.clone(),
@@ -190,6 +189,39 @@ fn estimate(
             arm: against.clone(),
         });
     }
+    Ok(())
+}
+
+/// An error if valid trials of a side served nothing: they are the worst there are, and would be left out of the pairs.
+fn served(metric: Metric, arm: &Arm, cells: &[&Cell<'_>]) -> Result<(), NotEstimable> {
+    let trials = cells.iter().flat_map(|cell| &cell.valid);
+    let served_nothing = trials.filter(|trial| match metric {
+        Metric::Throughput => trial.load.succeeded == 0,
+        Metric::CpuPerRequest => trial.sample.is_some() && trial.load.completed == 0,
+        // Latencies from which requests are missing are lower bounds.
+        _ => false,
+    });
+    match u32::try_from(served_nothing.count()).unwrap_or(u32::MAX) {
+        0 => Ok(()),
+        trials => Err(NotEstimable::NothingServed {
+            arm: arm.clone(),
+            trials,
+        }),
+    }
+}
+
+/// The effect over the run, or why there is none. `against`: the reference arm and its cells.
+fn estimate(
+    trials: &Trials<'_>,
+    variant: &Variant,
+    point: &LoadPoint,
+    metric: Metric,
+    (against, references): (&Arm, &[&Cell<'_>]),
+) -> Result<Paired, NotEstimable> {
+    comparable(trials, variant, point, (against, references))?;
+    let cell = trials.cell(&variant.id, &point.id);
+    served(metric, &Arm::Variant, &[cell])?;
+    served(metric, against, references)?;
     let paired = match metric.quantile().filter(|_| is_tail(metric)) {
         Some(quantile) => {
             let (own, base) = (arm([cell]), arm(references.iter().copied()));

@@ -79,7 +79,7 @@ pub struct Pair {
 /// Where both baselines are valid their mean is the reference; where one is, that one is. The
 /// log ratio goes to the geometric mean: with the arithmetic one, noise in the references
 /// alone would look like a gain. Figures that are not above zero have no logarithm and make
-/// no pair.
+/// no pair; an effect whose valid trials have such figures is not estimated from the others.
 #[must_use]
 pub fn pairs(arm: &ByBlock, references: &[&ByBlock]) -> Vec<Pair> {
     let usable = |value: &&f64| value.is_finite() && **value > 0.0;

@@ -174,6 +174,13 @@ pub enum NotEstimable {
         /// The other side.
         arm: Arm,
     },
+    /// Valid trials served nothing, so that they have no ratio to others, and leaving them out would favour their side.
+    NothingServed {
+        /// The side.
+        arm: Arm,
+        /// How many.
+        trials: u32,
+    },
     /// The percentile is not resolved.
     Unresolved {
         /// The side.

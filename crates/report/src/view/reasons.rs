@@ -157,6 +157,10 @@ pub(crate) fn not_estimable(reason: &NotEstimable, of: Option<&VariantId>) -> St
         NotEstimable::Overloaded { variant } => format!("{variant} is overloaded"),
         NotEstimable::NoTrials => "no trial of it at this load point".to_owned(),
         NotEstimable::NoValidTrials { arm } => format!("no valid trial of {}", names(arm)),
+        NotEstimable::NothingServed { arm, trials } => format!(
+            "no request was served in {trials} of {}, so there is no ratio",
+            trials_of(arm)
+        ),
         NotEstimable::Unresolved {
             arm: Arm::Variant,
             unresolved: missing,

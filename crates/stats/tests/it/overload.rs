@@ -2,7 +2,7 @@
 
 use meshtax_model::advice::{AdviceRequest, InconclusiveObjective, Objective, ObjectiveVerdict};
 use meshtax_model::analysis::{
-    Analysis, Caveat, InvalidReason, LoadOutcome, Metric, NotEstimable, Shortfall, Verdict,
+    Analysis, Arm, Caveat, InvalidReason, LoadOutcome, Metric, NotEstimable, Shortfall, Verdict,
 };
 use meshtax_model::comparison::{Allowed, GateVerdict, InconclusiveCheck, Limit, Setting};
 use meshtax_model::experiment::{PolicyLevel, VariantId};
@@ -343,6 +343,39 @@ fn lower_bound_never_passes_a_gate() {
     assert_eq!(latency.reason, Some(InconclusiveCheck::LowerBound));
     assert_eq!(latency.verdict, GateVerdict::Inconclusive);
     assert_eq!(cpu.verdict, GateVerdict::Pass);
+}
+
+#[test]
+fn trials_that_served_nothing_are_not_left_out_of_a_ratio() {
+    let served_nothing = |variant: &str| {
+        let mut run = run(3, 20, 1, 0.02, &[MESH]);
+        for load in run.loads(variant, "saturated").take(2) {
+            load.status = [(503, load.completed)].into();
+            load.succeeded = 0;
+        }
+        run
+    };
+    let good = run(3, 20, 1, 0.02, &[MESH]);
+    let mut limit = limit(Metric::Throughput, -0.5);
+    limit.load_point = None;
+    let gate = |bad: &Run| {
+        let pairs = [(None, VariantId("mesh".to_owned()))];
+        let report = gate_sides(&bad.data(), &pairs, std::slice::from_ref(&limit)).unwrap();
+        report.verdict
+    };
+    assert_eq!(gate(&good), GateVerdict::Pass);
+    for (variant, arm) in [("mesh", Arm::Variant), ("none", Arm::Baselines)] {
+        let bad = served_nothing(variant);
+        let analysis = bad.analyse();
+        assert_eq!(analysis.variants[2].points[1].outcome, LoadOutcome::Carried);
+        let throughput = effect(&analysis, "mesh", "saturated", Metric::Throughput);
+        let reason = NotEstimable::NothingServed { arm, trials: 2 };
+        assert_eq!(throughput.verdict, Verdict::NotEstimable { reason });
+        assert_eq!(gate(&bad), GateVerdict::Inconclusive);
+        // The responses cost CPU all the same.
+        let cpu = effect(&analysis, "mesh", "saturated", Metric::CpuPerRequest);
+        assert_eq!(cpu.blocks, 20);
+    }
 }
 
 #[test]
