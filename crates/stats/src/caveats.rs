@@ -14,12 +14,13 @@ use meshtax_model::experiment::{LoadPoint, LoadPointId, Role, Variant};
 use meshtax_model::trial::ResourceSample;
 
 use crate::account::{IN_PATH, account};
-use crate::effects::{compare_cells, few_rounds};
+use crate::effects::{compare_variants, few_rounds, is_tail};
 use crate::exclusions;
 use crate::family::{ALPHA, holm};
 use crate::growth::proxies_grow;
 use crate::interval::UNITS_MIN;
 use crate::noise;
+use crate::outcome::is_lower_bound;
 use crate::points::sampled;
 use crate::tails::TRIALS_ABOVE_MIN;
 use crate::trials::Trials;
@@ -321,7 +322,8 @@ struct OutOfOrder<'a> {
 }
 
 /// Of pairs of a variant and one that does more: where that one costs less. Judged by the interval of *their* paired
-/// difference, adjusted over all pairs, beyond the noise floor: whether two intervals overlap proves nothing.
+/// difference, adjusted over all pairs, beyond the noise floor: whether two intervals overlap proves nothing. What cannot
+/// be estimated, of an overloaded variant for example, is not cheaper, and neither is a latency that is a lower bound.
 fn out_of_order(
     trials: &Trials<'_>,
     analysis: &Analysis,
@@ -331,12 +333,16 @@ fn out_of_order(
     let mut found = Vec::new();
     for (lower, higher) in pairs {
         for floor in &analysis.noise_floor {
-            let Some(noise) = floor.relative else {
+            let point = trials.data.experiment.load_point(&floor.load_point);
+            let (Some(noise), Some(point)) = (floor.relative, point) else {
                 continue;
             };
-            let cell = trials.cell(&higher.id, &floor.load_point);
-            let reference = trials.cell(&lower.id, &floor.load_point);
-            let fit = compare_cells(floor.metric, cell, &[reference]).map(|p| p.log_ratio);
+            let cell = trials.cell(&higher.id, &point.id);
+            if is_tail(floor.metric) || is_lower_bound(floor.metric, cell) {
+                continue;
+            }
+            let paired = compare_variants(trials, higher, &[lower], point, floor.metric);
+            let fit = paired.ok().map(|paired| paired.log_ratio);
             let Some((fit, p_value)) = fit.and_then(|fit| fit.p_value().map(|p| (fit, p))) else {
                 continue;
             };

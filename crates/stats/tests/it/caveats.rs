@@ -119,6 +119,47 @@ fn proxy_that_costs_less_than_the_minimal_one_makes_that_a_reference() {
 }
 
 #[test]
+fn overloaded_variant_is_not_cheaper_than_one_that_does_less() {
+    let cheap = Cost {
+        name: "mesh-l7",
+        level: PolicyLevel::L7,
+        delay_ns: 10_000.0,
+        cpu_ns: 2_000.0,
+    };
+    let mut run = run(5, 8, 2, 0.02, &[MESH, cheap]);
+    let cheaper_at_steady = |run: &Run| {
+        let caveats = run.analyse().caveats.into_iter();
+        let cheaper = caveats.filter(|caveat| match caveat {
+            Caveat::BelowFloor { load_point, .. }
+            | Caveat::HigherLevelCheaper { load_point, .. } => load_point.0 == "steady",
+            _ => false,
+        });
+        cheaper.count()
+    };
+    let planes = [
+        ["none", "none", "mesh", "mesh"],
+        ["none", "none", "limit-mtls", "linkerd"],
+    ];
+    let mut rejecting = Vec::new();
+    for planes in planes {
+        for (variant, plane) in run.experiment.variants.iter_mut().zip(planes) {
+            variant.data_plane = plane.into();
+        }
+        rejecting.push(run.experiment.clone());
+        assert!(cheaper_at_steady(&run) > 0, "{planes:?}");
+    }
+    // Its 503s cost less than answers.
+    for load in run.loads("mesh-l7", "steady") {
+        load.status = [(503, load.completed)].into();
+        load.succeeded = 0;
+    }
+    for experiment in rejecting {
+        run.experiment = experiment;
+        assert_eq!(cheaper_at_steady(&run), 0);
+    }
+}
+
+#[test]
 fn connections_opened_within_the_window_add_a_caveat_unless_they_are_the_load() {
     let mut run = run(5, 6, 2, 0.02, &[MESH]);
     let not_warm = |run: &Run| {
