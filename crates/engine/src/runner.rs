@@ -39,8 +39,8 @@ pub struct Watch<'a> {
     pub events: &'a mut dyn FnMut(Event),
     /// Set by the caller when a person or a signal requests the run to stop.
     pub interrupted: &'a AtomicBool,
-    /// Whether the requested precision is reached. Called after each block, once the minimum
-    /// number of rounds has started.
+    /// Whether the requested precision is reached. Called after the last block of each round that was not cut short by the
+    /// time limit, once the minimum number of rounds has started.
     pub enough: &'a mut dyn FnMut() -> bool,
 }
 
@@ -361,16 +361,18 @@ impl<'a> Run<'a> {
             done += 1;
             self.counts.blocks += 1;
             self.counts.rounds += u32::from(done == 1);
-            if round >= self.min_rounds && (self.watch.enough)() {
-                return Err(Stop::Ended(Ending::PrecisionReached));
-            }
             let at = Position {
                 blocks_done: done,
                 ..at
             };
-            if done >= self.pace.blocks(self.elapsed_ns(), at) {
-                return Ok(());
+            if done < self.pace.blocks(self.elapsed_ns(), at) {
+                continue;
             }
+            // Not after each block: every look is a chance to stop when the intervals happen to be narrow.
+            return match round >= self.min_rounds && (self.watch.enough)() {
+                true => Err(Stop::Ended(Ending::PrecisionReached)),
+                false => Ok(()),
+            };
         }
     }
 

@@ -20,15 +20,16 @@ pub(crate) struct Live {
     half_width: Option<f64>,
     begin: Instant,
     spent: Duration,
-    round: u32,
-    /// Rounds with measured blocks.
+    /// Rounds with trials.
     rounds: BTreeSet<u32>,
+    /// Whether there are enough rounds for interim results.
+    shows: bool,
     open: bool,
 }
 
 impl Live {
-    /// Of a run in this directory that stops at this precision, with measured blocks in `rounds` so far; `open`: show the
-    /// page in a browser.
+    /// Of a run in this directory that stops at this precision, with trials in `rounds` so far; `open`: show the page in a
+    /// browser.
     pub(crate) fn new(
         directory: &Path,
         half_width: Option<f64>,
@@ -40,7 +41,7 @@ impl Live {
             half_width,
             begin: Instant::now(),
             spent: Duration::ZERO,
-            round: 0,
+            shows: !rounds.is_empty(),
             rounds,
             open,
         }
@@ -48,11 +49,10 @@ impl Live {
 
     /// Between rounds, updates the interim results in the terminal and on the page.
     pub(crate) fn update(&mut self, event: &Event, progress: &mut Progress) {
-        let Event::RoundStarted { round, .. } = event else {
-            return;
-        };
-        self.round = *round;
-        if self.rounds.is_empty() {
+        if let Event::TrialStarted { trial, .. } = event {
+            self.rounds.insert(trial.round);
+        }
+        if !self.shows || !matches!(event, Event::RoundStarted { .. }) {
             return;
         }
         if let Some(analysis) = self.analyse() {
@@ -76,9 +76,9 @@ impl Live {
         analysis
     }
 
-    /// Whether every primary effect has the requested precision. Called after each block.
+    /// Whether every primary effect has the requested precision. Called after the last block of a round.
     pub(crate) fn is_precise_enough(&mut self) -> bool {
-        self.rounds.insert(self.round);
+        self.shows = true;
         let Some(half_width) = self.half_width else {
             return false;
         };

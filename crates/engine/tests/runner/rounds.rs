@@ -113,6 +113,21 @@ fn precision_stops_the_run_after_the_minimum_number_of_rounds() {
 }
 
 #[test]
+fn precision_is_checked_once_per_round_after_its_last_block() {
+    let mut setup = Setup::new(TEN_TRIALS, []);
+    // So slow that rounds have several blocks.
+    setup.engine.setup_ns = 8 * SECOND;
+    setup.enough_after = Some(3);
+    setup.experiment.design.time_limit_ns = 3600 * SECOND;
+    let ran = setup.run();
+    assert_eq!(ran.outcome.ending, Ending::PrecisionReached);
+    assert_eq!(ran.rounds().len(), 8, "after rounds 6, 7 and 8");
+    let blocks = |round| ran.blocks().iter().filter(|(of, _)| *of == round).count();
+    assert!(blocks(7) > 1, "{:?}", ran.blocks());
+    assert_eq!(blocks(8), blocks(7), "the last round is whole");
+}
+
+#[test]
 fn a_variant_that_fails_in_the_first_round_is_excluded_from_the_run() {
     let ran = Setup::new(TEN_TRIALS, [Fault::VariantFails(id("envoy-sidecar-l7"), 1)]).run();
     assert_eq!(ran.outcome.ending, Ending::TimeUsed);
