@@ -51,6 +51,8 @@ pub(crate) struct Cell<'a> {
     /// Those without figures because the variant's proxies had ended, or took no connections.
     pub(crate) without_load: Vec<Attempt<'a>>,
     pub(crate) invalid: BTreeMap<InvalidReason, u32>,
+    /// Those of rounds in which the variant could not be started: there is no record of them.
+    not_started: u32,
 }
 
 impl<'a> Cell<'a> {
@@ -121,6 +123,8 @@ pub(crate) fn too_many_invalid<'a>(
     let (mut invalid, mut disturbed, mut valid) = (0_u32, 0_u32, 0_u32);
     for cell in cells {
         valid = valid.saturating_add(cell.valid_count());
+        // Rounds in which a variant happens to start may not be representative of it either.
+        invalid = invalid.saturating_add(cell.not_started);
         for (why, count) in &cell.invalid {
             let sum = if why.is_by_hypervisor() {
                 &mut disturbed
@@ -186,7 +190,33 @@ impl<'a> Trials<'a> {
         for (order, record) in data.trials.iter().enumerate() {
             trials.add(order, record, &mut taken);
         }
+        trials.count_not_started();
         trials
+    }
+
+    /// Counts the trials that variants would have had in the rounds in which they could not be started: those of the other
+    /// variants show how many.
+    fn count_not_started(&mut self) {
+        let failures = self.data.failures.iter();
+        let failed: BTreeSet<_> = failures.map(|f| (&f.variant, f.round)).collect();
+        for (variant, round) in failed {
+            let of_round = || self.data.trials.iter().filter(|t| t.trial.round == round);
+            if of_round().any(|record| record.trial.variant == *variant) {
+                continue;
+            }
+            let mut blocks: BTreeMap<&LoadPointId, BTreeSet<u32>> = BTreeMap::new();
+            for record in of_round() {
+                let planned = &record.trial;
+                let of_point = blocks.entry(&planned.load_point).or_default();
+                of_point.insert(planned.block);
+            }
+            let points = self.cells.entry(variant).or_default();
+            for (point, blocks) in blocks {
+                let cell = points.entry(point).or_default();
+                let blocks = u32::try_from(blocks.len()).unwrap_or(u32::MAX);
+                cell.not_started = cell.not_started.saturating_add(blocks);
+            }
+        }
     }
 
     fn disturbed_blocks(&self) -> BTreeMap<(BlockKey, &'a LoadPointId), InvalidReason> {

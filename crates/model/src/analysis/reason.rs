@@ -134,7 +134,7 @@ pub enum NotEstimable {
     TooManyInvalid {
         /// The side.
         arm: Arm,
-        /// Invalid trials.
+        /// Invalid trials, with those that were not made because it could not be started in their round.
         invalid: u32,
         /// All trials, except those that the hypervisor disturbed.
         trials: u32,

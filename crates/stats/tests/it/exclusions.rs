@@ -3,6 +3,7 @@
 use meshtax_model::analysis::{
     Arm, Caveat, ExclusionReason, InvalidReason, Metric, NotEstimable, Verdict,
 };
+use meshtax_model::experiment::VariantId;
 use meshtax_model::failure::{TrialFailure, VariantFailure, VariantFailureReason};
 use meshtax_model::trial::TrialOutcome;
 
@@ -153,6 +154,36 @@ fn variant_that_never_starts_is_excluded_with_its_reason() {
         reason: excluded,
     };
     assert!(analysis.caveats.contains(&caveat));
+}
+
+#[test]
+fn trials_of_rounds_in_which_a_variant_did_not_start_count_as_invalid() {
+    let failed_in = |rounds: u32| {
+        let mut run = run(5, 20, 2, 0.02, &[MESH]);
+        let variant = run.experiment.variants[2].id.clone();
+        let is_lost = |of: &VariantId, round| *of == variant && round > 20 - rounds;
+        run.trials
+            .retain(|t| !is_lost(&t.trial.variant, t.trial.round));
+        run.evidence.retain(|e| !is_lost(&e.variant, e.round));
+        run.failures
+            .extend((21 - rounds..=20).map(|round| VariantFailure {
+                variant: variant.clone(),
+                round,
+                reason: VariantFailureReason::NotStarted,
+            }));
+        let analysis = run.analyse();
+        effect(&analysis, "mesh-mtls", "steady", Metric::ResponseP50).clone()
+    };
+    let two = failed_in(2);
+    assert_eq!((two.blocks, &two.verdict), (36, &Verdict::Different));
+    assert_eq!(
+        reason(&failed_in(14).verdict),
+        &NotEstimable::TooManyInvalid {
+            arm: Arm::Variant,
+            invalid: 28,
+            trials: 40,
+        }
+    );
 }
 
 #[test]
