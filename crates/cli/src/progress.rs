@@ -4,7 +4,7 @@ use std::io::{self, IsTerminal as _};
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
-use meshtax_model::event::{Event, Preparation};
+use meshtax_model::event::{Event, Preparation, RoundTotal};
 use meshtax_model::failure::VariantFailure;
 
 use crate::terminal::{self, say};
@@ -87,6 +87,10 @@ impl Progress {
                 self.message("calibrating the application: how much work it needs to saturate at the rate asked for");
             }
             Event::RoundStarted { round, of } => {
+                let of = match of {
+                    RoundTotal::Expected(rounds) => rounds.to_string(),
+                    RoundTotal::AtLeast(rounds) => format!("at least {rounds}"),
+                };
                 self.round = format!("round {round} of {of}");
                 let left = self
                     .left_ns

@@ -1,5 +1,6 @@
 //! How many blocks and rounds the time allows, from the durations so far. Pure.
 
+use meshtax_model::event::RoundTotal;
 use meshtax_model::experiment::Design;
 
 /// Overhead of a trial beyond its warm-up and window, until the first one is measured.
@@ -152,11 +153,16 @@ impl Pace {
         u32::try_from(blocks).unwrap_or(1)
     }
 
-    /// The expected total number of rounds when the round `next` is about to start, after as many blocks.
-    pub(crate) fn rounds(&self, elapsed_ns: u64, next: (u32, u32), block_trials: u64) -> u32 {
+    /// The total number of rounds when the round `next` is about to start, after as many blocks.
+    pub(crate) fn rounds(
+        &self,
+        elapsed_ns: u64,
+        next: (u32, u32),
+        block_trials: u64,
+    ) -> RoundTotal {
         let (round, blocks_before) = next;
         if self.setup.count == 0 {
-            return self.min_rounds.max(round);
+            return RoundTotal::AtLeast(self.min_rounds.max(round));
         }
         let at = Position {
             round,
@@ -168,7 +174,8 @@ impl Pace {
         let blocks = u64::from(self.blocks(elapsed_ns.saturating_add(self.setup.or(0)), at));
         let (full, partial) = self.rounds_in(self.left_ns(elapsed_ns), blocks, block_trials);
         let more = full + u64::from(partial > 0);
-        (round - 1).saturating_add(u32::try_from(more.max(1)).unwrap_or(u32::MAX))
+        let more = u32::try_from(more.max(1)).unwrap_or(u32::MAX);
+        RoundTotal::Expected((round - 1).saturating_add(more))
     }
 
     /// Full rounds that fit into a time, and the blocks of a shorter final one.
@@ -282,6 +289,19 @@ mod tests {
     }
 
     #[test]
+    fn number_of_rounds_is_a_minimum_until_one_was_set_up() {
+        let mut pace = Pace::new(&design(120, 6, 2), 6);
+        assert_eq!(pace.rounds(0, (1, 0), 10), RoundTotal::AtLeast(6));
+        // A resumed run.
+        assert_eq!(pace.rounds(0, (8, 7), 10), RoundTotal::AtLeast(8));
+        pace.setup_took(SECOND / 10);
+        pace.trial_took(SECOND / 2);
+        // 115 s of rounds of 5.1 s.
+        let second = pace.rounds(5 * SECOND, (2, 1), 10);
+        assert_eq!(second, RoundTotal::Expected(1 + 22));
+    }
+
+    #[test]
     fn the_first_estimate_uses_planned_durations() {
         let mut pace = Pace::new(&design(120, 6, 2), 6);
         pace.setup_took(2 * SECOND);
@@ -300,7 +320,10 @@ mod tests {
             let pace = seen(&design(time_s, rounds, blocks), setup, trial);
             let k = pace.blocks(elapsed, at(round, done));
             prop_assert!((1..=blocks).contains(&k));
-            prop_assert!(pace.rounds(elapsed, (round, 0), 10) >= round);
+            let RoundTotal::Expected(rounds) = pace.rounds(elapsed, (round, 0), 10) else {
+                panic!("a round was set up");
+            };
+            prop_assert!(rounds >= round);
             let forecast = pace.forecast(elapsed, at(round, done));
             prop_assert!(forecast.trials >= 10);
             let limit = time_s * SECOND;

@@ -14,8 +14,8 @@ pub enum Event {
     RoundStarted {
         /// Counts from 1.
         round: u32,
-        /// How many are expected.
-        of: u32,
+        /// How many there are in all.
+        of: RoundTotal,
     },
     /// A variant cannot be measured in a round.
     VariantFailed(VariantFailure),
@@ -41,6 +41,15 @@ pub enum Event {
     ComponentEnded(ComponentFailure),
     /// The measurement is over.
     Finished,
+}
+
+/// How many rounds a run has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RoundTotal {
+    /// As many as fit into the time by what the earlier ones took.
+    Expected(u32),
+    /// The minimum: how long a round takes is not known yet.
+    AtLeast(u32),
 }
 
 /// A preparation before the first round.
