@@ -1,4 +1,5 @@
-//! Layers of images: whatever they contain, nothing outside the directory is written.
+//! Layers of images: whatever they contain, nothing outside the directory is written, and no more and no deeper than
+//! the limits permit.
 //!
 //! Input: a byte that tells whether the rest is the bytes of one layer (plain, gzip or zstd) or a list of entries, four
 //! bytes each, of two layers. The entries are made of few names, so that links, whiteouts and files meet.
@@ -10,15 +11,18 @@ use std::path::{Path, PathBuf};
 use libfuzzer_sys::fuzz_target;
 use meshtax_oci::{Limits, Unpacker};
 
-/// Small enough for a temporary directory in memory.
+/// Small enough for a temporary directory in memory. Paths may be much longer than they may be deep, and a few of them
+/// name more directories than there may be entries.
 const LIMITS: Limits = Limits {
     manifest_bytes: 0,
     layers: 2,
     layer_bytes: 1 << 20,
+    image_bytes: 2 << 20,
     unpacked_bytes: 4 << 20,
     expansion: 100,
-    entries: 200,
-    path_bytes: 300,
+    entries: 100,
+    path_bytes: 4095,
+    depth: 40,
 };
 
 const SENTINEL: &[u8] = b"not of the image";
@@ -73,14 +77,35 @@ impl Place {
         let sentinel = fs::read(self.outer.join("sentinel")).expect("the file is still there");
         assert_eq!(sentinel, SENTINEL);
     }
+
+    fn assert_limits_hold(&self) {
+        let mut entries = 0;
+        let mut directories = vec![(self.root.clone(), 0)];
+        while let Some((directory, depth)) = directories.pop() {
+            assert!(depth <= LIMITS.depth, "{}", directory.display());
+            for entry in fs::read_dir(directory).expect("a directory") {
+                let entry = entry.expect("an entry");
+                entries += 1;
+                if entry.file_type().expect("its type").is_dir() {
+                    directories.push((entry.path(), depth + 1));
+                }
+            }
+        }
+        assert!(entries <= LIMITS.entries, "{entries}");
+    }
 }
 
-/// A path of up to three names, by the bits of two bytes.
+/// A path of up to three names, by the bits of two bytes; or the same names several times, up to hundreds.
 fn path(first: u8, second: u8, outside: &Path) -> Vec<u8> {
     let names = [first & 15, first >> 4, second & 15];
-    let length = 1 + usize::from(second >> 4) % 3;
+    let how = usize::from(second >> 4);
+    let (length, times) = match how {
+        0..12 => (1 + how % 3, 1),
+        _ => (3, 5 << (2 * (how - 12))),
+    };
     let names = names.iter().map(|name| NAMES[usize::from(*name)]);
-    let path = names.take(length).collect::<Vec<_>>().join("/");
+    let names = names.take(length).collect::<Vec<_>>().repeat(times);
+    let path = names.join("/");
     path.replace("outside", &outside.display().to_string())
         .into_bytes()
 }
@@ -103,7 +128,9 @@ fn entry(bytes: &[u8; 5], outside: &Path) -> Vec<u8> {
         b'L' | b'K' => path_and_target[1].clone(),
         b'x' => {
             let record = format!(" path={}\n", String::from_utf8_lossy(&path_and_target[1]));
-            let length = record.len() + if record.len() < 8 { 1 } else { 2 };
+            // The length of the record includes its own digits.
+            let digits = (1..).find(|digits| (record.len() + digits).to_string().len() == *digits);
+            let length = record.len() + digits.expect("a length has digits");
             format!("{length}{record}").into_bytes()
         }
         _ => Vec::new(),
@@ -155,4 +182,5 @@ fuzz_target!(|data: &[u8]| {
         }
     }
     place.assert_nothing_escaped();
+    place.assert_limits_hold();
 });

@@ -13,15 +13,20 @@ pub struct Limits {
     pub layers: usize,
     /// Bytes of a layer as transferred.
     pub layer_bytes: u64,
+    /// Bytes of the configuration and all layers together, as transferred.
+    pub image_bytes: u64,
     /// Bytes of all layers together, unpacked.
     pub unpacked_bytes: u64,
     /// How many times larger a layer may become by unpacking. Up to [`Limits::FREE_BYTES`] it is not looked at: an
     /// empty file system of a few kilobytes compresses very well.
     pub expansion: u64,
-    /// Files, directories and links of all layers together.
+    /// Files, directories and links of all layers together, with the directories that only the paths of others name.
     pub entries: u64,
     /// Bytes of a path, and of a link's target.
     pub path_bytes: usize,
+    /// Components of a path, as written and with its links resolved. Whoever removes a directory with all that is in
+    /// it needs a descriptor for each level.
+    pub depth: usize,
 }
 
 impl Limits {
@@ -42,10 +47,12 @@ impl Default for Limits {
             manifest_bytes: 4 << 20,
             layers: 128,
             layer_bytes: 2 << 30,
+            image_bytes: 4 << 30,
             unpacked_bytes: 8 << 30,
             expansion: 100,
             entries: 500_000,
             path_bytes: 4095,
+            depth: 100,
         }
     }
 }

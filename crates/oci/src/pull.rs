@@ -297,8 +297,12 @@ impl Resolver<'_> {
             manifest.config.size,
             limits.manifest_bytes,
         )?;
-        let mut layers = manifest.layers.iter();
-        layers.try_for_each(|layer| check("a layer", layer.size, limits.layer_bytes))
+        let mut total_bytes = manifest.config.size;
+        for layer in &manifest.layers {
+            check("a layer", layer.size, limits.layer_bytes)?;
+            total_bytes = total_bytes.saturating_add(layer.size);
+        }
+        check("the sum of all layers", total_bytes, limits.image_bytes)
     }
 
     fn config(&self, descriptor: &Descriptor) -> Result<(ImageConfig, Platform), PullError> {

@@ -1,7 +1,7 @@
 //! Why layers cannot be unpacked.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use crate::digest::Digest;
 
@@ -116,6 +116,14 @@ pub enum LayerFault {
         /// The limit.
         limit: usize,
     },
+    /// A path has more components than [`Limits::depth`](crate::Limits::depth), as written or with its links resolved.
+    #[error("{path} is more than {limit} directories deep", path = shortened(path))]
+    TooDeep {
+        /// The entry.
+        path: PathBuf,
+        /// The limit.
+        limit: usize,
+    },
     /// There are more entries than [`Limits::entries`](crate::Limits::entries).
     #[error("the image has more than {limit} entries")]
     TooManyEntries {
@@ -167,6 +175,16 @@ pub enum LayerFault {
         /// The kernel's error.
         source: io::Error,
     },
+}
+
+/// The start of a path that is too long to show.
+fn shortened(path: &Path) -> String {
+    const LENGTH: usize = 60;
+    let text = path.display().to_string();
+    match text.char_indices().nth(LENGTH) {
+        Some((at, _)) => format!("{}...", &text[..at]),
+        None => text,
+    }
 }
 
 impl LayerFault {

@@ -1,10 +1,9 @@
 //! One layer: an archive of additions, changes and whiteouts.
 
 use std::cell::Cell;
-use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::io::{self, Read, Write as _};
-use std::os::fd::{AsFd as _, BorrowedFd};
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::{Component, Path, PathBuf};
 use std::rc::Rc;
@@ -14,6 +13,7 @@ use tar::{Archive, Entry, EntryType, PaxExtensions};
 
 use super::decompress::{Decompressor, Metered};
 use super::error::LayerFault;
+use super::paths::Paths;
 use super::tree::{self, Root};
 use crate::limits::Limits;
 
@@ -55,7 +55,7 @@ pub(super) struct LayerReader<'a> {
     limits: &'a Limits,
     left_entries: u64,
     /// The paths of this layer, with the directories above them: whiteouts apply to lower layers only.
-    written: HashSet<PathBuf>,
+    written: Paths,
 }
 
 impl<'a> LayerReader<'a> {
@@ -64,7 +64,7 @@ impl<'a> LayerReader<'a> {
             root,
             limits,
             left_entries,
-            written: HashSet::new(),
+            written: Paths::default(),
         }
     }
 
@@ -102,10 +102,7 @@ impl<'a> LayerReader<'a> {
         let mut extension = Extension::default();
         for entry in entries {
             let mut entry = entry.map_err(LayerFault::Damaged)?;
-            let left = self.left_entries.checked_sub(1);
-            self.left_entries = left.ok_or(LayerFault::TooManyEntries {
-                limit: self.limits.entries,
-            })?;
+            self.count(1)?;
             match entry.header().entry_type() {
                 EntryType::XGlobalHeader => {}
                 EntryType::XHeader => extension.read_pax(&mut entry)?,
@@ -114,6 +111,14 @@ impl<'a> LayerReader<'a> {
                 _ => self.entry(&mut entry, std::mem::take(&mut extension))?,
             }
         }
+        Ok(())
+    }
+
+    fn count(&mut self, entries: u64) -> Result<(), LayerFault> {
+        let left = self.left_entries.checked_sub(entries);
+        self.left_entries = left.ok_or(LayerFault::TooManyEntries {
+            limit: self.limits.entries,
+        })?;
         Ok(())
     }
 
@@ -135,6 +140,9 @@ impl<'a> LayerReader<'a> {
                 Err(LayerFault::InvalidPath { path })
             };
         };
+        if normal.iter().count() > self.limits.depth {
+            return Err(self.too_deep(&path));
+        }
         let above = normal.parent().unwrap_or(Path::new(""));
         if name.as_bytes().starts_with(WHITEOUT) {
             return self.whiteout(above, &name);
@@ -148,12 +156,49 @@ impl<'a> LayerReader<'a> {
             }
             _ => PathBuf::new(),
         };
-        let parent = self.root.make_directory(above).map_err(fault_at(&path))?;
+        let parent = self.make_directory(above, &path)?;
         self.put(entry, &normal, &name, parent.as_fd(), &target)?;
-        let within = |path: &Path| !path.as_os_str().is_empty();
-        let paths = normal.ancestors().filter(|path| within(path));
-        self.written.extend(paths.map(Path::to_owned));
+        self.written.add(&normal);
         Ok(())
+    }
+
+    /// Opens the directory of an entry, and creates it and those above it where they are missing.
+    ///
+    /// A short entry may name many directories. Each of them counts as an entry: it takes an inode if it is created, and
+    /// memory if it is one more name, through a link, for one that is there.
+    fn make_directory(&mut self, above: &Path, entry: &Path) -> Result<OwnedFd, LayerFault> {
+        let failed = fault_at(entry);
+        let (mut missing, mut existing) = (Vec::new(), above);
+        let mut directory = loop {
+            let found = self.root.directory(existing);
+            match (found, existing.parent(), existing.file_name()) {
+                (Err(Errno::NOENT), Some(parent), Some(name)) => {
+                    missing.push(name);
+                    existing = parent;
+                }
+                (found, ..) => break found.map_err(&failed)?,
+            }
+        };
+        // Links lead deeper than the path shows.
+        let limit = self.limits.depth;
+        let depth = self.root.depth(directory.as_fd(), limit);
+        match depth.map_err(&failed)? {
+            Some(depth) if depth + missing.len() < limit => {}
+            _ => return Err(self.too_deep(entry)),
+        }
+        let named = self.written.add(above);
+        self.count(named.max(missing.len() as u64))?;
+        for name in missing.into_iter().rev() {
+            directory = tree::make_directory_at(directory.as_fd(), name).map_err(&failed)?;
+        }
+        Ok(directory)
+    }
+
+    fn too_deep(&self, path: &Path) -> LayerFault {
+        LayerFault::TooDeep {
+            path: path.to_owned(),
+            limit: self.limits.depth,
+        }
     }
 
     /// Writes an entry as `name` into its directory.

@@ -6,6 +6,7 @@
 mod decompress;
 mod error;
 mod layer;
+mod paths;
 pub(crate) mod tree;
 
 use std::fs::{self, File};

@@ -359,6 +359,82 @@ fn limits_of_an_image_hold_across_layers() {
     );
 }
 
+/// An entry whose path is longer than a header has room for.
+fn long(kind: EntryType, name: &str) -> Vec<u8> {
+    let extension = entry(EntryType::GNULongName, "x", "", name.as_bytes());
+    [extension, entry(kind, "short", "", b"")].concat()
+}
+
+#[test]
+fn path_deeper_than_the_limit_is_rejected_and_creates_nothing() {
+    let deep = |components: usize| vec!["a"; components].join("/");
+    for (kind, path) in [
+        (EntryType::Regular, deep(101)),
+        (EntryType::Directory, deep(2000)),
+        (EntryType::Regular, deep(100) + "/.wh.b"),
+        (EntryType::Symlink, "./".to_owned() + &deep(101)),
+    ] {
+        let place = SafeRoot::new();
+        let fault = place.fault(&[layer(&[long(kind, &path)])]);
+        let is_own = matches!(fault, LayerFault::TooDeep { limit: 100, .. });
+        assert!(is_own && fault.to_string().len() < 200, "{fault}");
+        assert!(!place.exists("a"), "{path}");
+    }
+    let place = SafeRoot::new();
+    let deepest = layer(&[long(EntryType::Directory, &deep(100))]);
+    place.unpack(&[deepest]).unwrap();
+    assert!(place.exists(&deep(100)));
+}
+
+#[test]
+fn link_does_not_lead_deeper_than_the_limit() {
+    let (half, place) = (vec!["a"; 49].join("/"), SafeRoot::new());
+    let entries = [
+        directory(&half),
+        link_to("b", &half),
+        directory(&format!("b/{half}")),
+        link_to("c", &format!("b/{half}")),
+        file("c/a/b", ""),
+        directory("c/a/a/a"),
+    ];
+    let fault = place.fault(&[layer(&entries)]);
+    assert!(matches!(fault, LayerFault::TooDeep { .. }), "{fault}");
+    assert!(place.exists("c/a/b") && !place.exists("c/a/a"));
+}
+
+#[test]
+fn directories_that_only_paths_name_count_as_entries() {
+    let limits = Limits {
+        entries: 12,
+        ..Limits::default()
+    };
+    let too_many = |place: &SafeRoot, layers: &[Vec<u8>]| {
+        let error = place.unpack_within(layers, &limits).unwrap_err();
+        let fault = match error {
+            UnpackError::Layer { fault, .. } => fault,
+            other => panic!("{other}"),
+        };
+        let is_expected = matches!(fault, LayerFault::TooManyEntries { limit: 12 });
+        assert!(is_expected, "{fault}");
+    };
+    let place = SafeRoot::new();
+    too_many(
+        &place,
+        &[layer(&[file("1/a/a/a/a/b", ""), file("2/a/a/a/a/a/b", "")])],
+    );
+    assert!(place.exists("1/a/a/a/a/b") && !place.exists("2"));
+    // Nothing is created, but each name for the same directories takes memory.
+    let through = |link: &str| [link_to(link, "1"), file(&format!("{link}/a/a/b"), "")];
+    let lower = layer(&[file("1/a/a/b", "")]);
+    let upper = layer(&[through("2"), through("3"), through("4")].concat());
+    too_many(&SafeRoot::new(), &[lower.clone(), upper]);
+    // The same names count once in a layer.
+    let again = layer(&[file("1/a/a/c", ""), file("1/a/a/d", "")]);
+    SafeRoot::new()
+        .unpack_within(&[lower, again], &limits)
+        .unwrap();
+}
+
 #[test]
 fn extended_headers_name_the_entry_after_them() {
     let place = SafeRoot::new();

@@ -12,12 +12,14 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Component, Path, PathBuf};
 
 use rustix::fs::{
-    AtFlags, CWD, Dir, FileType, Mode, OFlags, ResolveFlags, linkat, mkdirat, openat, openat2,
-    statat, symlinkat, unlinkat,
+    AtFlags, CWD, Dir, FileType, Mode, OFlags, ResolveFlags, fstat, linkat, mkdirat, openat,
+    openat2, statat, symlinkat, unlinkat,
 };
 use rustix::io::{Errno, Result};
 
-/// Directories within directories that are removed at most: each takes a descriptor. No image has a tenth of this.
+/// Directories within directories that are removed at most: each takes a descriptor. [`Limits::depth`] is lower.
+///
+/// [`Limits::depth`]: crate::Limits::depth
 const DEPTH: usize = 256;
 
 /// Directories may be read and entered by everyone; what an image forbids is not meant for this machine's users.
@@ -65,21 +67,25 @@ impl Root {
         self.resolve(path, OFlags::RDONLY | OFlags::DIRECTORY)
     }
 
-    /// Opens a directory, and creates it and those above it where they are missing.
-    pub(crate) fn make_directory(&self, path: &Path) -> Result<OwnedFd> {
-        match (self.directory(path), path.parent(), path.file_name()) {
-            (Err(Errno::NOENT), Some(above), Some(name)) => {
-                let above = self.make_directory(above)?;
-                make_directory_at(above.as_fd(), name)
+    /// How many levels below the root a directory is, wherever links led to it; `None`: more than `limit`.
+    pub(super) fn depth(&self, directory: BorrowedFd<'_>, limit: usize) -> Result<Option<usize>> {
+        let identity = |at: BorrowedFd<'_>| fstat(at).map(|stat| (stat.st_dev, stat.st_ino));
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let root = identity(self.directory.as_fd())?;
+        let mut at = openat(directory, ".", flags, Mode::empty())?;
+        for depth in 0..=limit {
+            if identity(at.as_fd())? == root {
+                return Ok(Some(depth));
             }
-            (result, ..) => result,
+            at = openat(&at, "..", flags, Mode::empty())?;
         }
+        Ok(None)
     }
 
     /// Opens a regular file of the image for reading. Anything else is `EINVAL`, without waiting for it as for a FIFO.
     pub(crate) fn file(&self, path: &Path) -> Result<File> {
         let opened = self.resolve(path, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY)?;
-        let kind = FileType::from_raw_mode(rustix::fs::fstat(&opened)?.st_mode);
+        let kind = FileType::from_raw_mode(fstat(&opened)?.st_mode);
         if kind != FileType::RegularFile {
             return Err(Errno::INVAL);
         }
@@ -111,7 +117,7 @@ pub(crate) fn normal(path: &Path) -> Option<PathBuf> {
 }
 
 /// Makes `name` a directory. One that is there stays; anything else there is an error.
-fn make_directory_at(parent: BorrowedFd<'_>, name: &OsStr) -> Result<OwnedFd> {
+pub(super) fn make_directory_at(parent: BorrowedFd<'_>, name: &OsStr) -> Result<OwnedFd> {
     match mkdirat(parent, name, DIRECTORY_MODE) {
         Ok(()) | Err(Errno::EXIST) => {}
         Err(e) => return Err(e),

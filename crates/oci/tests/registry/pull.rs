@@ -270,26 +270,43 @@ fn image_above_a_limit_is_rejected_before_its_layers_are_downloaded() {
     let setup = setup!(&[layer]);
     let server = setup.changed(|_, answer| answer);
     let limits = [
-        Limits {
-            layer_bytes: 9_999,
-            ..Limits::default()
-        },
-        Limits {
-            layers: 0,
-            ..Limits::default()
-        },
-        Limits {
-            manifest_bytes: 100,
-            ..Limits::default()
-        },
+        (
+            "a layer",
+            Limits {
+                layer_bytes: 9_999,
+                ..Limits::default()
+            },
+        ),
+        (
+            "the sum of all layers",
+            Limits {
+                image_bytes: 10_100,
+                ..Limits::default()
+            },
+        ),
+        (
+            "the number of layers",
+            Limits {
+                layers: 0,
+                ..Limits::default()
+            },
+        ),
+        (
+            "the manifest",
+            Limits {
+                manifest_bytes: 100,
+                ..Limits::default()
+            },
+        ),
     ];
-    for limits in limits {
+    for (expected, limits) in limits {
         let options = PullOptions {
             limits,
             ..setup.options()
         };
         let error = pull(&image_at(server.port), &options, &mut |_| {}).unwrap_err();
-        assert!(matches!(error, PullError::TooLarge { .. }), "{error}");
+        let is_own = matches!(&error, PullError::TooLarge { what, .. } if **what == *expected);
+        assert!(is_own, "{error}");
         assert!(server.blob_requests().is_empty());
     }
 }
