@@ -94,13 +94,17 @@ pub enum CredentialsError {
 
 impl Credentials {
     /// Reads the files of Podman and Docker: `REGISTRY_AUTH_FILE` alone if it is set, or else
-    /// `$XDG_RUNTIME_DIR/containers/auth.json`, `$XDG_CONFIG_HOME/containers/auth.json` and
-    /// `$DOCKER_CONFIG/config.json`, with their defaults in the home directory. Files that do not exist are skipped.
+    /// `$XDG_RUNTIME_DIR/containers/auth.json` (without that variable, Podman's `/run/containers/UID/auth.json`),
+    /// `$XDG_CONFIG_HOME/containers/auth.json` and `$DOCKER_CONFIG/config.json`, with their defaults in the home directory.
+    /// Files that do not exist are skipped.
     ///
     /// # Errors
     /// If a file exists and cannot be read.
     pub fn load() -> Result<Self, CredentialsError> {
-        Self::from_files(&usual_files(&|name| env::var_os(name)))
+        let user = rustix::process::getuid().as_raw();
+        let mut files = usual_files(user, &|name| env::var_os(name));
+        files.retain(|path| !is_closed(path));
+        Self::from_files(&files)
     }
 
     /// Reads these files; what the first says of a registry counts.
@@ -133,8 +137,8 @@ impl Credentials {
     }
 }
 
-/// The files of Podman and Docker in an environment.
-fn usual_files(variable: &dyn Fn(&str) -> Option<OsString>) -> Vec<PathBuf> {
+/// The files of Podman and Docker in an environment of a user.
+fn usual_files(user: u32, variable: &dyn Fn(&str) -> Option<OsString>) -> Vec<PathBuf> {
     let directory = |name| {
         let value = variable(name).filter(|value| !value.is_empty());
         value.map(PathBuf::from)
@@ -144,8 +148,13 @@ fn usual_files(variable: &dyn Fn(&str) -> Option<OsString>) -> Vec<PathBuf> {
     }
     let home = |rest: &str| Some(directory("HOME")?.join(rest));
     let podman = "containers/auth.json";
+    // Root, cron and CI jobs have no such directory (containers/image, `pkg/docker/config/config.go`).
+    let runtime = directory("XDG_RUNTIME_DIR").map_or_else(
+        || Path::new(PODMAN_RUNTIME).join(format!("{user}/auth.json")),
+        |path| path.join(podman),
+    );
     let files = [
-        directory("XDG_RUNTIME_DIR").map(|path| path.join(podman)),
+        Some(runtime),
         directory("XDG_CONFIG_HOME")
             .or_else(|| home(".config"))
             .map(|path| path.join(podman)),
@@ -154,6 +163,15 @@ fn usual_files(variable: &dyn Fn(&str) -> Option<OsString>) -> Vec<PathBuf> {
             .map(|path| path.join("config.json")),
     ];
     files.into_iter().flatten().collect()
+}
+
+/// Where Podman keeps the logins of users without a runtime directory.
+const PODMAN_RUNTIME: &str = "/run/containers";
+
+/// Whether the user may not even look there: Podman as root may close its directory to others, who have no logins in it.
+fn is_closed(path: &Path) -> bool {
+    let denied = |e: io::Error| e.kind() == io::ErrorKind::PermissionDenied;
+    path.starts_with(PODMAN_RUNTIME) && fs::metadata(path).is_err_and(denied)
 }
 
 /// `None`: there is no such file.
@@ -387,7 +405,7 @@ mod tests {
                 let found = set.iter().find(|(set, _)| *set == name);
                 found.map(|(_, value)| OsString::from(value))
             };
-            let files = usual_files(&variable).into_iter();
+            let files = usual_files(1000, &variable).into_iter();
             files
                 .map(|path| path.display().to_string())
                 .collect::<Vec<_>>()
@@ -395,7 +413,11 @@ mod tests {
         let home = ("HOME", "/h");
         assert_eq!(
             files(&[home]),
-            ["/h/.config/containers/auth.json", "/h/.docker/config.json"]
+            [
+                "/run/containers/1000/auth.json",
+                "/h/.config/containers/auth.json",
+                "/h/.docker/config.json"
+            ]
         );
         let all = [
             home,
@@ -411,7 +433,7 @@ mod tests {
         ];
         assert_eq!(files(&all), expected);
         assert_eq!(files(&[home, ("REGISTRY_AUTH_FILE", "/x")]), ["/x"]);
-        assert!(files(&[]).is_empty());
+        assert_eq!(files(&[]), ["/run/containers/1000/auth.json"]);
     }
 
     #[test]
