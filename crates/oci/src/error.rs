@@ -14,7 +14,7 @@ pub enum PullError {
     /// The registry cannot be reached, or the connection broke before it answered.
     #[error(
         "cannot reach {registry} for {image}: {source}\n  \
-         fix: check the network and HTTPS_PROXY, or give the program with `--from IMAGE_OR_PATH`"
+         fix: check the network and HTTPS_PROXY, or give a binary with `--from PATH` or `program: PATH`"
     )]
     Unreachable {
         /// The image.
@@ -51,7 +51,7 @@ pub enum PullError {
     /// A redirect is not followed.
     #[error(
         "{registry} redirects {image} to {target}: {reason}\n  \
-         fix: ask the registry's operator, or give the program with `--from IMAGE_OR_PATH`"
+         fix: ask the registry's operator, or give a binary with `--from PATH` or `program: PATH`"
     )]
     Redirect {
         /// The image.
@@ -64,7 +64,10 @@ pub enum PullError {
         reason: &'static str,
     },
     /// The registry has no such image.
-    #[error("{registry} has no {image}: {what} was not found\n  fix: check its name and tag")]
+    #[error(
+        "{registry} has no {image}: {what} was not found\n  \
+         fix: check its name and tag, name another with `--image IMAGE`, or give a binary with `--from PATH` or `program: PATH`"
+    )]
     NotFound {
         /// The image.
         image: Box<str>,
@@ -76,7 +79,7 @@ pub enum PullError {
     /// The registry does not let this user read the image. Many say so of images that do not exist, too.
     #[error(
         "{registry} denies reading {image} ({status})\n  \
-         fix: check the name, or log in with `docker login {registry}` or `podman login {registry}`"
+         fix: check the name, log in with `docker login {registry}` or `podman login {registry}`, or give a binary with `--from PATH` or `program: PATH`"
     )]
     Denied {
         /// The image.
@@ -205,7 +208,8 @@ pub enum PullError {
     },
     /// The image is not built for the platform.
     #[error(
-        "{image} is not built for {wanted}, only for {}\n  fix: choose another image or version",
+        "{image} is not built for {wanted}, only for {}\n  \
+         fix: choose another version, name another image with `--image IMAGE`, or give a binary with `--from PATH` or `program: PATH`",
         list(available)
     )]
     NoPlatform {
@@ -219,7 +223,7 @@ pub enum PullError {
     /// A manifest, an index or a configuration cannot be read.
     #[error(
         "{what} of {image} from {registry} cannot be read: {source}\n  \
-         fix: choose another image, or give the program with `--from IMAGE_OR_PATH`"
+         fix: name another image with `--image IMAGE`, or give a binary with `--from PATH` or `program: PATH`"
     )]
     Malformed {
         /// The image.
@@ -234,7 +238,7 @@ pub enum PullError {
     /// Something is larger than [`Limits`](crate::Limits) permit.
     #[error(
         "{what} of {image} is too large: {size}, and at most {limit} are permitted\n  \
-         fix: choose another image, or give the program with `--from IMAGE_OR_PATH`"
+         fix: name another image with `--image IMAGE`, or give a binary with `--from PATH` or `program: PATH`"
     )]
     TooLarge {
         /// The image.

@@ -1,23 +1,28 @@
 //! Requests to a registry: who asks, what is done about failures that may pass, and tokens.
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::io::{self, Read as _};
 use std::thread;
 use std::time::{Duration, SystemTime};
 
-use http::header::{AUTHORIZATION, RETRY_AFTER, WWW_AUTHENTICATE};
-use http::{HeaderMap, HeaderName, Response, StatusCode, Uri};
+use http::header::{RETRY_AFTER, WWW_AUTHENTICATE};
+use http::{HeaderMap, Response, StatusCode, Uri};
 use ureq::Body;
 
 use crate::credentials::{Credentials, CredentialsError, Login};
-use crate::http_client::{Client, Failure, Proxies, is_loopback};
+use crate::http_client::{
+    Authorizations, Client, Failure, Proxies, answered_by, is_loopback, origin,
+};
 use crate::options::Retries;
 use crate::reference::Reference;
 use crate::token::{self, Challenge};
 
 /// Bytes of a token service's answer.
 const TOKEN_BYTES: u64 = 1 << 20;
+
+/// Hosts that may ask for authorization of one request: the registry, and those that redirects lead to.
+const CHALLENGERS: usize = 4;
 
 /// A host that is asked for an image: the registry, or a mirror of it.
 #[derive(Debug, Clone)]
@@ -36,6 +41,24 @@ impl Endpoint {
             name: reference.registry().into(),
             host: reference.host().to_owned(),
             repository: reference.repository().to_owned(),
+        }
+    }
+
+    /// Who has answered a request to this endpoint: itself, or another registry that a redirect led to.
+    pub(crate) fn answering(&self, url: &Uri) -> Self {
+        let authority = url.authority().map_or("", |authority| authority.as_str());
+        if authority.eq_ignore_ascii_case(&self.host) {
+            return self.clone();
+        }
+        let repository = url.path().strip_prefix("/v2/").and_then(|path| {
+            let kinds = ["/manifests/", "/blobs/"].into_iter();
+            let before = kinds.filter_map(|kind| Some(path.rsplit_once(kind)?.0));
+            before.max_by_key(|before| before.len())
+        });
+        Self {
+            name: authority.into(),
+            host: authority.to_owned(),
+            repository: repository.unwrap_or(&self.repository).to_owned(),
         }
     }
 }
@@ -94,20 +117,18 @@ impl From<Failure> for Fault {
     }
 }
 
-/// The value of `Authorization`, if there is one.
-pub(crate) type Authorization = Option<(HeaderName, String)>;
-
 /// Sends a request, with what authorizes it.
 pub(crate) type SendRequest<'a> =
-    dyn FnMut(&Client, Authorization) -> Result<Response<Body>, Failure> + 'a;
+    dyn FnMut(&Client, &Authorizations) -> Result<Response<Body>, Failure> + 'a;
 
 /// Requests with the connections and tokens of those before.
 pub(crate) struct Exchange<'a> {
     access: Access,
     connection: Connection<'a>,
     client: Client,
-    /// By the endpoint's name, what it accepted last.
-    authorizations: RefCell<BTreeMap<Box<str>, String>>,
+    authorizations: RefCell<Authorizations>,
+    /// Those who have answered: the names of endpoints, and the URLs of token services.
+    answered: RefCell<BTreeSet<Box<str>>>,
 }
 
 impl<'a> Exchange<'a> {
@@ -115,8 +136,12 @@ impl<'a> Exchange<'a> {
         Self {
             access,
             connection,
-            client: Client::new(connection.proxies.clone()),
+            client: Client::new(
+                connection.proxies.clone(),
+                connection.retries.connection_wait,
+            ),
             authorizations: RefCell::default(),
+            answered: RefCell::default(),
         }
     }
 
@@ -133,35 +158,38 @@ impl<'a> Exchange<'a> {
             .expect("the parts of a reference are parts of a URL")
     }
 
-    /// Sends a request: again after a failure that may pass, and once more with a new token if that is asked for. The
-    /// status is the caller's to judge.
+    /// Sends a request: again after a failure that may pass, and once more with a new token for each host that asks for
+    /// one, which may be another registry that a redirect led to. The status is the caller's to judge.
     pub(crate) fn ask(
         &self,
         endpoint: &Endpoint,
         send: &mut SendRequest<'_>,
     ) -> Result<Response<Body>, Fault> {
-        let mut is_renewed = false;
+        let mut renewed = BTreeSet::new();
         loop {
-            let response = self.repeat(&mut || {
-                let known = self.authorizations.borrow().get(&endpoint.name).cloned();
-                send(&self.client, known.map(|value| (AUTHORIZATION, value)))
+            let response = self.repeat(&endpoint.name, &mut || {
+                send(&self.client, &self.authorizations.borrow())
             })?;
-            if response.status() != StatusCode::UNAUTHORIZED || is_renewed {
+            if response.status() != StatusCode::UNAUTHORIZED || renewed.len() >= CHALLENGERS {
                 return Ok(response);
             }
             // The first question is asked without a token, and a later one with a token that may have expired.
-            is_renewed = true;
-            let Some(value) = self.authorize(endpoint, response.headers())? else {
+            let at = answered_by(&response);
+            if !renewed.insert(origin(at)) {
+                return Ok(response);
+            }
+            let challenger = endpoint.answering(at);
+            let Some(value) = self.authorize(&challenger, response.headers())? else {
                 return Ok(response);
             };
-            let mut known = self.authorizations.borrow_mut();
-            known.insert(endpoint.name.clone(), value);
+            self.authorizations.borrow_mut().insert(at, value);
         }
     }
 
     /// Sends a request until it is answered with something other than a failure that may pass.
     fn repeat(
         &self,
+        to: &str,
         send: &mut dyn FnMut() -> Result<Response<Body>, Failure>,
     ) -> Result<Response<Body>, Failure> {
         let retries = self.connection.retries;
@@ -169,7 +197,13 @@ impl<'a> Exchange<'a> {
         loop {
             let answer = send();
             failures += 1;
+            if answer.is_ok() {
+                self.answered.borrow_mut().insert(to.into());
+            }
             let asked = match &answer {
+                Err(Failure::Transport(e)) if is_silence(e) && !self.has_answered(to) => {
+                    return answer;
+                }
                 Ok(response) if may_pass(response.status()) => retry_after(response.headers()),
                 Err(Failure::Transport(e)) if may_pass_soon(e) => None,
                 Ok(_) | Err(_) => return answer,
@@ -183,13 +217,21 @@ impl<'a> Exchange<'a> {
         }
     }
 
+    fn has_answered(&self, to: &str) -> bool {
+        self.answered.borrow().contains(to)
+    }
+
     /// Answers a challenge. `None`: there is nothing to answer it with.
     fn authorize(&self, endpoint: &Endpoint, headers: &HeaderMap) -> Result<Option<String>, Fault> {
         let values = headers.get_all(WWW_AUTHENTICATE).iter();
-        let mut challenges = values.filter_map(|value| Challenge::parse(value.to_str().ok()?));
+        let values = values.filter_map(|value| value.to_str().ok());
+        let challenges: Vec<_> = values.flat_map(Challenge::all).collect();
+        // A token for a public image needs no password, whatever else is offered before it.
+        let is_bearer = |challenge: &&Challenge| matches!(challenge, Challenge::Bearer { .. });
+        let chosen = challenges.iter().find(is_bearer).or(challenges.first());
         let credentials = self.connection.credentials;
         let login = credentials.find(&endpoint.name, &endpoint.repository);
-        match challenges.next() {
+        match chosen {
             None => Ok(None),
             Some(Challenge::Basic) => match login.map_err(Fault::Credentials)? {
                 Some(Login::Password { user, password }) => {
@@ -202,13 +244,13 @@ impl<'a> Exchange<'a> {
                 service,
                 scope,
             }) => {
-                let scope = self.access.scope(scope, &endpoint.repository);
+                let scope = self.access.scope(scope.clone(), &endpoint.repository);
                 // Public images need no credentials: a broken helper must not stop them.
                 let (login, problem) = match login {
                     Ok(login) => (login, None),
                     Err(problem) => (None, Some(problem)),
                 };
-                let token = self.token(&realm, service.as_deref(), &scope, login);
+                let token = self.token(realm, service.as_deref(), &scope, login);
                 match (token, problem) {
                     (Err(_), Some(problem)) => Err(Fault::Credentials(problem)),
                     (token, _) => token.map(Some),
@@ -242,17 +284,17 @@ impl<'a> Exchange<'a> {
                     ("scope", scope),
                     ("refresh_token", &identity),
                 ];
-                self.repeat(&mut || self.client.post_form(&url, &form))?
+                self.repeat(realm, &mut || self.client.post_form(&url, &form))?
             }
             login => {
                 let url: Uri = parse(&token::url(realm, service, scope))?;
-                let authorization = match login {
+                let authorizations = match login {
                     Some(Login::Password { user, password }) => {
-                        vec![(AUTHORIZATION, token::basic(&user, &password))]
+                        Authorizations::default().with(&url, token::basic(&user, &password))
                     }
-                    _ => Vec::new(),
+                    _ => Authorizations::default(),
                 };
-                self.repeat(&mut || self.client.get(&url, &authorization))?
+                self.repeat(realm, &mut || self.client.get(&url, &[], &authorizations))?
             }
         };
         if response.status() != StatusCode::OK {
@@ -281,6 +323,11 @@ fn may_pass_soon(error: &io::Error) -> bool {
         Kind::InvalidInput,
     ];
     !lasting.contains(&error.kind())
+}
+
+/// Whether nobody answered an attempt to connect, so that another would take as long.
+fn is_silence(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::HostUnreachable
 }
 
 /// How long the server asks to wait: a number of seconds, or a point in time (RFC 9110, section 10.2.3).
@@ -321,6 +368,22 @@ mod tests {
             scope(Access::Push, Some("repository:a/b:*")),
             "repository:a/b:*"
         );
+    }
+
+    #[test]
+    fn registry_behind_a_redirect_has_its_own_name_and_repository() {
+        let reference = "cr.example/linkerd/proxy:1".parse().unwrap();
+        let endpoint = Endpoint::of(&reference);
+        let answering = |url: &str| {
+            let found = endpoint.answering(&url.parse().unwrap());
+            format!("{} {}", found.name, found.repository)
+        };
+        let own = answering("https://CR.example/v2/other/manifests/1");
+        assert_eq!(own, "cr.example linkerd/proxy");
+        let other = answering("https://ghcr.example/v2/a/blobs/b/manifests/sha256:1");
+        assert_eq!(other, "ghcr.example a/blobs/b");
+        let storage = answering("https://storage.example:1/x?y");
+        assert_eq!(storage, "storage.example:1 linkerd/proxy");
     }
 
     #[test]

@@ -12,13 +12,13 @@ use std::sync::Arc;
 use std::time::Duration;
 use std::{env, io};
 
-use http::header::{AUTHORIZATION, CONTENT_LENGTH, HeaderName, LOCATION};
+use http::header::{AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, HeaderName, LOCATION};
 use http::{Response, Uri};
 use ureq::tls::{Certificate, RootCerts, TlsConfig};
 use ureq::typestate::WithoutBody;
-use ureq::{Agent, Body, RequestBuilder, SendBody};
+use ureq::{Agent, Body, RequestBuilder, ResponseExt as _, SendBody, Timeout};
 
-/// How long a connection, an answer or the next bytes may take.
+/// How long an answer or the next bytes may take.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Redirects in a row. Registries need one, to where their content is stored.
@@ -122,55 +122,89 @@ pub(crate) enum Failure {
     NoRoots,
 }
 
+/// What hosts have accepted as `Authorization`. Each value is sent to its own host, wherever redirects lead.
+#[derive(Default)]
+pub(crate) struct Authorizations(BTreeMap<String, String>);
+
+impl Authorizations {
+    /// With this value for the host of a URL.
+    pub(crate) fn with(mut self, url: &Uri, value: String) -> Self {
+        self.insert(url, value);
+        self
+    }
+
+    pub(crate) fn insert(&mut self, url: &Uri, value: String) {
+        self.0.insert(origin(url), value);
+    }
+
+    /// The header for a request to this URL.
+    pub(crate) fn header(&self, url: &Uri) -> Option<(HeaderName, String)> {
+        let value = self.0.get(&origin(url));
+        value.map(|value| (AUTHORIZATION, value.clone()))
+    }
+}
+
+/// The server of a URL: what is meant for one URL of it is meant for all.
+pub(crate) fn origin(url: &Uri) -> String {
+    let scheme = url.scheme_str().unwrap_or_default();
+    let authority = url.authority().map_or("", |authority| authority.as_str());
+    format!("{scheme}://{}", authority.to_ascii_lowercase())
+}
+
+/// The URL that a response is from, after redirects.
+pub(crate) fn answered_by(response: &Response<Body>) -> &Uri {
+    response.get_uri()
+}
+
 pub(crate) struct Client {
     proxies: Proxies,
+    /// How long a name or a connection may take.
+    connection_wait: Duration,
     /// One for each way to a host: through a proxy, or directly.
     agents: RefCell<BTreeMap<Option<String>, Agent>>,
     roots: OnceCell<Option<TlsConfig>>,
 }
 
 impl Client {
-    pub(crate) fn new(proxies: Proxies) -> Self {
+    pub(crate) fn new(proxies: Proxies, connection_wait: Duration) -> Self {
         Self {
             proxies,
+            connection_wait,
             agents: RefCell::default(),
             roots: OnceCell::new(),
         }
     }
 
-    /// Asks for a URL, and follows redirects. Credentials are sent to the first host only: where content is stored,
-    /// the URL is the permission, and other hosts have no business with them.
+    /// Asks for a URL, and follows redirects.
     pub(crate) fn get(
         &self,
         url: &Uri,
         headers: &[(HeaderName, String)],
+        authorizations: &Authorizations,
     ) -> Result<Response<Body>, Failure> {
-        self.follow(url, headers, &|agent, at| agent.get(at))
+        let request = |agent: &Agent, at: &Uri| with_headers(agent.get(at), headers);
+        self.follow(url, authorizations, &request)
     }
 
     /// Asks whether there is something at a URL, as [`Client::get`] and without content.
     pub(crate) fn head(
         &self,
         url: &Uri,
-        headers: &[(HeaderName, String)],
+        authorizations: &Authorizations,
     ) -> Result<Response<Body>, Failure> {
-        self.follow(url, headers, &|agent, at| agent.head(at))
+        self.follow(url, authorizations, &|agent, at| agent.head(at))
     }
 
     fn follow(
         &self,
         url: &Uri,
-        headers: &[(HeaderName, String)],
+        authorizations: &Authorizations,
         request: &dyn Fn(&Agent, &Uri) -> RequestBuilder<WithoutBody>,
     ) -> Result<Response<Body>, Failure> {
         let mut at = url.clone();
         for _ in 0..=REDIRECTS {
-            let mut request = request(&self.agent(&at)?, &at);
-            for (name, value) in headers {
-                if is_same_host(&at, url) || *name != AUTHORIZATION {
-                    request = request.header(name, value);
-                }
-            }
+            let request = request(&self.agent(&at)?, &at);
+            let request = with_headers(request, authorizations.header(&at).as_slice());
             let response = request.call().map_err(transport)?;
             if !matches!(response.status().as_u16(), 301 | 302 | 303 | 307 | 308) {
                 return Ok(response);
@@ -198,28 +232,25 @@ impl Client {
     pub(crate) fn post(
         &self,
         url: &Uri,
-        headers: &[(HeaderName, String)],
+        authorizations: &Authorizations,
     ) -> Result<Response<Body>, Failure> {
-        let mut request = self.agent(url)?.post(url);
-        for (name, value) in headers {
-            request = request.header(name, value);
-        }
+        let request = self.agent(url)?.post(url);
+        let request = with_headers(request, authorizations.header(url).as_slice());
         request.send_empty().map_err(transport)
     }
 
-    /// Stores content of a known length at a URL, without following redirects.
+    /// Stores content of a media type and a known length at a URL, without following redirects.
     pub(crate) fn put(
         &self,
         url: &Uri,
-        headers: &[(HeaderName, String)],
+        authorizations: &Authorizations,
+        media_type: &str,
         length: u64,
         content: &mut dyn Read,
     ) -> Result<Response<Body>, Failure> {
-        let mut request = self.agent(url)?.put(url).header(CONTENT_LENGTH, length);
-        for (name, value) in headers {
-            request = request.header(name, value);
-        }
-        request
+        let request = self.agent(url)?.put(url).header(CONTENT_LENGTH, length);
+        let request = request.header(CONTENT_TYPE, media_type);
+        with_headers(request, authorizations.header(url).as_slice())
             .send(SendBody::from_reader(content))
             .map_err(transport)
     }
@@ -241,7 +272,7 @@ impl Client {
         if let Some(agent) = self.agents.borrow().get(&key) {
             return Ok(agent.clone());
         }
-        let agent = new_agent(proxy, tls.cloned())?;
+        let agent = new_agent(proxy, tls.cloned(), self.connection_wait)?;
         self.agents.borrow_mut().insert(key, agent.clone());
         Ok(agent)
     }
@@ -265,7 +296,21 @@ impl Client {
     }
 }
 
-fn new_agent(proxy: Option<&str>, tls: Option<TlsConfig>) -> Result<Agent, Failure> {
+fn with_headers<B>(
+    mut request: RequestBuilder<B>,
+    headers: &[(HeaderName, String)],
+) -> RequestBuilder<B> {
+    for (name, value) in headers {
+        request = request.header(name, value);
+    }
+    request
+}
+
+fn new_agent(
+    proxy: Option<&str>,
+    tls: Option<TlsConfig>,
+    connection_wait: Duration,
+) -> Result<Agent, Failure> {
     let proxy = proxy.map(ureq::Proxy::new).transpose();
     let proxy = proxy.map_err(transport)?;
     let mut config = Agent::config_builder()
@@ -274,8 +319,9 @@ fn new_agent(proxy: Option<&str>, tls: Option<TlsConfig>) -> Result<Agent, Failu
         .max_redirects_will_error(false)
         .http_status_as_error(false)
         .user_agent(concat!("meshtax/", env!("CARGO_PKG_VERSION")))
-        .timeout_resolve(Some(PATIENCE))
-        .timeout_connect(Some(PATIENCE))
+        // A resolver asks its next server after five seconds.
+        .timeout_resolve(Some(2 * connection_wait))
+        .timeout_connect(Some(connection_wait))
         .timeout_recv_response(Some(PATIENCE))
         .timeout_per_read(Some(PATIENCE))
         .timeout_per_write(Some(PATIENCE));
@@ -291,14 +337,10 @@ fn transport(error: ureq::Error) -> Failure {
         ureq::Error::HostNotFound => io::ErrorKind::NotFound,
         ureq::Error::Rustls(_) => io::ErrorKind::InvalidData,
         ureq::Error::InvalidProxyUrl => io::ErrorKind::InvalidInput,
+        ureq::Error::Timeout(Timeout::Resolve | Timeout::Connect) => io::ErrorKind::HostUnreachable,
         other => return Failure::Transport(other.into_io()),
     };
     Failure::Transport(io::Error::new(kind, error))
-}
-
-/// Whether two URLs are of one server: credentials for one are for the other.
-pub(crate) fn is_same_host(one: &Uri, other: &Uri) -> bool {
-    one.authority() == other.authority() && one.scheme() == other.scheme()
 }
 
 /// Where a response leads: a redirect, or the answer to an upload that may begin.
@@ -416,11 +458,28 @@ mod tests {
     }
 
     #[test]
+    fn authorization_is_for_its_own_host_only() {
+        let url = |text: &str| text.parse::<Uri>().unwrap();
+        let known = Authorizations::default().with(&url("https://a.b:5000/x"), "t".to_owned());
+        let is_sent = |text: &str| known.header(&url(text)).is_some();
+        assert!(is_sent("https://a.b:5000/y?z") && is_sent("https://A.B:5000/"));
+        for other in [
+            "http://a.b:5000/x",
+            "https://a.b/x",
+            "https://c.a.b:5000/x",
+            "https://a.b:5000@c.d/x",
+            "https://u@a.b:5000/x",
+        ] {
+            assert!(!is_sent(other), "{other}");
+        }
+    }
+
+    #[test]
     fn plain_http_is_spoken_to_loopback_only() {
-        let client = Client::new(Proxies::default());
+        let client = Client::new(Proxies::default(), Duration::from_secs(1));
         let url: Uri = "http://registry.example/v2/".parse().unwrap();
         assert!(matches!(
-            client.get(&url, &[]),
+            client.get(&url, &[], &Authorizations::default()),
             Err(Failure::PlainHttp { .. })
         ));
     }

@@ -74,6 +74,9 @@ pub struct Retries {
     pub first_wait: Duration,
     /// How long to wait at most, also if the registry asks for more.
     pub longest_wait: Duration,
+    /// How long a connection may take to be established. Where it takes longer, packets are dropped: unless the host has
+    /// answered before, it is not tried again.
+    pub connection_wait: Duration,
 }
 
 impl Default for Retries {
@@ -82,6 +85,7 @@ impl Default for Retries {
             tries: 5,
             first_wait: Duration::from_millis(500),
             longest_wait: Duration::from_secs(60),
+            connection_wait: Duration::from_secs(5),
         }
     }
 }

@@ -167,14 +167,9 @@ impl Resolver<'_> {
     fn resolve(&self, reference: &Reference) -> Result<Resolved, PullError> {
         let options = self.session.options;
         let wanted = &options.platform;
-        let (digest, document) = self.document(&self.session.version(), reference.digest())?;
-        if let Some(expected) = options.expected.filter(|expected| *expected != digest) {
-            return Err(PullError::Changed {
-                image: self.session.image.clone(),
-                expected,
-                found: digest,
-            });
-        }
+        let version = self.session.version();
+        let unchanged = |found| self.unchanged(found);
+        let (digest, document) = self.document(&version, reference.digest(), &unchanged)?;
         let (manifest_digest, manifest) = match document {
             Document::Manifest(manifest) => (digest, manifest),
             Document::Index(manifests) => self.selected(&manifests)?,
@@ -200,6 +195,19 @@ impl Resolver<'_> {
         })
     }
 
+    /// Compares what the reference stands for with what it stood for when it was used first.
+    fn unchanged(&self, found: Digest) -> Result<(), PullError> {
+        let expected = self.session.options.expected;
+        match expected.filter(|expected| *expected != found) {
+            None => Ok(()),
+            Some(expected) => Err(PullError::Changed {
+                image: self.session.image.clone(),
+                expected,
+                found,
+            }),
+        }
+    }
+
     /// The manifest for the platform in an index.
     fn selected(&self, manifests: &[Descriptor]) -> Result<(Digest, Manifest), PullError> {
         let Some(selected) = select(manifests, &self.session.options.platform) else {
@@ -208,7 +216,7 @@ impl Resolver<'_> {
             return Err(self.no_platform(platforms.filter(known).collect()));
         };
         let digest = selected.digest;
-        match self.document(&digest.to_string(), Some(digest))? {
+        match self.document(&digest.to_string(), Some(digest), &|_| Ok(()))? {
             (_, Document::Manifest(manifest)) => Ok((digest, manifest)),
             (_, Document::Index(_)) => Err(self.malformed(
                 "the manifest",
@@ -237,32 +245,37 @@ impl Resolver<'_> {
         }
     }
 
-    /// Reads a manifest or index, from the cache if its digest is known.
+    /// Reads a manifest or index, from the cache if its digest is known. `accept` judges the digest.
     fn document(
         &self,
         version: &str,
         expected: Option<Digest>,
+        accept: &dyn Fn(Digest) -> Result<(), PullError>,
     ) -> Result<(Digest, Document), PullError> {
         let cached = expected.and_then(|digest| self.cache.read(&digest));
         let bytes = match cached {
             Some(bytes) => bytes,
-            None => self.fetch_document(version, expected)?,
+            None => self.fetch_document(version, expected, accept)?,
         };
+        let digest = Digest::of(&bytes);
+        accept(digest)?;
         let document = Document::parse(&bytes);
         let document = document.map_err(|source| self.malformed("the manifest", source))?;
-        Ok((Digest::of(&bytes), document))
+        Ok((digest, document))
     }
 
+    /// Asks one endpoint after the other, until one has what is accepted: a mirror may know an older tag.
     fn fetch_document(
         &self,
         version: &str,
         expected: Option<Digest>,
+        accept: &dyn Fn(Digest) -> Result<(), PullError>,
     ) -> Result<Vec<u8>, PullError> {
         let bytes = self.session.at_any_endpoint(&mut |endpoint| {
             let bytes = self.session.manifest(endpoint, version)?;
             let found = Digest::of(&bytes);
             match expected.filter(|expected| *expected != found) {
-                None => Ok(bytes),
+                None => accept(found).map(|()| bytes),
                 Some(expected) => Err(PullError::WrongDigest {
                     image: self.session.image.clone(),
                     registry: endpoint.name.clone(),

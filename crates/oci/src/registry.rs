@@ -10,7 +10,7 @@ use ureq::Body;
 use crate::digest::Digest;
 use crate::error::PullError;
 use crate::exchange::{Access, Connection, Endpoint, Exchange, Fault, retry_after};
-use crate::http_client::Failure;
+use crate::http_client::{Failure, answered_by};
 use crate::manifest::ACCEPTED;
 use crate::options::PullOptions;
 use crate::reference::{Reference, is_component, is_registry};
@@ -120,9 +120,8 @@ impl<'a> Session<'a> {
         headers: &[(HeaderName, String)],
     ) -> Result<Response<Body>, PullError> {
         let url = self.exchange.url(endpoint, path);
-        let response = self.exchange.ask(endpoint, &mut |client, authorization| {
-            let headers: Vec<_> = headers.iter().cloned().chain(authorization).collect();
-            client.get(&url, &headers)
+        let response = self.exchange.ask(endpoint, &mut |client, known| {
+            client.get(&url, headers, known)
         });
         match response {
             Ok(response) => self.accept(endpoint, path, response),
@@ -172,7 +171,8 @@ impl<'a> Session<'a> {
             200 | 206 | 416 => return Ok(response),
             401 | 403 => PullError::Denied {
                 image,
-                registry,
+                // Whoever logs in must do so where it was denied.
+                registry: endpoint.answering(answered_by(&response)).name,
                 status: status.as_u16(),
             },
             404 => PullError::NotFound {

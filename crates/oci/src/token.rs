@@ -21,55 +21,77 @@ pub(crate) enum Challenge {
 }
 
 impl Challenge {
-    /// The first challenge of a header that can be answered.
-    pub(crate) fn parse(header: &str) -> Option<Self> {
-        let (scheme, rest) = header.trim().split_once(' ').unwrap_or((header.trim(), ""));
+    /// The challenges of a header that can be answered. One header may have several, separated as their parameters are
+    /// (RFC 9110, section 11.6.1).
+    pub(crate) fn all(header: &str) -> Vec<Self> {
+        let mut schemes: Vec<(&str, BTreeMap<String, String>)> = Vec::new();
+        for item in items(header) {
+            let (before, value) = item.split_once('=').unwrap_or((item, ""));
+            let before = before.trim();
+            // `Bearer realm="x"` begins a challenge, and so does `Basic`; `scope="x"` continues one.
+            let (scheme, name) = match before.split_once(' ') {
+                Some((scheme, name)) => (Some(scheme), name.trim()),
+                None if item.contains('=') => (None, before),
+                None => (Some(before), ""),
+            };
+            schemes.extend(scheme.map(|scheme| (scheme, BTreeMap::new())));
+            if let Some((_, parameters)) = schemes.last_mut() {
+                parameters.insert(name.to_ascii_lowercase(), unquote(value.trim()));
+            }
+        }
+        let known = schemes.into_iter();
+        known
+            .filter_map(|(scheme, parameters)| Self::of(scheme, parameters))
+            .collect()
+    }
+
+    fn of(scheme: &str, mut parameters: BTreeMap<String, String>) -> Option<Self> {
         if scheme.eq_ignore_ascii_case("basic") {
             return Some(Self::Basic);
         }
         if !scheme.eq_ignore_ascii_case("bearer") {
             return None;
         }
-        let mut parameters = parameters(rest);
         Some(Self::Bearer {
-            realm: parameters.remove("realm")?,
+            realm: parameters
+                .remove("realm")
+                .filter(|realm| !realm.is_empty())?,
             service: parameters.remove("service"),
             scope: parameters.remove("scope"),
         })
     }
 }
 
-/// The parameters of a challenge: `name=value` or `name="quoted value"`, separated by commas.
-fn parameters(text: &str) -> BTreeMap<String, String> {
-    let mut found = BTreeMap::new();
-    let mut rest = text;
-    while let Some((name, after)) = rest.split_once('=') {
-        let name = name.trim_matches([' ', ',']).to_ascii_lowercase();
-        let (value, after) = match after.strip_prefix('"') {
-            Some(quoted) => unquote(quoted),
-            None => {
-                let (value, after) = after.split_at(after.find(',').unwrap_or(after.len()));
-                (value.trim().to_owned(), after)
-            }
-        };
-        found.insert(name, value);
-        rest = after;
-    }
-    found
+/// The parts of a header between its commas, except for those in quotes.
+fn items(header: &str) -> Vec<&str> {
+    let (mut is_quoted, mut is_escaped) = (false, false);
+    let parts = header.split(|c| {
+        let is_separator = c == ',' && !is_quoted;
+        if c == '"' && !is_escaped {
+            is_quoted = !is_quoted;
+        }
+        is_escaped = c == '\\' && is_quoted && !is_escaped;
+        is_separator
+    });
+    let parts = parts.map(str::trim);
+    parts.filter(|part| !part.is_empty()).collect()
 }
 
-/// The text up to the closing quote, and what follows it.
-fn unquote(text: &str) -> (String, &str) {
+/// The value of a parameter: as it is, or up to the closing quote.
+fn unquote(text: &str) -> String {
+    let Some(quoted) = text.strip_prefix('"') else {
+        return text.to_owned();
+    };
     let mut value = String::new();
-    let mut characters = text.char_indices();
-    while let Some((at, c)) = characters.next() {
+    let mut characters = quoted.chars();
+    while let Some(c) = characters.next() {
         match c {
-            '"' => return (value, &text[at + 1..]),
-            '\\' => value.extend(characters.next().map(|(_, c)| c)),
+            '"' => break,
+            '\\' => value.extend(characters.next()),
             c => value.push(c),
         }
     }
-    (value, "")
+    value
 }
 
 /// The URL of a token service with what is asked for.
@@ -130,18 +152,38 @@ mod tests {
             service: Some("registry.docker.io".to_owned()),
             scope: Some("repository:a/b:pull,push".to_owned()),
         };
-        assert_eq!(Challenge::parse(header), Some(expected));
-        assert_eq!(Challenge::parse("basic realm=x"), Some(Challenge::Basic));
-        let bare = Challenge::parse(r#"bearer realm=https://a.b, service="c\"d"#);
+        assert_eq!(Challenge::all(header), [expected]);
+        assert_eq!(Challenge::all("basic realm=x"), [Challenge::Basic]);
+        assert_eq!(Challenge::all("Basic"), [Challenge::Basic]);
+        let bare = Challenge::all(r#"bearer realm=https://a.b, service="c\"d"#);
         let expected = Challenge::Bearer {
             realm: "https://a.b".to_owned(),
             service: Some("c\"d".to_owned()),
             scope: None,
         };
-        assert_eq!(bare, Some(expected));
-        for wrong in ["", "Bearer", "Bearer scope=x", "Negotiate", "Bearer realm"] {
-            assert_eq!(Challenge::parse(wrong), None, "{wrong}");
+        assert_eq!(bare, [expected]);
+        for wrong in [
+            "",
+            "Bearer",
+            "Bearer scope=x",
+            "Negotiate",
+            "Bearer realm",
+            "realm=x",
+            "Bearer realm=",
+        ] {
+            assert_eq!(Challenge::all(wrong), [], "{wrong}");
         }
+    }
+
+    #[test]
+    fn every_challenge_of_a_header_is_read() {
+        let header = r#"Negotiate, Basic realm="a, Bearer realm=b",  Bearer scope="c,d" , realm = "e\\",Digest realm=f"#;
+        let bearer = Challenge::Bearer {
+            realm: "e\\".to_owned(),
+            service: None,
+            scope: Some("c,d".to_owned()),
+        };
+        assert_eq!(Challenge::all(header), [Challenge::Basic, bearer]);
     }
 
     #[test]

@@ -65,6 +65,7 @@ impl Setup {
                 tries: 3,
                 first_wait: Duration::from_millis(10),
                 longest_wait: Duration::from_secs(2),
+                ..Retries::default()
             },
             ..PullOptions::new(self.cache())
         }
@@ -119,6 +120,15 @@ pub(crate) fn assert_has_fix(error: &PullError) {
     let text = error.to_string();
     assert!(
         text.contains("fix:") && text.contains("localhost"),
+        "{text}"
+    );
+}
+
+/// Whoever cannot have the image can give the program instead.
+pub(crate) fn assert_names_an_alternative(error: &PullError) {
+    let text = error.to_string();
+    assert!(
+        text.contains("`--from PATH`") && text.contains("`program: PATH`"),
         "{text}"
     );
 }

@@ -5,16 +5,13 @@ mod error;
 
 use std::io::{self, Read};
 
-use http::header::CONTENT_TYPE;
 use http::{Response, Uri};
 use serde::Deserialize;
 use ureq::Body;
 
 use crate::build::{Blob, BuiltImage};
-use crate::exchange::{
-    Access, Authorization, Connection, Endpoint, Exchange, Fault, SendRequest, retry_after,
-};
-use crate::http_client::{Client, Failure, is_same_host, target};
+use crate::exchange::{Access, Connection, Endpoint, Exchange, Fault, SendRequest, retry_after};
+use crate::http_client::{Authorizations, Client, Failure, target};
 use crate::options::PushOptions;
 use crate::pull::Progress;
 use crate::reference::Reference;
@@ -105,9 +102,7 @@ impl PushSession<'_> {
     fn has(&self, blob: &Blob) -> Result<bool, PushError> {
         let what = format!("blob {}", blob.digest());
         let url = self.url(&format!("blobs/{}", blob.digest()));
-        let response = self.ask(&what, &mut |client, authorization| {
-            client.head(&url, authorization.as_slice())
-        })?;
+        let response = self.ask(&what, &mut |client, known| client.head(&url, known))?;
         match response.status().as_u16() {
             200 => Ok(true),
             404 => Ok(false),
@@ -119,12 +114,12 @@ impl PushSession<'_> {
     fn upload(&self, blob: &Blob, report: &mut dyn FnMut(u64)) -> Result<(), PushError> {
         let what = format!("blob {}", blob.digest());
         let uploads = self.url("blobs/uploads/");
-        let response = self.ask(&what, &mut |client, authorization| {
-            let started = client.post(&uploads, authorization.as_slice())?;
+        let response = self.ask(&what, &mut |client, known| {
+            let started = client.post(&uploads, known)?;
             if started.status() != 202 {
                 return Ok(started);
             }
-            put_blob(client, authorization, (&uploads, &started), blob, report)
+            put_blob(client, known, (&uploads, &started), blob, report)
         })?;
         match response.status().as_u16() {
             201 | 204 => Ok(()),
@@ -139,10 +134,8 @@ impl PushSession<'_> {
             .tag()
             .map_or_else(|| image.digest.to_string(), str::to_owned);
         let url = self.url(&format!("manifests/{version}"));
-        let response = self.ask("the manifest", &mut |client, authorization| {
-            let kind = (CONTENT_TYPE, media_type.to_owned());
-            let headers: Vec<_> = authorization.into_iter().chain([kind]).collect();
-            client.put(&url, &headers, bytes.len() as u64, &mut &*bytes)
+        let response = self.ask("the manifest", &mut |client, known| {
+            client.put(&url, known, media_type, bytes.len() as u64, &mut &*bytes)
         })?;
         if !matches!(response.status().as_u16(), 200..=202) {
             return Err(self.refused("the manifest", response));
@@ -239,23 +232,21 @@ impl PushSession<'_> {
 /// Sends the content of an upload that has begun, in one request.
 fn put_blob(
     client: &Client,
-    authorization: Authorization,
+    known: &Authorizations,
     (from, started): (&Uri, &Response<Body>),
     blob: &Blob,
     report: &mut dyn FnMut(u64),
 ) -> Result<Response<Body>, Failure> {
     let place = target(from, started)?;
     let url = with_digest(&place, blob)?;
-    // The place may be another host's, where the URL is the permission.
-    let authorization = authorization.filter(|_| is_same_host(&url, from));
-    let kind = (CONTENT_TYPE, "application/octet-stream".to_owned());
-    let headers: Vec<_> = authorization.into_iter().chain([kind]).collect();
     let mut content = Reported {
         rest: &blob.bytes,
         sent_bytes: 0,
         report,
     };
-    client.put(&url, &headers, blob.bytes.len() as u64, &mut content)
+    let (media_type, length) = ("application/octet-stream", blob.bytes.len() as u64);
+    // The place may be another host's, where the URL is the permission: nothing is known that authorizes it.
+    client.put(&url, known, media_type, length, &mut content)
 }
 
 /// The URL that ends an upload: where it takes place, and what the digest must be. The place may have a query.

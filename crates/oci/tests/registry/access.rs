@@ -9,7 +9,7 @@ use tempfile::TempDir;
 
 use crate::faults::{Answer, Request, Server, Upstream};
 use crate::images::noise;
-use crate::{assert_has_fix, image_at, setup};
+use crate::{assert_has_fix, assert_names_an_alternative, image_at, setup};
 
 /// A server that wants a token, of its own token service. `is_valid` says whether the n-th token is still accepted.
 pub(crate) fn with_tokens(
@@ -165,6 +165,81 @@ pub(crate) fn credentials(text: &str) -> (TempDir, Credentials) {
 }
 
 #[test]
+fn token_is_preferred_to_a_password_whatever_is_offered_first() {
+    let setup = setup!(&[noise(10)]);
+    let basic = "WWW-Authenticate: Basic realm=\"x\"";
+    for before in [format!("{basic}\r\nWWW-Authenticate:"), format!("{basic},")] {
+        let upstream = setup.upstream();
+        let server = Server::start(move |request| {
+            let host = request.header("Host").unwrap();
+            match request.header("Authorization") {
+                _ if request.path.starts_with("/token") => {
+                    Answer::of("200 OK", "", br#"{"token": "good"}"#)
+                }
+                Some("Bearer good") => upstream.forward(request),
+                _ => {
+                    let challenge = format!("{before} Bearer realm=\"http://{host}/token\"\r\n");
+                    Answer::of("401 Unauthorized", &challenge, b"")
+                }
+            }
+        });
+        setup.pull_from(server.port).unwrap();
+        assert_eq!(token_requests(&server), 1);
+    }
+}
+
+#[test]
+fn registry_behind_a_redirect_is_asked_with_its_own_token_and_credentials() {
+    let setup = setup!(&[noise(10)]);
+    let behind = with_tokens(setup.upstream(), Some("behind:secret"), |_, _| true);
+    let port = behind.port;
+    let redirecting = Server::start(move |request| {
+        let target = format!("Location: http://127.0.0.1:{port}{}\r\n", request.path);
+        Answer::of("307 Temporary Redirect", &target, b"")
+    });
+    let front = with_tokens(Upstream(redirecting.port), Some("front:secret"), |_, _| {
+        true
+    });
+    let text = format!(
+        r#"{{"auths": {{"localhost:{}": {{"auth": "{}"}}, "127.0.0.1:{port}": {{"auth": "{}"}}}}}}"#,
+        front.port,
+        encoded("front:secret"),
+        encoded("behind:secret")
+    );
+    let (_directory, credentials) = credentials(&text);
+    let options = PullOptions {
+        credentials,
+        ..setup.options()
+    };
+    pull(&image_at(front.port), &options, &mut |_| {}).unwrap();
+    assert_eq!((token_requests(&front), token_requests(&behind)), (1, 1));
+    let requests = behind.requests();
+    assert!(
+        requests[0].header("Authorization").is_none(),
+        "the token of the registry in front is not for the one behind it"
+    );
+    // Without credentials for it, its token service says who asked in vain.
+    let error = setup.pull_from(redirecting.port).unwrap_err();
+    let is_own =
+        matches!(&error, PullError::NoToken { service, .. } if service.contains(&port.to_string()));
+    assert!(is_own, "{error}");
+}
+
+#[test]
+fn registry_behind_a_redirect_that_denies_is_named() {
+    let setup = setup!(&[]);
+    let behind = Server::start(|_| Answer::of("403 Forbidden", "", b""));
+    let port = behind.port;
+    let front = Server::start(move |request| {
+        let target = format!("Location: http://127.0.0.1:{port}{}\r\n", request.path);
+        Answer::of("307 Temporary Redirect", &target, b"")
+    });
+    let error = setup.pull_from(front.port).unwrap_err();
+    let login = format!("docker login 127.0.0.1:{port}");
+    assert!(error.to_string().contains(&login), "{error}");
+}
+
+#[test]
 fn denied_image_is_reported_with_how_to_log_in() {
     let setup = setup!(&[]);
     for status in ["401 Unauthorized", "403 Forbidden"] {
@@ -175,5 +250,6 @@ fn denied_image_is_reported_with_how_to_log_in() {
             "{error}"
         );
         assert!(matches!(error, PullError::Denied { .. }), "{error}");
+        assert_names_an_alternative(&error);
     }
 }

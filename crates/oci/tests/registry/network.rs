@@ -1,18 +1,19 @@
 //! Redirects, rate limits, mirrors, proxies and certificates.
 
 use std::fs;
+use std::net::{TcpListener, TcpStream};
 use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use meshtax_oci::{PullError, PullOptions, Reference, pull};
+use meshtax_oci::{Digest, PullError, PullOptions, Reference, pull};
 use tempfile::TempDir;
 
 use crate::access::{token_requests, with_tokens};
 use crate::faults::{Answer, Server, Upstream};
-use crate::images::noise;
+use crate::images::{noise, put_image, put_index};
 use crate::tls;
-use crate::{assert_has_fix, image_at, setup};
+use crate::{architecture, assert_has_fix, image_at, setup};
 
 #[test]
 fn redirect_is_followed_without_the_token() {
@@ -122,6 +123,35 @@ fn failing_registry_is_asked_again_and_given_up() {
     assert!(matches!(error, PullError::Unreachable { .. }), "{error}");
 }
 
+/// A port where packets to connect are dropped, as long as these are kept.
+fn silent_port() -> (u16, TcpListener, Vec<TcpStream>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    // The shortest queue, which is never emptied.
+    rustix::net::listen(&listener, 0).unwrap();
+    let address = listener.local_addr().unwrap();
+    let wait = Duration::from_millis(200);
+    let connect = |_| TcpStream::connect_timeout(&address, wait).ok();
+    let waiting: Vec<_> = (0..100).map_while(connect).collect();
+    assert!(waiting.len() < 100, "the queue is longer than asked for");
+    (address.port(), listener, waiting)
+}
+
+#[test]
+fn registry_where_packets_are_dropped_is_tried_once_and_not_for_long() {
+    let setup = setup!(&[]);
+    let (port, _listener, _waiting) = silent_port();
+    let mut options = setup.options();
+    options.retries.connection_wait = Duration::from_millis(500);
+    options.retries.first_wait = Duration::from_secs(2);
+    let started = Instant::now();
+    let reference = format!("127.0.0.1:{port}/test/image:1").parse().unwrap();
+    let error = pull(&reference, &options, &mut |_| {}).unwrap_err();
+    assert!(matches!(error, PullError::Unreachable { .. }), "{error}");
+    let elapsed = started.elapsed();
+    let is_once = (Duration::from_millis(500)..Duration::from_secs(2)).contains(&elapsed);
+    assert!(is_once, "{elapsed:?}");
+}
+
 #[test]
 fn mirror_is_asked_first_and_passed_over_if_it_fails() {
     let setup = setup!(&[noise(10)]);
@@ -150,6 +180,35 @@ fn mirror_is_asked_first_and_passed_over_if_it_fails() {
     pull(&image_at(registry.port), &options, &mut |_| {}).unwrap();
     assert!(!good.requests().is_empty());
     assert_eq!(registry.requests().len(), before);
+}
+
+#[test]
+fn mirror_with_another_tag_than_recorded_is_passed_over() {
+    let setup = setup!(&[noise(10)]);
+    let (upstream, older) = (setup.upstream(), setup.digest);
+    let own = put_image(&setup.registry, &architecture(), &[noise(20)]);
+    let newer = put_index(&setup.registry, &[own]);
+    let mirror = Server::start(move |request| {
+        let mut request = request.clone();
+        let by_digest = format!("/manifests/{older}");
+        request.path = request.path.replace("/manifests/1", &by_digest);
+        upstream.forward(&request)
+    });
+    let registry = setup.changed(|_, answer| answer);
+    let pull_expecting = |expected: Digest| {
+        let mut options = setup.options();
+        options.expected = Some(expected);
+        let (name, mirror) = (registry.port, mirror.port);
+        let mirrors = vec![format!("localhost:{mirror}")];
+        options.mirrors.insert(format!("localhost:{name}"), mirrors);
+        pull(&image_at(registry.port), &options, &mut |_| {})
+    };
+    assert_eq!(pull_expecting(older).unwrap().digest, older);
+    assert!(registry.requests().is_empty());
+    assert_eq!(pull_expecting(newer).unwrap().digest, newer);
+    let error = pull_expecting(Digest::of(b"neither")).unwrap_err();
+    let is_registrys = matches!(error, PullError::Changed { found, .. } if found == newer);
+    assert!(is_registrys, "{error}");
 }
 
 #[test]

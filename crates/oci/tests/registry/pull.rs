@@ -11,7 +11,7 @@ use meshtax_oci::{
 
 use crate::faults::{Answer, Server};
 use crate::images::{file, gzip, noise, plain, put_image, put_index, zstd};
-use crate::{architecture, assert_has_fix, image_at, is_layer, setup};
+use crate::{architecture, assert_has_fix, assert_names_an_alternative, image_at, is_layer, setup};
 
 #[test]
 fn good_image_is_pulled_unpacked_and_cached() {
@@ -147,6 +147,7 @@ fn missing_platform_is_rejected_with_those_that_exist() {
     let error = setup.pull_from(setup.registry.port).unwrap_err();
     assert_has_fix(&error);
     assert!(error.to_string().contains("linux/sparc64"), "{error}");
+    assert_names_an_alternative(&error);
     assert!(matches!(error, PullError::NoPlatform { .. }), "{error}");
 }
 
@@ -178,6 +179,7 @@ fn missing_image_is_reported_by_its_name() {
     let error = pull(&reference, &setup.options(), &mut |_| {}).unwrap_err();
     assert_has_fix(&error);
     assert!(matches!(error, PullError::NotFound { .. }), "{error}");
+    assert_names_an_alternative(&error);
 }
 
 #[test]
