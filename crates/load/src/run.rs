@@ -47,6 +47,9 @@ pub struct Progress<'a> {
     pub last: Option<&'a LoadInterval>,
 }
 
+/// Takes the result of a load, and the number of its connections that are still open.
+type OnResult<'a> = dyn FnMut(&LoadResult, u32) + 'a;
+
 /// Callbacks and controls of a running load.
 pub struct Hooks<'a> {
     /// All connections are open; the warm-up is about to begin.
@@ -56,7 +59,7 @@ pub struct Hooks<'a> {
     /// When this becomes true the window ends, and the result is of what was measured.
     pub abort: Option<&'a AtomicBool>,
     /// Called with the result and the number of connections that are still open; they close when it returns.
-    pub on_result: Option<&'a mut dyn FnMut(&LoadResult, u32)>,
+    pub on_result: Option<&'a mut OnResult<'a>>,
     /// Returns the instant on `CLOCK_MONOTONIC` at which the load begins, if that has not passed when
     /// all connections are open; `None`: at once.
     pub begin_at: Option<&'a mut dyn FnMut() -> Option<u64>>,
