@@ -1,7 +1,7 @@
 //! The result in one sentence per variant.
 
 use crate::view::reasons;
-use meshtax_model::analysis::{Effect, Estimate, LoadOutcome, Metric, Verdict};
+use meshtax_model::analysis::{Effect, Estimate, LoadOutcome, Metric, Overload, Verdict};
 use meshtax_model::experiment::{LoadPoint, Role, Variant};
 
 use crate::format::{self, MIB};
@@ -57,12 +57,17 @@ fn measured(source: Source<'_>, variant: &Variant) -> Headline {
         point.and_then(|p| source.effect(&variant.id, &p.id, metric))
     };
     let (steady, saturated) = (source.first_steady(), source.first_saturated());
-    if let Some(headline) = [steady, saturated]
-        .into_iter()
-        .flatten()
-        .find_map(|point| overloaded(source, variant, point))
+    let overloads = overloads(source, variant);
+    let leading = [steady, saturated].into_iter().flatten();
+    if leading
+        .clone()
+        .any(|point| overloads.iter().any(|(at, _)| *at == point))
     {
-        return headline;
+        return Headline {
+            variant: variant.id.0.clone(),
+            clauses: overloaded(&overloads),
+            tone: Tone::Bad,
+        };
     }
     let cpu = [steady, saturated].map(|point| at(point, Metric::CpuPerRequest));
     let p50 = at(steady, Metric::ResponseP50);
@@ -71,14 +76,11 @@ fn measured(source: Source<'_>, variant: &Variant) -> Headline {
     let known = effects().find(|effect| sayable(effect, effect.difference).is_some());
     if known.is_none() {
         let reason = effects().find_map(not_estimable);
-        return Headline {
-            variant: variant.id.0.clone(),
-            clauses: vec![match reason {
-                Some(reason) => format!("not estimable: {reason}"),
-                None => "nothing measured".to_owned(),
-            }],
-            tone: Tone::Muted,
+        let nothing = match reason {
+            Some(reason) => format!("not estimable: {reason}"),
+            None => "nothing measured".to_owned(),
         };
+        return behind(&overloads, variant, vec![nothing], Tone::Muted);
     }
     let clauses = [
         cpu_clause(source, cpu),
@@ -87,28 +89,56 @@ fn measured(source: Source<'_>, variant: &Variant) -> Headline {
         meaning::cores(source, cpu),
         cpu[1].and_then(|effect| meaning::losses(source, effect)),
     ];
-    Headline {
-        variant: variant.id.0.clone(),
-        clauses: clauses.into_iter().flatten().collect(),
-        tone: Tone::Plain,
-    }
+    let clauses = clauses.into_iter().flatten().collect();
+    behind(&overloads, variant, clauses, Tone::Plain)
 }
 
-/// A load that was not carried comes before any figure of it.
-fn overloaded(source: Source<'_>, variant: &Variant, point: &LoadPoint) -> Option<Headline> {
-    let (_, found) = source
-        .variants()
-        .find(|(asked, _)| asked.id == variant.id)?;
-    match &point_of(found, &point.id)?.outcome {
-        LoadOutcome::Overloaded(overload) => Some(Headline {
-            variant: variant.id.0.clone(),
-            clauses: vec![
-                format!("overloaded {}", at_load(point)),
-                outcome::overload(overload),
-            ],
-            tone: Tone::Bad,
-        }),
-        _ => None,
+/// The load points at which a variant is overloaded.
+fn overloads<'a>(source: Source<'a>, variant: &Variant) -> Vec<(&'a LoadPoint, &'a Overload)> {
+    let mut variants = source.variants();
+    let found = variants.find(|(asked, _)| asked.id == variant.id);
+    let outcome = |point: &'a LoadPoint| {
+        let (_, found) = found?;
+        match &point_of(found, &point.id)?.outcome {
+            LoadOutcome::Overloaded(overload) => Some((point, overload)),
+            _ => None,
+        }
+    };
+    source.points().filter_map(outcome).collect()
+}
+
+/// What was not carried: all loads, and how the first of them ended.
+fn overloaded(overloads: &[(&LoadPoint, &Overload)]) -> Vec<String> {
+    let Some((_, first)) = overloads.first() else {
+        return Vec::new();
+    };
+    let loads: Vec<String> = overloads.iter().map(|(point, _)| at_load(point)).collect();
+    let how = outcome::overload(first);
+    vec![
+        format!("overloaded {}", loads.join(" and ")),
+        match overloads.len() {
+            1 => how,
+            _ => format!("{}: {how}", loads[0]),
+        },
+    ]
+}
+
+/// Figures, behind the other loads that were not carried.
+fn behind(
+    overloads: &[(&LoadPoint, &Overload)],
+    variant: &Variant,
+    figures: Vec<String>,
+    tone: Tone,
+) -> Headline {
+    let mut clauses = overloaded(overloads);
+    clauses.truncate(1);
+    Headline {
+        variant: variant.id.0.clone(),
+        tone: match clauses.is_empty() {
+            true => tone,
+            false => Tone::Bad,
+        },
+        clauses: clauses.into_iter().chain(figures).collect(),
     }
 }
 
@@ -147,7 +177,10 @@ fn latency_clause(effect: &Effect) -> String {
     match sayable(effect, effect.difference) {
         None => format!("p50: {NOT_ESTIMABLE}"),
         Some(Sayable::Words(words)) => format!("p50: {words}"),
-        Some(Sayable::Figure(estimate)) => format!("p50 {}", added_time(estimate)),
+        Some(Sayable::Figure(estimate)) => {
+            let added = outcome::at_least(added_time(estimate), effect.lower_bound);
+            format!("p50 {added}")
+        }
     }
 }
 

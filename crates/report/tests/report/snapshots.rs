@@ -1,5 +1,6 @@
 //! Reports as people see them. A change here is a change of the product.
 
+use meshtax_model::analysis::Analysis;
 use meshtax_report::TerminalOptions;
 
 use crate::fixtures;
@@ -123,4 +124,19 @@ fn csv() {
 fn summary_fits_one_screen() {
     let text = meshtax_report::terminal(&fixtures::quick(), TerminalOptions::default());
     assert!(text.lines().count() <= 46, "{} lines", text.lines().count());
+}
+
+/// The summary names each load that was not carried, and marks what lacks requests.
+#[test]
+fn headlines_have_every_overload_and_mark_lower_bounds() {
+    let headline = |analysis: &Analysis, variant: &str| {
+        let text = meshtax_report::markdown(analysis);
+        let mut lines = text.lines();
+        let found = lines.find(|line| line.contains(variant) && line.contains("p50"));
+        found.unwrap_or_else(|| panic!("{text}")).to_owned()
+    };
+    let rates = headline(&fixtures::rates(), "envoy-sidecar-l7");
+    assert!(rates.contains("overloaded at 16,000 requests/s"), "{rates}");
+    let lossy = headline(&fixtures::overloaded(), "envoy-sidecar-mtls");
+    assert!(lossy.contains("p50 ≥ +"), "{lossy}");
 }
