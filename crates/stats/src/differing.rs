@@ -6,7 +6,7 @@ use meshtax_model::analysis::RunSide;
 use meshtax_model::comparison::{ComparisonNote, Differing, ServiceSetting, Setting, SettingValue};
 use meshtax_model::environment::{Artifact, Environment, Host};
 use meshtax_model::event::Ending;
-use meshtax_model::experiment::{Experiment, LoadPointId, VariantId};
+use meshtax_model::experiment::{Experiment, LoadPoint, LoadPointId, VariantId};
 use meshtax_model::trial::TrialOutcome;
 
 use crate::run_data::RunData;
@@ -164,19 +164,53 @@ const SETTINGS: &[(Setting, Read)] = &[
 ];
 
 /// The settings that must be equal for a gate: what they do to an overhead does not cancel between a variant and its
-/// baselines. The load generator is a part of meshtax.
-pub(crate) fn prevents_comparison(setting: &Setting) -> bool {
-    matches!(
-        setting,
+/// baselines. The load generator is a part of meshtax. Of load points, those count that are compared.
+pub(crate) fn prevents_comparison(one: &Differing) -> bool {
+    match one.setting {
         Setting::MeshtaxVersion
-            | Setting::Engine
-            | Setting::Kernel
-            | Setting::CoreLayout
-            | Setting::Generator
-            | Setting::ApplicationWork
-            | Setting::Placement
-            | Setting::PodSettings
-    )
+        | Setting::Engine
+        | Setting::Kernel
+        | Setting::CoreLayout
+        | Setting::Generator
+        | Setting::Service
+        | Setting::ApplicationWork
+        | Setting::Placement
+        | Setting::PodSettings
+        | Setting::ResponseBytes
+        | Setting::Connections
+        | Setting::Clients
+        | Setting::ProxyWorkers => true,
+        Setting::LoadPoint { .. } => is_another_load(one),
+        _ => false,
+    }
+}
+
+/// Whether a load point with the same id is another load. One that only one side has, or that is steady on one side and
+/// saturated on the other, is not compared.
+fn is_another_load(one: &Differing) -> bool {
+    let points = |side: &[SettingValue]| -> Vec<LoadPoint> {
+        let points = side.iter().filter_map(|value| match value {
+            SettingValue::LoadPoint(point) => Some(point.clone()),
+            _ => None,
+        });
+        points.collect()
+    };
+    let [base, new] = [&one.base, &one.new].map(|side| points(side));
+    let of_both = |regime: bool| {
+        let of = |side: &[LoadPoint]| -> Vec<LoadPoint> {
+            let points = side.iter().filter(|point| point.is_steady() == regime);
+            points.cloned().collect()
+        };
+        let (base, new) = (of(&base), of(&new));
+        let is_paired = !base.is_empty() && !new.is_empty();
+        let first = base.first().cloned();
+        is_paired
+            && base
+                .iter()
+                .chain(&new)
+                .any(|point| Some(point) != first.as_ref())
+    };
+    of_both(true) || of_both(false)
 }
 
 /// Of the first trial: the same machine gives the same to all of them.

@@ -57,7 +57,7 @@ pub fn gate_runs(
     let found = changes(runs, options).map_err(GateError::Apart)?;
     let all = differing(runs);
     let mut decisive = all.clone();
-    decisive.retain(|one| prevents_comparison(&one.setting));
+    decisive.retain(prevents_comparison);
     if !decisive.is_empty() {
         return Err(GateError::NotComparable {
             differing: decisive,

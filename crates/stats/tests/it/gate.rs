@@ -2,9 +2,9 @@
 
 use meshtax_model::analysis::{Interval, Metric, NotEstimable};
 use meshtax_model::comparison::{
-    Allowed, GateCheck, GateReport, GateVerdict, InconclusiveCheck, Limit,
+    Allowed, GateCheck, GateReport, GateVerdict, InconclusiveCheck, Limit, Setting,
 };
-use meshtax_model::experiment::VariantId;
+use meshtax_model::experiment::{Arrivals, LoadPoint, LoadPointId, Regime, VariantId, Workers};
 use meshtax_stats::between::{Options, Runs};
 use meshtax_stats::gate::{GateError, gate_runs, gate_sides, limits_match, verdict};
 use meshtax_stats::interval::{Inference, Spread, Student};
@@ -31,6 +31,68 @@ fn gated(base: &[Run], new: &[Run], limits: &[Limit]) -> Result<GateReport, Gate
         new: &new,
     };
     gate_runs(runs, &Options::default(), limits)
+}
+
+/// The settings for which a gate refuses a run that was changed like this.
+fn refused(change: impl Fn(&mut Run)) -> Vec<Setting> {
+    let (base, mut new) = (one(1, 12, 1.2), one(2, 12, 1.2));
+    change(&mut new);
+    match gated(&[base], &[new], &cost_and_median()) {
+        Err(GateError::NotComparable { differing }) => {
+            differing.into_iter().map(|one| one.setting).collect()
+        }
+        Err(error) => panic!("{error:?}"),
+        Ok(_) => Vec::new(),
+    }
+}
+
+#[test]
+fn runs_with_another_load_are_refused_whatever_its_name() {
+    let steady = || LoadPointId("steady".to_owned());
+    let point =
+        |change: fn(&mut LoadPoint)| refused(|run| change(&mut run.experiment.load_points[0]));
+    let is_steady = [Setting::LoadPoint {
+        load_point: steady(),
+    }];
+    let rate = point(|point| {
+        point.load = Regime::Steady {
+            rate_per_s: 4_000.0,
+            arrivals: Arrivals::Poisson,
+        };
+    });
+    assert_eq!(rate, is_steady);
+    assert_eq!(point(|point| point.connections = Some(64)), is_steady);
+    assert_eq!(
+        point(|point| point.response_bytes = Some(1 << 20)),
+        is_steady
+    );
+    assert_eq!(point(|point| point.cold = true), is_steady);
+    let connections = refused(|run| run.experiment.workload.connections = 64);
+    assert_eq!(connections, [Setting::Connections]);
+    let responses = refused(|run| run.experiment.workload.response_bytes = 1 << 20);
+    assert_eq!(responses, [Setting::ResponseBytes]);
+    let clients = refused(|run| run.experiment.workload.clients = 4);
+    assert_eq!(clients, [Setting::Clients]);
+    let workers = refused(|run| run.experiment.workers = Workers::Native);
+    assert_eq!(workers, [Setting::ProxyWorkers]);
+    let service = refused(|run| run.experiment.topology.services[0].replicas = 3);
+    assert_eq!(service, [Setting::Service]);
+}
+
+#[test]
+fn load_points_of_one_side_and_other_processors_are_no_reason_to_refuse() {
+    let further = refused(|run| {
+        let mut point = run.experiment.load_points[0].clone();
+        point.id.0.push_str("-again");
+        run.experiment.load_points.push(point);
+    });
+    assert_eq!(further, []);
+    // It is not compared.
+    let regime =
+        refused(|run| run.experiment.load_points[1].load = run.experiment.load_points[0].load);
+    assert_eq!(regime, []);
+    let processor = refused(|run| run.environment.machines[0].cpu_model.push('2'));
+    assert_eq!(processor, []);
 }
 
 fn cost_and_median() -> [Limit; 2] {
