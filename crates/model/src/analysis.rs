@@ -31,7 +31,7 @@ pub use decision::{
 };
 pub use effect::{
     Attribution, AttributionPart, AttributionStep, Comparison, Effect, GroundTruth, IngressCost,
-    NoiseFloor, Verdict,
+    NoiseFloor, Verdict, Withheld,
 };
 pub use estimate::{Estimate, Interval, Metric};
 pub use log::RoundLog;

@@ -237,8 +237,8 @@ pub struct Change {
     pub new: Option<Estimate>,
     /// NEW relative to BASE: 0.05 is 5 % more, after correction for the baselines. `None` if not estimable.
     pub relative: Option<Estimate>,
-    /// Whether NEW's latencies are lower bounds, as in [`Effect::lower_bound`](crate::analysis::Effect::lower_bound): then
-    /// `relative` is one, too.
+    /// Whether `relative` is a lower bound, as in [`Effect::lower_bound`](crate::analysis::Effect::lower_bound): latencies of
+    /// NEW's variant or of BASE's baselines lack requests, and those of the other two are complete.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub lower_bound: bool,
     /// The between-run component; `None`: both sides were measured in one run.
@@ -374,8 +374,19 @@ pub enum InconclusiveCheck {
     IntervalContainsLimit,
     /// Beyond the limit, but not after adjustment for the number of checks.
     NotAfterAdjustment,
-    /// Within the limit, but the change is a lower bound: requests are missing from NEW's latencies.
+    /// Within the limit, but the change is a lower bound: requests are missing from the latencies of NEW's variant, or of
+    /// BASE's baselines.
     LowerBound,
+    /// Beyond the limit, but the change is an upper bound: requests are missing from the latencies of BASE's variant, or of
+    /// NEW's baselines.
+    UpperBound,
+    /// The change of CPU that includes CPU outside the path does not support it.
+    CpuElsewhere,
+    /// Within the limit, but one of several runs of NEW has no estimate.
+    MissingRun {
+        /// Why.
+        reason: NotEstimable,
+    },
 }
 
 /// The check of one limit for one variant at one load point.

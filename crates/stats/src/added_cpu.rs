@@ -3,20 +3,17 @@
 //! A figure that counts the components in the path only can be beaten by work that is charged to nobody: softirq
 //! time outside any process, or the generator's own system calls. So both are estimated by the same pairs, and
 //! where they change by more than a tenth of the effect, the effect is a range. Nor is there *no relevant difference*
-//! where CPU elsewhere is known to have changed by more than the margin.
+//! where CPU elsewhere is known to have changed by more than the margin, or may have done so ([`crate::elsewhere`]).
 
 use meshtax_model::analysis::{
     AddedCpu, Effect, Elsewhere, Estimate, Interval, Metric, ThroughputLoss, Verdict, WithElsewhere,
 };
-use meshtax_model::event::Ending;
 use meshtax_model::experiment::{LoadPoint, Role, Variant};
 use meshtax_model::trial::{ComponentRole, ResourceSample};
 
-use crate::account::cpu_per_request_ns;
 use crate::effects::references;
-use crate::interval::{Inference, mean};
-use crate::pairing::{ByBlock, unit_means_of};
-use crate::points::level_in;
+use crate::elsewhere::{PARTS, difference, parts_ns, path_levels, whole, with_path_ns, withholds};
+use crate::interval::mean;
 use crate::trials::{Cell, Trials};
 
 /// Above this share of the effect, CPU elsewhere makes the effect a range.
@@ -48,45 +45,80 @@ fn of_effect(
 ) -> AddedCpu {
     let cell = trials.cell(&variant.id, &point.id);
     let baselines = references(trials, variant, point);
-    let difference = |parts: &[Elsewhere], with_path: bool| {
-        let cpu = |sample: &ResourceSample, completed| {
-            let own = match with_path {
-                true => cpu_per_request_ns(sample, completed)?,
-                false => 0.0,
-            };
-            let elsewhere = parts
-                .iter()
-                .map(|part| elsewhere_ns(*part, sample, completed));
-            Some(own + elsewhere.sum::<Option<f64>>()?)
-        };
-        difference(trials, cell, &baselines, cpu)
+    let part = |part: Elsewhere| {
+        let parts = [part];
+        let figure = move |sample: &ResourceSample, completed| parts_ns(&parts, sample, completed);
+        difference(trials, cell, &baselines, figure).map(|fit| fit.estimate_plain())
     };
-    let both = [Elsewhere::Unattributed, Elsewhere::Generator];
-    let [unattributed, generator] = both.map(|part| difference(&[part], false));
-    let is_relevant = |change| match effect.verdict {
-        Verdict::Different => is_relevant(effect, change),
-        Verdict::Equivalent => exceeds_margin(change, relevant_ns(trials, &baselines)),
-        _ => false,
-    };
-    let parts: Vec<Elsewhere> = [(both[0], unattributed), (both[1], generator)]
+    let changes: Vec<(Elsewhere, Estimate)> = PARTS
         .into_iter()
-        .filter(|(_, change)| change.is_some_and(is_relevant))
-        .map(|(part, _)| part)
+        .filter(|of| *of != Elsewhere::ControlPlane || has_control_plane(cell))
+        .filter_map(|of| Some((of, part(of)?)))
         .collect();
+    let parts = relevant(trials, effect, (cell, baselines.as_slice()), &changes);
     let with_elsewhere = match parts.is_empty() {
         true => None,
-        false => difference(&parts, true).map(|added| WithElsewhere { parts, added }),
+        false => {
+            let figure =
+                |sample: &ResourceSample, completed| with_path_ns(&parts, sample, completed);
+            let added = difference(trials, cell, &baselines, figure);
+            added.map(|added| WithElsewhere {
+                parts: parts.clone(),
+                added: added.estimate_plain(),
+            })
+        }
+    };
+    let change = |of: Elsewhere| {
+        let mut changes = changes.iter();
+        changes.find_map(|(part, change)| (*part == of).then_some(*change))
     };
     AddedCpu {
         variant: variant.id.clone(),
         load_point: point.id.clone(),
-        unattributed,
-        generator,
+        unattributed: change(Elsewhere::Unattributed),
+        generator: change(Elsewhere::Generator),
+        control_plane: change(Elsewhere::ControlPlane),
         with_elsewhere,
         losses: match variant.role == Role::Candidate && !point.is_steady() {
             true => losses(effect, &baselines),
             false => Vec::new(),
         },
+    }
+}
+
+/// Only a cluster has one.
+fn has_control_plane(cell: &Cell<'_>) -> bool {
+    let samples = cell.valid.iter().filter_map(|trial| trial.sample);
+    let mut components = samples.flat_map(|sample| &sample.components);
+    components.any(|component| component.role == ComponentRole::ControlPlane)
+}
+
+/// The parts elsewhere that make a difference a range, or take *no relevant difference* back. Each by itself or, of the
+/// latter, all together, if they leave open whether the whole is within the margin.
+fn relevant(
+    trials: &Trials<'_>,
+    effect: &Effect,
+    (cell, baselines): (&Cell<'_>, &[&Cell<'_>]),
+    changes: &[(Elsewhere, Estimate)],
+) -> Vec<Elsewhere> {
+    let margin = effect.metric.margin(&trials.data.experiment.margins);
+    let margin_ns = mean(&path_levels(baselines)).map(|level_ns| level_ns * margin);
+    let is_relevant = |change: Estimate| match effect.verdict {
+        Verdict::Different => is_relevant(effect, change),
+        Verdict::Equivalent => exceeds_margin(change, margin_ns),
+        _ => false,
+    };
+    let of = |is_it: &dyn Fn(Estimate) -> bool| -> Vec<Elsewhere> {
+        let changes = changes.iter().filter(|(_, change)| is_it(*change));
+        changes.map(|(part, _)| *part).collect()
+    };
+    let single = of(&is_relevant);
+    let is_withheld = effect.verdict == Verdict::Equivalent
+        && whole(trials, effect.metric, cell, baselines)
+            .is_some_and(|whole| withholds(&effect.verdict, 0.0, &whole, margin));
+    match single.is_empty() && is_withheld {
+        true => of(&|_| true),
+        false => single,
     }
 }
 
@@ -96,12 +128,6 @@ fn is_relevant(effect: &Effect, change: Estimate) -> bool {
     change.value.abs() > SHARE_MAX * added.abs()
 }
 
-/// The margin for CPU per request, in nanoseconds; `None`: the baselines have no such figure.
-fn relevant_ns(trials: &Trials<'_>, baselines: &[&Cell<'_>]) -> Option<f64> {
-    let margin = Metric::CpuPerRequest.margin(&trials.data.experiment.margins);
-    mean(&cpu_levels(baselines)).map(|level_ns| level_ns * margin)
-}
-
 /// Whether a change is known to be one, and larger than what does not matter.
 fn exceeds_margin(change: Estimate, margin_ns: Option<f64>) -> bool {
     let excludes_zero = |interval: Interval| interval.low > 0.0 || interval.high < 0.0;
@@ -109,14 +135,8 @@ fn exceeds_margin(change: Estimate, margin_ns: Option<f64>) -> bool {
         && margin_ns.is_some_and(|margin_ns| change.value.abs() > margin_ns)
 }
 
-fn cpu_levels(cells: &[&Cell<'_>]) -> Vec<f64> {
-    let levels = cells.iter();
-    levels
-        .filter_map(|cell| level_in(Metric::CpuPerRequest, cell))
-        .collect()
-}
-
-/// Takes *no relevant difference* back where CPU elsewhere changed by more than the margin: the work may have moved there.
+/// Takes *no relevant difference* back where CPU elsewhere may have changed by more than the margin: the work may have moved
+/// there.
 pub(crate) fn veto_equivalence(effects: &mut [Effect], added: &[AddedCpu]) {
     let moved = added.iter().filter(|added| added.with_elsewhere.is_some());
     for added in moved {
@@ -132,51 +152,6 @@ pub(crate) fn veto_equivalence(effects: &mut [Effect], added: &[AddedCpu]) {
     }
 }
 
-/// CPU elsewhere per completed request, in nanoseconds; it can be below zero by the kernel's tick.
-fn elsewhere_ns(part: Elsewhere, sample: &ResourceSample, completed: u64) -> Option<f64> {
-    let of_role = |role: Option<ComponentRole>| -> f64 {
-        let components = sample.components.iter();
-        components
-            .filter(|component| role.is_none_or(|role| component.role == role))
-            .map(|component| component.cpu_ns as f64)
-            .sum()
-    };
-    let cpu_ns = match part {
-        Elsewhere::Unattributed => sample.busy_ns() as f64 - of_role(None),
-        Elsewhere::Generator => of_role(Some(ComponentRole::Generator)),
-    };
-    (completed > 0).then(|| cpu_ns / completed as f64)
-}
-
-/// The paired difference of a figure that may be zero or less, over rounds.
-fn difference(
-    trials: &Trials<'_>,
-    cell: &Cell<'_>,
-    baselines: &[&Cell<'_>],
-    figure: impl Fn(&ResourceSample, u64) -> Option<f64>,
-) -> Option<Estimate> {
-    let by_block = |cell: &Cell<'_>| -> ByBlock {
-        let valid = cell.valid.iter();
-        let figures = valid
-            .filter_map(|trial| Some((trial.key, figure(trial.sample?, trial.load.completed)?)));
-        figures.collect()
-    };
-    let references: Vec<ByBlock> = baselines.iter().map(|cell| by_block(cell)).collect();
-    let differences = by_block(cell).into_iter().filter_map(|(key, value)| {
-        let levels: Vec<f64> = references
-            .iter()
-            .filter_map(|reference| reference.get(&key).copied())
-            .collect();
-        Some((key, value - mean(&levels)?))
-    });
-    let fit = Inference::of_mean(&unit_means_of(differences))?;
-    let fit = match trials.data.run.ending {
-        Some(Ending::PrecisionReached) => fit.after_stopping(),
-        _ => fit,
-    };
-    Some(fit.estimate_plain())
-}
-
 /// For an application of a millisecond and for the measured one.
 fn losses(effect: &Effect, baselines: &[&Cell<'_>]) -> Vec<ThroughputLoss> {
     let of = |app_cpu_ns: f64, is_measured: bool, added: Estimate, unit: f64| ThroughputLoss {
@@ -187,7 +162,7 @@ fn losses(effect: &Effect, baselines: &[&Cell<'_>]) -> Vec<ThroughputLoss> {
     let usual = effect
         .difference
         .map(|added| of(USUAL_APP_CPU_NS, false, added, USUAL_APP_CPU_NS));
-    let levels = cpu_levels(baselines);
+    let levels = path_levels(baselines);
     // The effect relative to the baseline is added CPU in units of the application's own.
     let own = effect
         .relative

@@ -33,16 +33,18 @@ use meshtax_model::environment::NodeRole;
 use meshtax_model::experiment::{Experiment, LoadPoint, VariantId};
 
 use crate::differing::{differing, notes};
-use crate::effects::{against_baselines, is_primary};
+use crate::effects::{against_baselines, is_primary, references};
+use crate::elsewhere;
 use crate::family::{ALPHA, holm};
 use crate::interval::{CONFIDENCE, Inference, Spread, Student};
-use crate::outcome::{is_lower_bound, outcome};
+use crate::outcome::outcome;
 use crate::pairing::count_rounds;
 use crate::points::level_in;
 use crate::run_data::RunData;
 pub use crate::sides::{Options, Runs};
 use crate::sides::{candidates, pairs};
 use crate::trials::Trials;
+use crate::truncated::Truncated;
 
 /// The weight of the default, in degrees of freedom.
 pub const PRIOR_DF: f64 = 10.0;
@@ -70,6 +72,22 @@ pub struct Found {
     pub fit: Option<Inference>,
     /// BASE's level in the metric's unit.
     pub level: Option<f64>,
+    /// Whose latencies lack requests, as seen from the change.
+    pub(crate) truncated: Truncated,
+    /// The same fit with CPU elsewhere; `None` for other metrics, or not known.
+    pub(crate) whole: Option<Inference>,
+    /// Why one of several runs of NEW has no figure; `None`: all have one, or the machine alone is the reason.
+    pub(crate) missing_run: Option<NotEstimable>,
+}
+
+impl Found {
+    /// Whether a verdict is not given: because of missing requests, or of CPU elsewhere.
+    pub(crate) fn withholds(&self, verdict: &Verdict, margin: f64) -> bool {
+        let path = self.fit.as_ref().map_or(0.0, |fit| fit.estimate);
+        let whole = self.whole.as_ref();
+        self.truncated.withholds(verdict, path)
+            || whole.is_some_and(|whole| elsewhere::withholds(verdict, path, whole, margin))
+    }
 }
 
 /// What two sides of runs must have in common.
@@ -109,12 +127,9 @@ pub struct NothingInCommon {
 /// # Errors
 /// If no candidate or no load point is in both sides.
 pub fn compare(runs: Runs<'_>, options: &Options) -> Result<RunComparison, NothingInCommon> {
-    let mut changes: Vec<Change> = changes(runs, options)?
-        .into_iter()
-        .map(|found| found.change)
-        .filter(worth_a_line)
-        .collect();
-    adjust(&mut changes);
+    let mut found = changes(runs, options)?;
+    found.retain(|found| worth_a_line(&found.change));
+    adjust(&mut found);
     Ok(RunComparison {
         format_version: FORMAT_VERSION,
         interleaved: false,
@@ -123,7 +138,7 @@ pub fn compare(runs: Runs<'_>, options: &Options) -> Result<RunComparison, Nothi
         confidence: CONFIDENCE,
         differing: differing(runs),
         notes: notes(runs, options),
-        changes,
+        changes: found.into_iter().map(|found| found.change).collect(),
         pairs: Vec::new(),
     })
 }
@@ -199,21 +214,25 @@ struct ComparedCell<'a> {
 /// The combined figures of a side's runs, or why there are none.
 struct Side {
     fits: Vec<(Inference, Student)>,
+    /// The same with CPU elsewhere; of CPU per request.
+    whole: Vec<(Inference, Student)>,
     level: Option<f64>,
     reasons: Vec<NotEstimable>,
     /// Of the first run in which the variant did not carry the load.
     overload: Option<Overload>,
-    lower_bound: bool,
+    /// In any of its runs.
+    truncated: Truncated,
 }
 
 impl Side {
     fn of(runs: &[Trials<'_>], place: ComparedCell<'_>, variant: &VariantId) -> Self {
         let mut side = Self {
             fits: Vec::new(),
+            whole: Vec::new(),
             level: None,
             reasons: Vec::new(),
             overload: None,
-            lower_bound: false,
+            truncated: Truncated::default(),
         };
         let mut levels = Vec::new();
         for trials in runs {
@@ -228,10 +247,18 @@ impl Side {
                 side.overload.get_or_insert(overload);
             }
             let cell = trials.cell(variant, &point.id);
-            side.lower_bound |= is_lower_bound(place.metric, cell);
+            let references = references(trials, asked, point);
+            let truncated = Truncated::of(place.metric, cell, &references);
+            side.truncated.own |= truncated.own;
+            side.truncated.reference |= truncated.reference;
             let fit = against_baselines(trials, asked, point, place.metric);
             match fit.map(|paired| (paired.log_ratio.as_student(), paired.log_ratio)) {
-                Ok((Some(student), fit)) => side.fits.push((fit, student)),
+                Ok((Some(student), fit)) => {
+                    side.fits.push((fit, student));
+                    let whole = elsewhere::whole(trials, place.metric, cell, &references);
+                    side.whole
+                        .extend(whole.and_then(|fit| Some((fit.clone(), fit.as_student()?))));
+                }
                 Ok((None, _)) => side.reasons.push(NotEstimable::NotFinite),
                 Err(reason) => side.reasons.push(reason),
             }
@@ -239,6 +266,13 @@ impl Side {
         }
         side.level = crate::interval::mean(&levels);
         side
+    }
+
+    /// The runs that the hypervisor disturbed are the same for every variant; any other reason may be the variant's.
+    fn missing_run(&self) -> Option<NotEstimable> {
+        let is_its_own =
+            |reason: &&NotEstimable| !matches!(reason, NotEstimable::TooManyDisturbed { .. });
+        self.reasons.iter().find(is_its_own).cloned()
     }
 
     fn count(&self) -> f64 {
@@ -284,6 +318,7 @@ fn change(sides: &[Vec<Trials<'_>>; 2], place: ComparedCell<'_>, given: Option<f
         (None, Ok((fit, between))) => (Some(fit), Some(between), Verdict::Inconclusive),
         (None, Err(reason)) => (None, None, Verdict::NotEstimable { reason }),
     };
+    let truncated = Truncated::of_ratio(new.truncated, base.truncated);
     let runs = |side: &Side| u32::try_from(side.fits.len()).unwrap_or(u32::MAX);
     Found {
         change: Change {
@@ -295,7 +330,7 @@ fn change(sides: &[Vec<Trials<'_>>; 2], place: ComparedCell<'_>, given: Option<f
             base: base.overhead(),
             new: new.overhead(),
             relative: fit.as_ref().map(Inference::estimate_relative),
-            lower_bound: new.lower_bound,
+            lower_bound: truncated.is_lower_bound(),
             between,
             base_runs: runs(&base),
             new_runs: runs(&new),
@@ -304,7 +339,10 @@ fn change(sides: &[Vec<Trials<'_>>; 2], place: ComparedCell<'_>, given: Option<f
             verdict,
         },
         level: base.level,
+        missing_run: new.missing_run(),
+        whole: whole(base, new, place.metric, given),
         fit,
+        truncated,
     }
 }
 
@@ -349,6 +387,18 @@ fn difference(
     let share = all.map(|(fit, _)| fit.error_share).fold(1.0, f64::min);
     let fit = Inference::new(estimate, Some(Spread::Student(student))).within(share);
     Ok((fit, between))
+}
+
+/// The difference with CPU elsewhere, by the same rules; `None`: not known in each run of both sides that has a figure.
+fn whole(mut base: Side, mut new: Side, metric: Metric, given: Option<f64>) -> Option<Inference> {
+    for side in [&mut base, &mut new] {
+        if side.whole.len() != side.fits.len() {
+            return None;
+        }
+        side.fits = std::mem::take(&mut side.whole);
+    }
+    let (fit, _) = difference(&base, &new, metric, given).ok()?;
+    Some(fit)
 }
 
 /// The between-run component, its contribution to the variance, and its degrees of freedom.
@@ -415,16 +465,20 @@ pub(crate) fn worth_a_line(change: &Change) -> bool {
 }
 
 /// Holm over the primary changes; then the verdicts.
-fn adjust(changes: &mut [Change]) {
+fn adjust(found: &mut [Found]) {
     let is_judged = |change: &&mut Change| change.primary && change.p_value.is_some();
-    let mut family: Vec<&mut Change> = changes.iter_mut().filter(is_judged).collect();
+    let changes = found.iter_mut().map(|found| &mut found.change);
+    let mut family: Vec<&mut Change> = changes.filter(is_judged).collect();
     let p_values: Vec<f64> = family.iter().filter_map(|change| change.p_value).collect();
     for (change, adjusted) in family.iter_mut().zip(holm(&p_values)) {
         change.p_value = Some(adjusted);
     }
-    for change in changes {
-        if change.p_value.is_some_and(|p| p < ALPHA) {
-            change.verdict = Verdict::Different;
+    for found in found {
+        // No claim of a change within a margin is made between runs.
+        if found.change.p_value.is_some_and(|p| p < ALPHA)
+            && !found.withholds(&Verdict::Different, 0.0)
+        {
+            found.change.verdict = Verdict::Different;
         }
     }
 }

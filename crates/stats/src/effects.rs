@@ -11,10 +11,11 @@ use crate::account::cpu_per_request_ns;
 use crate::family::{ALPHA, holm};
 use crate::interval::{Inference, UNITS_MIN};
 use crate::memory::anonymous_bytes;
-use crate::outcome::{is_lower_bound, outcome};
+use crate::outcome::outcome;
 use crate::pairing::{BlockKey, ByBlock, Paired, infer, pairs};
 use crate::tails::{Counts, compare, resolved};
 use crate::trials::{Cell, Trial, Trials, too_many_invalid};
+use crate::truncated::Truncated;
 use crate::verdict::{self, Bounds};
 
 /// The primary family: metrics that are adjusted for multiple testing. Not throughput: on shared cores it restates CPU
@@ -51,6 +52,7 @@ pub(crate) fn figure(metric: Metric, trial: &Trial<'_>) -> Option<f64> {
 struct Draft {
     effect: Effect,
     log_ratio: Option<Inference>,
+    truncated: Truncated,
     role: Role,
 }
 
@@ -122,6 +124,7 @@ fn draft(
         (_, None) => Verdict::Inconclusive,
     };
     let cell = trials.cell(&variant.id, &point.id);
+    let truncated = Truncated::of(metric, cell, &references);
     Some(Draft {
         effect: Effect {
             variant: variant.id.clone(),
@@ -129,7 +132,7 @@ fn draft(
             metric,
             difference: paired.map(|p| p.difference.estimate_plain()),
             relative: paired.map(|p| p.log_ratio.estimate_relative()),
-            lower_bound: is_lower_bound(metric, cell),
+            lower_bound: truncated.is_lower_bound(),
             p_value: paired.and_then(|p| p.log_ratio.p_value()),
             p_adjusted: None,
             primary: variant.role == Role::Candidate && is_primary(point, metric),
@@ -139,6 +142,7 @@ fn draft(
             blocks: paired.map_or(0, |p| p.blocks),
         },
         log_ratio: paired.map(|p| p.log_ratio.clone()),
+        truncated,
         role: variant.role,
     })
 }
@@ -425,6 +429,9 @@ fn judge(draft: &mut Draft, floors: &[NoiseFloor], margins: &Margins) {
     let p_value = effect.p_adjusted.unwrap_or(p_value);
     let margin = effect.metric.margin(margins);
     (effect.verdict, effect.longer_to_tell) = verdict::of(fit, p_value, Bounds { floor, margin });
+    if draft.truncated.withholds(&effect.verdict, fit.estimate) {
+        effect.verdict = Verdict::Inconclusive;
+    }
 }
 
 /// Whether an effect's unit is the block although the run has enough rounds.

@@ -21,7 +21,7 @@ use crate::between::{Found, NothingInCommon, Options, Runs, changes, compared};
 use crate::differing::{differing, notes, prevents_comparison};
 use crate::family::{ALPHA, holm};
 use crate::interleaved::{bare, pairings, sides};
-use crate::interval::CONFIDENCE;
+use crate::interval::{CONFIDENCE, Inference};
 use crate::run_data::RunData;
 
 /// Why a gate cannot be evaluated.
@@ -277,9 +277,9 @@ impl Draft<'_> {
             (Ok(at), Some(interval)) => (at, interval),
         };
         check.verdict = verdict(interval, check.p_beyond, at, self.larger_is_worse());
-        if check.verdict == GateVerdict::Pass && self.found.change.lower_bound {
+        if let Some(reason) = self.withheld(check.verdict, at) {
             check.verdict = GateVerdict::Inconclusive;
-            return check.reason = Some(InconclusiveCheck::LowerBound);
+            return check.reason = Some(reason);
         }
         if check.verdict == GateVerdict::Inconclusive {
             let estimate = fit.map_or(f64::NAN, |fit| fit.estimate);
@@ -288,6 +288,40 @@ impl Draft<'_> {
             if self.found.change.between.is_none() {
                 check.longer_to_tell = longer(interval, estimate - at);
             }
+        }
+    }
+}
+
+impl Draft<'_> {
+    /// Why a verdict that the interval supports is not given. Only latencies can lack requests, and CPU alone can be
+    /// elsewhere; of both, more is worse.
+    fn withheld(&self, verdict: GateVerdict, at: f64) -> Option<InconclusiveCheck> {
+        let Found {
+            truncated,
+            whole,
+            missing_run,
+            ..
+        } = self.found;
+        if let (GateVerdict::Pass, Some(reason)) = (verdict, missing_run) {
+            let reason = reason.clone();
+            return Some(InconclusiveCheck::MissingRun { reason });
+        }
+        let whole = whole.as_ref();
+        let is_kept = |whole: &Inference| {
+            let interval = whole.interval(CONFIDENCE);
+            interval.is_some_and(|interval| interval.high < at)
+        };
+        match verdict {
+            GateVerdict::Pass if truncated.own => Some(InconclusiveCheck::LowerBound),
+            GateVerdict::Fail if truncated.reference => Some(InconclusiveCheck::UpperBound),
+            // To pass is to show that something is absent, so the interval counts, and not only the estimate.
+            GateVerdict::Pass if whole.is_some_and(|whole| !is_kept(whole)) => {
+                Some(InconclusiveCheck::CpuElsewhere)
+            }
+            GateVerdict::Fail if whole.is_some_and(|whole| whole.estimate <= at) => {
+                Some(InconclusiveCheck::CpuElsewhere)
+            }
+            _ => None,
         }
     }
 }

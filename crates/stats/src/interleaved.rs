@@ -13,12 +13,14 @@ use meshtax_model::experiment::{Experiment, LoadPoint, Role, Variant, VariantId}
 
 use crate::between::{Found, compared, worth_a_line};
 use crate::effects::{against_baselines, compare_variants, is_primary, relative_floor, too_few};
+use crate::elsewhere;
 use crate::family::holm;
 use crate::interval::{CONFIDENCE, Inference};
-use crate::outcome::{is_lower_bound, outcome};
+use crate::outcome::outcome;
 use crate::points::level_in;
 use crate::run_data::RunData;
-use crate::trials::Trials;
+use crate::trials::{Cell, Trials};
+use crate::truncated::Truncated;
 use crate::verdict::{self, Bounds};
 
 /// Compares two sides of one run: every metric with its verdict, and what else differs between the variants of a pair. A
@@ -87,23 +89,27 @@ fn judge(found: &mut [Found], analysis: &Analysis) {
         .filter_map(|found| found.change.p_value)
         .collect();
     let mut adjusted = holm(&family).into_iter();
-    for Found { change, fit, .. } in found {
+    for found in found {
+        let change = &mut found.change;
         if is_judged(change) {
             change.p_value = adjusted.next();
         }
-        let Some(fit) = fit else {
+        let Some(fit) = &found.fit else {
             continue;
         };
+        let margin = change.metric.margin(&analysis.experiment.margins);
         let floor = relative_floor(&analysis.noise_floor, &change.load_point, change.metric);
         change.verdict = match floor {
             None => Verdict::NotEstimable {
                 reason: NotEstimable::NoNoiseFloor,
             },
             Some(floor) => {
-                let margin = change.metric.margin(&analysis.experiment.margins);
                 verdict::of(fit, change.p_value.unwrap_or(1.0), Bounds { floor, margin }).0
             }
         };
+        if found.withholds(&found.change.verdict, margin) {
+            found.change.verdict = Verdict::Inconclusive;
+        }
     }
 }
 
@@ -232,7 +238,9 @@ fn side(trials: &Trials<'_>, pairing: &Pairing<'_>, metric: Metric) -> Found {
         (Ok(fit), _) => (Some(fit), Verdict::Inconclusive),
         (Err(reason), _) => (None, Verdict::NotEstimable { reason }),
     };
-    let lower_bound = is_lower_bound(metric, trials.cell(&second.id, &point.id));
+    let cell_of = |variant: &Variant| trials.cell(&variant.id, &point.id);
+    let references: Vec<&Cell<'_>> = against.iter().map(|v| cell_of(v)).collect();
+    let truncated = Truncated::of(metric, cell_of(second), &references);
     let level = first.and_then(|v| level_in(metric, trials.cell(&v.id, &point.id)));
     Found {
         change: Change {
@@ -246,7 +254,7 @@ fn side(trials: &Trials<'_>, pairing: &Pairing<'_>, metric: Metric) -> Found {
                 .and_then(|v| overhead(v)),
             new: overhead(second),
             relative: fit.as_ref().map(Inference::estimate_relative),
-            lower_bound,
+            lower_bound: truncated.is_lower_bound(),
             between: None,
             base_runs: 1,
             new_runs: 1,
@@ -256,5 +264,8 @@ fn side(trials: &Trials<'_>, pairing: &Pairing<'_>, metric: Metric) -> Found {
         },
         fit,
         level,
+        truncated,
+        whole: elsewhere::whole(trials, metric, cell_of(second), &references),
+        missing_run: None,
     }
 }

@@ -3,20 +3,22 @@
 //! Two variants are ranked by the interval of *their* paired difference, never by whether the intervals
 //! of their effects overlap: both effects contain the same baselines, whose noise cancels out between them.
 
-use meshtax_model::analysis::{Comparison, Metric, NoiseFloor, NotEstimable, Verdict};
+use meshtax_model::analysis::{Comparison, Metric, NoiseFloor, NotEstimable, Verdict, Withheld};
 use meshtax_model::experiment::{LoadPoint, Role, Variant};
 use meshtax_model::margins::Margins;
 
 use crate::effects::{compare_variants, is_primary, relative_floor, too_few};
+use crate::elsewhere;
 use crate::family::holm;
-use crate::interval::Inference;
+use crate::interval::{CONFIDENCE, Inference, relative};
 use crate::trials::Trials;
+use crate::truncated::Truncated;
 use crate::verdict::{self, Bounds};
 
 /// Every pair of measured candidates, at every load point, in the primary metrics; adjusted
 /// over all of them (Holm). Margins and noise floors are those of effects.
 pub(crate) fn comparisons(trials: &Trials<'_>, floors: &[NoiseFloor]) -> Vec<Comparison> {
-    let mut drafts: Vec<(Comparison, Option<Inference>)> = Vec::new();
+    let mut drafts: Vec<Draft> = Vec::new();
     for (first, second) in pairs(trials) {
         for point in trials.points() {
             let primary = Metric::of(point).iter().copied();
@@ -27,20 +29,38 @@ pub(crate) fn comparisons(trials: &Trials<'_>, floors: &[NoiseFloor]) -> Vec<Com
     }
     let p_values: Vec<f64> = drafts
         .iter()
-        .filter_map(|(_, fit)| fit.as_ref()?.p_value())
+        .filter_map(|draft| draft.fit.as_ref()?.p_value())
         .collect();
     let mut adjusted = holm(&p_values).into_iter();
-    for (comparison, fit) in &mut drafts {
-        let Some(fit) = fit.as_ref().filter(|fit| fit.p_value().is_some()) else {
-            continue;
-        };
-        comparison.p_adjusted = adjusted.next();
-        judge(comparison, fit, floors, &trials.data.experiment.margins);
+    for draft in &mut drafts {
+        if draft.fit.as_ref().and_then(Inference::p_value).is_some() {
+            draft.comparison.p_adjusted = adjusted.next();
+            judge(draft, floors, &trials.data.experiment.margins);
+        }
     }
-    drafts
-        .into_iter()
-        .map(|(comparison, _)| comparison)
-        .collect()
+    drafts.into_iter().map(|draft| draft.comparison).collect()
+}
+
+/// A comparison before adjustment.
+struct Draft {
+    comparison: Comparison,
+    fit: Option<Inference>,
+    truncated: Truncated,
+    /// With CPU elsewhere.
+    whole: Option<Inference>,
+}
+
+impl Draft {
+    /// Why a verdict is not given. `path`: the estimate.
+    fn withheld(&self, verdict: &Verdict, path: f64, margin: f64) -> Option<Withheld> {
+        let whole = self.whole.as_ref();
+        if self.truncated.withholds(verdict, path) {
+            return Some(Withheld::LowerBound);
+        }
+        whole
+            .is_some_and(|whole| elsewhere::withholds(verdict, path, whole, margin))
+            .then_some(Withheld::CpuElsewhere)
+    }
 }
 
 fn pairs<'a>(trials: &Trials<'a>) -> Vec<(&'a Variant, &'a Variant)> {
@@ -61,7 +81,7 @@ fn draft(
     [first, second]: [&Variant; 2],
     point: &LoadPoint,
     metric: Metric,
-) -> Option<(Comparison, Option<Inference>)> {
+) -> Option<Draft> {
     let experiment = trials.data.experiment;
     if [first, second]
         .iter()
@@ -86,18 +106,46 @@ fn draft(
         p_adjusted: None,
         verdict: Verdict::NotEstimable { reason },
         longer_to_tell: None,
+        withheld: None,
     };
-    Some((comparison, fit))
+    let [reference, own] = [first, second].map(|variant| trials.cell(&variant.id, &point.id));
+    Some(Draft {
+        comparison,
+        fit,
+        truncated: Truncated::of(metric, own, &[reference]),
+        whole: elsewhere::whole(trials, metric, own, &[reference]),
+    })
 }
 
-fn judge(comparison: &mut Comparison, fit: &Inference, floors: &[NoiseFloor], margins: &Margins) {
+fn judge(draft: &mut Draft, floors: &[NoiseFloor], margins: &Margins) {
+    let Some(fit) = &draft.fit else {
+        return;
+    };
+    let comparison = &draft.comparison;
     let Some(floor) = relative_floor(floors, &comparison.load_point, comparison.metric) else {
         let reason = NotEstimable::NoNoiseFloor;
-        comparison.verdict = Verdict::NotEstimable { reason };
+        draft.comparison.verdict = Verdict::NotEstimable { reason };
         return;
     };
     let p_value = comparison.p_adjusted.unwrap_or(1.0);
     let margin = comparison.metric.margin(margins);
-    (comparison.verdict, comparison.longer_to_tell) =
-        verdict::of(fit, p_value, Bounds { floor, margin });
+    let (mut verdict, longer_to_tell) = verdict::of(fit, p_value, Bounds { floor, margin });
+    let mut withheld = draft.withheld(&verdict, fit.estimate, margin);
+    if withheld.is_some() {
+        verdict = Verdict::Inconclusive;
+    } else if verdict == Verdict::Different && is_within(fit, margin) {
+        // Advice calls a difference irrelevant if it is shown, and shown to be within the margin.
+        withheld = draft.withheld(&Verdict::Equivalent, fit.estimate, margin);
+    }
+    draft.comparison = Comparison {
+        verdict,
+        longer_to_tell,
+        withheld,
+        ..draft.comparison.clone()
+    };
+}
+
+fn is_within(fit: &Inference, margin: f64) -> bool {
+    let interval = fit.interval(CONFIDENCE).map(relative);
+    interval.is_some_and(|interval| interval.largest_absolute_end() < margin)
 }

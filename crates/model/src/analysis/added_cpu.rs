@@ -13,6 +13,8 @@ pub enum Elsewhere {
     Unattributed,
     /// The load generator.
     Generator,
+    /// The mesh's control plane, and its other containers outside the path; on a cluster.
+    ControlPlane,
 }
 
 /// The added CPU of a variant at a load point. All figures are paired differences from the baselines, in nanoseconds
@@ -27,6 +29,9 @@ pub struct AddedCpu {
     pub unattributed: Option<Estimate>,
     /// CPU of the load generator; `None` without common samples.
     pub generator: Option<Estimate>,
+    /// CPU of the mesh's control plane, which the baselines do not have; `None`: it has none here, or no common samples.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub control_plane: Option<Estimate>,
     /// The other end of the range, where work may have moved; `None`: the components are the whole effect.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub with_elsewhere: Option<WithElsewhere>,
@@ -35,7 +40,7 @@ pub struct AddedCpu {
     pub losses: Vec<ThroughputLoss>,
 }
 
-/// The added CPU of the components plus what changed elsewhere by more than a tenth of it.
+/// The added CPU of the components plus what changed elsewhere by more than a tenth of it, or may exceed the margin.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct WithElsewhere {
     /// What is included; at least one.

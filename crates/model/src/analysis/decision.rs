@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::effect::Withheld;
 use super::estimate::{Estimate, Metric};
 use super::reason::{ExclusionReason, NotEstimable};
 use crate::experiment::{LoadPointId, PolicyLevel, VariantId};
@@ -138,6 +139,12 @@ pub enum Ground {
         load_point: LoadPointId,
         /// How much more this variant has than the other one (0.03: 3 %); `None`: no estimate.
         relative: Option<Estimate>,
+        /// As [`Comparison::withheld`](super::Comparison::withheld).
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        withheld: Option<Withheld>,
+        /// The requirement's other metrics, if none of them decides: not estimable or inconclusive.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        open: Vec<Metric>,
     },
     /// One of the two did not carry the load, the other one did.
     Overload {

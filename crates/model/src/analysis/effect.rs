@@ -42,7 +42,7 @@ pub struct Effect {
     /// Relative: 0.15 is 15 % more than the baseline (from the log ratio); `None` if not estimable.
     pub relative: Option<Estimate>,
     /// Whether requests without a good response are missing from the variant's latencies, or a queue was still growing when
-    /// windows ended: then `difference` and `relative` are lower bounds.
+    /// windows ended, and the baselines' are complete: then `difference` and `relative` are lower bounds.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub lower_bound: bool,
     /// Two-sided p-value, unadjusted; `None` without an interval.
@@ -85,6 +85,20 @@ pub struct Comparison {
     /// As [`Effect::longer_to_tell`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub longer_to_tell: Option<f64>,
+    /// Why the verdict is less than `relative` suggests: [`Verdict::Inconclusive`] in place of a difference or its absence;
+    /// or [`Verdict::Different`], of which it is not claimed that it is within the margin.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub withheld: Option<Withheld>,
+}
+
+/// Why a verdict that the figures alone support is not given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Withheld {
+    /// Requests are missing from the latencies of the side that looks better, or of one of two that look equal.
+    LowerBound,
+    /// The difference that includes CPU outside the path has the other sign, or is not shown to be within the margin.
+    CpuElsewhere,
 }
 
 /// The largest absolute end of the A/A pair's interval: differences below it are not declared.

@@ -2,11 +2,11 @@
 
 use meshtax_model::advice::{Need, Priority};
 use meshtax_model::analysis::{
-    Decision, DecisionCell, DecisionGroup, DecisionReason, DecisionRow, Estimate, Ground, Opponent,
-    Suggestion,
+    Decision, DecisionCell, DecisionGroup, DecisionReason, DecisionRow, Estimate, Ground, Metric,
+    Opponent, Suggestion,
 };
 
-use super::reasons::{exclusion, not_estimable};
+use super::reasons::{exclusion, not_estimable, withheld};
 use super::source::Loads;
 use super::table::{Align, Cell, Column, Keep, Table, Tone};
 use crate::format::{self, PERCENT};
@@ -170,9 +170,16 @@ fn opponent(opponent: &Opponent, loads: Loads<'_>) -> String {
             metric,
             load_point,
             relative,
+            withheld: why,
+            open,
         } => {
             let (metric, at) = (metric.name(), loads.at(load_point));
-            format!("{metric} {at} {} against {other}", difference(*relative))
+            let difference = difference(*relative);
+            let why = why.map_or_else(String::new, |why| format!(" ({})", withheld(why)));
+            format!(
+                "{metric} {at} {difference} against {other}{why}{}",
+                alone(metric, open)
+            )
         }
         Ground::Overload {
             load_point,
@@ -211,6 +218,19 @@ fn opponent(opponent: &Opponent, loads: Loads<'_>) -> String {
         } => {
             let weights = weights([*better, *worse, *equivalent, *open]);
             format!("weights against {other}: {weights}")
+        }
+    }
+}
+
+/// What else the requirement is decided by, and that it does not: ` (by p50 alone: p99 does not decide)`.
+fn alone(metric: &str, open: &[Metric]) -> String {
+    let names: Vec<&str> = open.iter().map(|metric| metric.name()).collect();
+    match names.as_slice() {
+        [] => String::new(),
+        [one] => format!(" (by {metric} alone: {one} does not decide)"),
+        several => {
+            let names = several.join(", ");
+            format!(" (by {metric} alone: {names} do not decide)")
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Details for pages only: comparisons between variants, the whole CPU account, memory.
 
-use crate::view::reasons::not_estimable;
+use crate::view::reasons::{not_estimable, withheld};
 use meshtax_model::analysis::{Comparison, ComponentMemory, NodeMemory, VariantAnalysis, Verdict};
 use meshtax_model::environment::{CpuSplit, NodeRole};
 use meshtax_model::experiment::{LoadPoint, Variant};
@@ -31,12 +31,13 @@ fn comparisons(source: Source<'_>) -> Table {
             Verdict::Different => Cell::text("different").toned(Tone::Strong),
             Verdict::Overloaded(_) => Cell::text("overloaded").toned(Tone::Bad),
             Verdict::Equivalent => Cell::text("equivalent"),
-            Verdict::Inconclusive => Cell::text(match c.longer_to_tell {
-                Some(factor) => format!(
+            Verdict::Inconclusive => Cell::text(match (c.withheld, c.longer_to_tell) {
+                (Some(why), _) => format!("inconclusive: {}", withheld(why)),
+                (None, Some(factor)) => format!(
                     "inconclusive; a run {} times as long would decide",
                     grouped(factor.ceil().max(2.0), 0)
                 ),
-                None => "inconclusive".to_owned(),
+                (None, None) => "inconclusive".to_owned(),
             }),
             Verdict::NotEstimable { reason } => Cell::text(format!(
                 "not estimable: {}",

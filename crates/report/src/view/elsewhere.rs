@@ -1,4 +1,4 @@
-//! CPU that a variant moves out of its path: to nobody's account, or to the generator.
+//! CPU that a variant moves out of its path: to nobody's account, to the generator, or to its mesh's control plane.
 
 use meshtax_model::analysis::{AddedCpu, Estimate};
 use meshtax_model::experiment::{LoadPoint, Role};
@@ -11,10 +11,20 @@ use crate::view::table::{Align, Cell, Column, Keep, Table, Tone};
 /// The figure of a column.
 type ElsewhereFigure = fn(&AddedCpu) -> Option<Estimate>;
 
-const PARTS: [(&str, ElsewhereFigure); 2] = [
+const PARTS: [(&str, ElsewhereFigure); 3] = [
     ("unattributed", |added| added.unattributed),
     ("generator", |added| added.generator),
+    ("control plane", |added| added.control_plane),
 ];
+
+/// All, without the control plane where there is none.
+fn parts(source: Source<'_>) -> &'static [(&'static str, ElsewhereFigure)] {
+    let mut added = source.analysis.added_cpu.iter();
+    match added.any(|added| added.control_plane.is_some()) {
+        true => &PARTS,
+        false => &PARTS[..2],
+    }
+}
 
 /// At the load points of the headline.
 pub(crate) fn leading(source: Source<'_>) -> Table {
@@ -35,8 +45,10 @@ fn leading_points(source: Source<'_>) -> Vec<&LoadPoint> {
 
 fn table(source: Source<'_>, points: &[&LoadPoint]) -> Table {
     let mut columns = vec![Column::new("variant", Align::Left, Keep::Always)];
+    let parts = parts(source);
     for point in points {
-        let heads = PARTS.map(|(name, _)| format!("{}: {name}", load_in_words(point)));
+        let heads = parts.iter();
+        let heads = heads.map(|(name, _)| format!("{}: {name}", load_in_words(point)));
         columns.extend(heads.map(|head| Column::new(head, Align::Left, Keep::Always)));
     }
     let mut rows = Vec::new();
@@ -54,7 +66,8 @@ fn table(source: Source<'_>, points: &[&LoadPoint]) -> Table {
                 Role::Control => Tone::Muted,
                 _ => Tone::Plain,
             };
-            row.extend(PARTS.map(|(_, part)| cell(added.and_then(part)).toned(tone)));
+            let cells = parts.iter();
+            row.extend(cells.map(|(_, part)| cell(added.and_then(part)).toned(tone)));
         }
         rows.push(row);
     }

@@ -38,6 +38,7 @@ pub(crate) fn parts(parts: &[Elsewhere]) -> String {
         .map(|part| match part {
             Elsewhere::Unattributed => "unattributed CPU",
             Elsewhere::Generator => "the generator's CPU",
+            Elsewhere::ControlPlane => "the control plane's CPU",
         })
         .collect();
     names.join(" and ")

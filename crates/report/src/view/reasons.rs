@@ -2,7 +2,7 @@
 
 use meshtax_model::advice::{CostFigure, InconclusiveObjective, MissingReason, ProxyPlace, Topic};
 use meshtax_model::analysis::{
-    Arm, ExclusionReason, InvalidReason, NoLevel, NotEstimable, Unresolved,
+    Arm, ExclusionReason, InvalidReason, NoLevel, NotEstimable, Unresolved, Withheld,
 };
 use meshtax_model::comparison::InconclusiveCheck;
 use meshtax_model::evidence::{FailedProbe, ProbeId};
@@ -230,6 +230,26 @@ pub(crate) fn inconclusive_check(reason: &InconclusiveCheck, of: Option<&Variant
             "within the limit, but requests are missing from the latencies: the change is a lower bound"
                 .to_owned()
         }
+        InconclusiveCheck::CpuElsewhere => {
+            "with the CPU outside the path (unattributed, generator, control plane), this is not shown"
+                .to_owned()
+        }
+        InconclusiveCheck::MissingRun { reason } => {
+            format!("within the limit, but not in each run of NEW: {}", not_estimable(reason, of))
+        }
+        InconclusiveCheck::UpperBound => {
+            "beyond the limit, but requests are missing from the latencies that it is compared with: the \
+             change is an upper bound"
+                .to_owned()
+        }
+    }
+}
+
+/// Why two variants are not told apart although their figures suggest it.
+pub(crate) fn withheld(why: Withheld) -> &'static str {
+    match why {
+        Withheld::LowerBound => "requests are missing from latencies that look better or equal",
+        Withheld::CpuElsewhere => "CPU outside the path does not support it",
     }
 }
 

@@ -5,6 +5,7 @@ use meshtax_model::advice::{Need, Priority};
 use meshtax_model::analysis::{
     Analysis, Decision, DecisionCell, DecisionGroup, DecisionReason, DecisionRow, Estimate,
     ExclusionReason, Ground, Interval, Metric, NotEstimable, Opponent, Suggestion, Weight,
+    Withheld,
 };
 use meshtax_model::experiment::{LoadPointId, PolicyLevel, VariantId};
 use meshtax_report::TerminalOptions;
@@ -21,7 +22,7 @@ fn id(name: &str) -> VariantId {
     VariantId(name.to_owned())
 }
 
-fn difference(metric: Metric, value: f64) -> Ground {
+fn difference(metric: Metric, value: f64, open: &[Metric]) -> Ground {
     let (low, high) = (value - 0.04, value + 0.05);
     Ground::Difference {
         metric,
@@ -30,6 +31,8 @@ fn difference(metric: Metric, value: f64) -> Ground {
             value,
             interval: Some(Interval { low, high }),
         }),
+        withheld: None,
+        open: open.to_vec(),
     }
 }
 
@@ -57,7 +60,8 @@ fn row(
 fn measured() -> Vec<DecisionRow> {
     use DecisionReason::{Better, Equivalent, Excluded, NotSeparated, Worse};
     use Suggestion::{AsGoodAs, Inconclusive, NotMeasuredHere, NotSuggested, Suggested};
-    let p50 = |value| difference(Metric::ResponseP50, value);
+    // In a short run the p99 is not estimable.
+    let p50 = |value| difference(Metric::ResponseP50, value, &[Metric::ResponseP99]);
     let unresolved = Ground::NotEstimable {
         metric: Metric::CpuPerRequest,
         load_point: LoadPointId("saturated".to_owned()),
@@ -224,14 +228,53 @@ fn decision_is_a_section_of_every_format() {
     assert_eq!(rows[0]["cells"][1]["suggestion"], "suggested");
     assert_eq!(rows[2]["cells"][0]["suggestion"], "as-good-as");
     assert_eq!(rows[3]["cells"][0]["reason"]["id"], "no-measurement");
+    assert_eq!(schema_errors(&analysis), [] as [String; 0]);
+}
+
+fn schema_errors(analysis: &Analysis) -> Vec<String> {
+    let document: Value = serde_json::from_str(&meshtax_report::json(analysis)).expect("JSON");
     let schema = include_str!("../../../../docs/schema/report-v2.json");
     let schema: Value = serde_json::from_str(schema).expect("JSON");
     let validator = draft202012::new(&schema).expect("a schema");
-    let errors: Vec<String> = validator
-        .iter_errors(&document)
+    let errors = validator.iter_errors(&document);
+    errors
         .map(|e| format!("{}: {e}", e.instance_path()))
-        .collect();
-    assert_eq!(errors, [] as [String; 0]);
+        .collect()
+}
+
+#[test]
+fn withheld_difference_has_its_reason() {
+    for (withheld, expected) in [
+        (
+            Withheld::LowerBound,
+            "(requests are missing from latencies that look better or equal)",
+        ),
+        (
+            Withheld::CpuElsewhere,
+            "(CPU outside the path does not support it)",
+        ),
+    ] {
+        let mut ground = difference(Metric::CpuPerRequest, -0.2, &[]);
+        if let Ground::Difference { withheld: why, .. } = &mut ground {
+            *why = Some(withheld);
+        }
+        let from = to(LINKERD, ground);
+        let reason = DecisionReason::NotSeparated { from };
+        let mut analysis = decided();
+        analysis.comparisons[0].withheld = Some(withheld);
+        let rows = vec![row(
+            Some(Priority::Cost),
+            vec![(ENVOY, Suggestion::Inconclusive, reason)],
+        )];
+        if let Some(decision) = &mut analysis.decision {
+            decision.groups[0].rows = rows;
+        }
+        let text = meshtax_report::markdown(&analysis);
+        assert!(text.contains(expected), "{text}");
+        let details = expected.trim_matches(['(', ')']);
+        assert!(text.contains(&format!("inconclusive: {details}")), "{text}");
+        assert_eq!(schema_errors(&analysis), [] as [String; 0]);
+    }
 }
 
 #[test]

@@ -289,6 +289,33 @@ fn overloaded_variant_fails_with_its_achieved_rate_and_errors() {
 }
 
 #[test]
+fn each_reason_for_a_withheld_verdict_is_in_words_and_in_the_schema() {
+    let validator = jsonschema::draft202012::new(&schema("gate")).expect("a schema");
+    let reason = not_found("envoy-sidecar-l7");
+    for (reason, expected) in [
+        (InconclusiveCheck::LowerBound, "the change is a lower bound"),
+        (
+            InconclusiveCheck::UpperBound,
+            "the change is an upper bound",
+        ),
+        (InconclusiveCheck::CpuElsewhere, "CPU outside the path"),
+        (
+            InconclusiveCheck::MissingRun { reason },
+            "not in each run of NEW",
+        ),
+    ] {
+        let mut gate = gate(GateVerdict::Inconclusive);
+        gate.checks.truncate(1);
+        gate.checks[0].verdict = GateVerdict::Inconclusive;
+        gate.checks[0].reason = Some(reason);
+        let text = meshtax_report::gate_annotations(&gate);
+        assert!(text.contains(expected), "{text}");
+        let document = meshtax_report::gate_json(&gate);
+        assert_eq!(errors(&validator, &document), [] as [&str; 0]);
+    }
+}
+
+#[test]
 fn first_line_of_a_gate_is_the_whole_verdict() {
     for (verdict, start) in
         VERDICTS

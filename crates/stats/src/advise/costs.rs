@@ -217,6 +217,7 @@ impl<'a> Setting<'a> {
             .ok_or(MissingReason::NoRequestRate)?;
         let (point, measured_per_proxy_per_s) = self.point()?;
         let (effect, added_ns) = self.effect(point, Metric::CpuPerRequest)?;
+        let added_ns = self.with_elsewhere(point, added_ns);
         let per_request_ns = times(added_ns, 1.0 / self.hops_measured());
         let per_request_ns = per_request_ns.ok_or(MissingReason::OutOfRange)?;
         let cores = times(per_request_ns, rate * self.asked.hops / 1e9);
@@ -231,6 +232,24 @@ impl<'a> Setting<'a> {
             monthly: price.and_then(|price| times(cores, price * HOURS_A_MONTH)),
             verdict: effect.verdict.clone(),
         })
+    }
+
+    /// Where work may have moved out of the path, the interval also covers the added CPU with it: the truth is between the
+    /// two.
+    fn with_elsewhere(&self, point: &LoadPoint, path: Estimate) -> Estimate {
+        let added = self.analysis.added_cpu(&self.variant.id, &point.id);
+        let other = added
+            .and_then(|added| added.with_elsewhere.as_ref())
+            .and_then(|end| end.added.interval)
+            .filter(|other| other.low.is_finite() && other.high.is_finite());
+        let interval = path.interval.map(|own| match other {
+            Some(other) => Interval {
+                low: own.low.min(other.low),
+                high: own.high.max(other.high),
+            },
+            None => own,
+        });
+        Estimate { interval, ..path }
     }
 
     /// The run's added memory, divided by the number of units with a proxy. A waypoint is counted once, as its median.

@@ -24,6 +24,36 @@ pub(super) enum Relation {
     Open(Ground),
 }
 
+impl Relation {
+    /// The same, where these other metrics do not decide.
+    fn beside(mut self, metrics: Vec<Metric>) -> Self {
+        let (Self::Better(ground)
+        | Self::Worse(ground)
+        | Self::Equivalent(ground)
+        | Self::Open(ground)) = &mut self;
+        if let Ground::Difference { open, .. } = ground {
+            *open = metrics;
+        }
+        self
+    }
+}
+
+/// Metrics other than the one that is shown, of which something is open and nothing is shown.
+fn open_metrics(found: &[(Metric, Relation)], shown: Metric) -> Vec<Metric> {
+    let of = |metric: Metric, is: fn(&Relation) -> bool| {
+        found.iter().any(|(other, r)| *other == metric && is(r))
+    };
+    let mut metrics: Vec<Metric> = found.iter().map(|(metric, _)| *metric).collect();
+    metrics.dedup();
+    metrics.retain(|metric| {
+        let is_shown = of(*metric, |r| {
+            matches!(r, Relation::Better(_) | Relation::Worse(_))
+        });
+        *metric != shown && !is_shown && of(*metric, |r| matches!(r, Relation::Open(_)))
+    });
+    metrics
+}
+
 /// The variants of a group, and what is compared of them.
 pub(super) struct Compared<'a> {
     pub(super) analysis: &'a Analysis,
@@ -109,7 +139,9 @@ impl Compared<'_> {
                 better: *better,
                 worse: *worse,
             })),
-            (Some((_, shown)), None) | (None, Some((_, shown))) => Some(shown.clone()),
+            (Some((metric, shown)), None) | (None, Some((metric, shown))) => {
+                Some(shown.clone().beside(open_metrics(&found, *metric)))
+            }
             (None, None) => {
                 let is_open = |r: &Relation| matches!(r, Relation::Open(_));
                 let open = found.iter().find(|(_, r)| is_open(r));
@@ -188,10 +220,13 @@ fn relation(compared: &Comparison, one: &VariantId, margin: f64) -> Relation {
         metric,
         load_point,
         relative,
+        withheld: compared.withheld,
+        open: Vec::new(),
     };
     let within = |interval: Interval| interval.largest_absolute_end() < margin;
     let interval = compared.relative.and_then(|relative| relative.interval);
-    if compared.verdict == Verdict::Different && interval.is_some_and(within) {
+    let is_small = interval.is_some_and(within) && compared.withheld.is_none();
+    if compared.verdict == Verdict::Different && is_small {
         return Relation::Equivalent(ground);
     }
     match (better(compared), &compared.verdict) {

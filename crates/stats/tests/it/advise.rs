@@ -8,7 +8,7 @@ use meshtax_model::advice::{
     Topic,
 };
 use meshtax_model::analysis::{
-    Analysis, Estimate, Interval, Metric, NoLevel, NotEstimable, Verdict,
+    Analysis, Elsewhere, Estimate, Interval, Metric, NoLevel, NotEstimable, Verdict, WithElsewhere,
 };
 use meshtax_model::evidence::{Balances, Features};
 use meshtax_model::experiment::{Inject, PolicyLevel};
@@ -383,6 +383,36 @@ fn monthly_cost_is_the_measured_cost_times_its_frequency() {
     assert!((memory.total_bytes.value - f64::from(200 << 20)).abs() < 1.0);
     let both = much.monthly.expect("both").value;
     assert!((both - money - memory.monthly.expect("a price").value).abs() < 1e-9);
+}
+
+#[test]
+fn monthly_cost_covers_cpu_that_moved_elsewhere() {
+    let mut analysis = analysed().clone();
+    let mut all = analysis.added_cpu.iter_mut();
+    let steady = all.find(|added| added.variant.0 == "much" && added.load_point.0 == "steady");
+    let added = Estimate {
+        value: 50_000.0,
+        interval: Some(Interval {
+            low: 45_000.0,
+            high: 55_000.0,
+        }),
+    };
+    steady.expect("its CPU").with_elsewhere = Some(WithElsewhere {
+        parts: vec![Elsewhere::Unattributed],
+        added,
+    });
+    let per_request = |analysis: &Analysis| {
+        let advice = advice_on(analysis, &cluster(100, 20_000.0));
+        let cpu = cost(&advice, "much").cpu.clone().expect("CPU");
+        (
+            cpu.per_request_ns.value,
+            cpu.per_request_ns.interval.expect("an interval"),
+        )
+    };
+    let (path, own) = per_request(analysed());
+    let (value, interval) = per_request(&analysis);
+    assert_eq!((value, interval.low), (path, own.low));
+    assert_eq!(interval.high, 55_000.0);
 }
 
 /// The cost of a request over a call graph covers all its hops and pods.

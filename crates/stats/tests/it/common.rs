@@ -108,6 +108,28 @@ impl Run {
         ExclusionReason::Failed { round: 1, failure }
     }
 
+    /// The resource samples of a variant's trials and their completed requests, to change.
+    pub(crate) fn sampled<'r>(
+        &'r mut self,
+        variant: &'r str,
+    ) -> impl Iterator<Item = (&'r PlannedTrial, u64, &'r mut ResourceSample)> {
+        let trials = self.trials.iter().zip(&mut self.samples);
+        trials.filter_map(move |(record, sample)| match &record.outcome {
+            TrialOutcome::Measured { load, .. } if record.trial.variant.0 == variant => {
+                Some((&record.trial, load.completed, sample))
+            }
+            _ => None,
+        })
+    }
+
+    /// Adds this much CPU per request that no component of a variant is charged for.
+    pub(crate) fn add_unattributed(&mut self, variant: &str, per_request_ns: i64) {
+        for (_, completed, sample) in self.sampled(variant) {
+            let idle_ns = sample.machines[0].idle_ns as i64 - per_request_ns * completed as i64;
+            sample.machines[0].idle_ns = u64::try_from(idle_ns).expect("idle enough");
+        }
+    }
+
     /// The measured trials of a variant at a load point, to change.
     pub(crate) fn loads<'r>(
         &'r mut self,

@@ -215,6 +215,39 @@ fn rival_without_an_estimate_prevents_a_suggestion() {
 }
 
 #[test]
+fn median_that_decides_without_the_tail_is_named_as_the_only_basis() {
+    let open = |verdict: Verdict| {
+        let mut analysis = measured(&[cost("much", 80.0, 30.0), cost("little", 20.0, 5.0)]);
+        let mut tails = analysis.comparisons.iter_mut();
+        let tail = tails.find(|c| c.metric == Metric::ResponseP99);
+        let tail = tail.expect("a p99");
+        tail.verdict = verdict;
+        tail.relative = Some(Estimate {
+            value: -0.2,
+            interval: None,
+        });
+        let row = row(&analysis, Some(Priority::Performance), &[]);
+        assert_eq!(cells(&row), [("much", NotSuggested), ("little", Suggested)]);
+        let DecisionReason::Better { than } = &row.cells[1].reason else {
+            panic!("{row:?}");
+        };
+        match &than[0].ground {
+            Ground::Difference { metric, open, .. } => {
+                assert_eq!(*metric, Metric::ResponseP50);
+                open.clone()
+            }
+            other => panic!("{other:?}"),
+        }
+    };
+    let reason = NotEstimable::NoNoiseFloor;
+    let tail = [Metric::ResponseP99];
+    assert_eq!(open(Verdict::NotEstimable { reason }), tail);
+    assert_eq!(open(Verdict::Inconclusive), tail);
+    assert_eq!(open(Verdict::Equivalent), []);
+    assert_eq!(open(Verdict::Different), []);
+}
+
+#[test]
 fn better_by_one_metric_and_worse_by_another_is_inconclusive() {
     let mut analysis = measured(&[cost("much", 80.0, 30.0), cost("little", 20.0, 5.0)]);
     for comparison in &mut analysis.comparisons {

@@ -375,6 +375,54 @@ fn excluded_variant_does_not_pass() {
 }
 
 #[test]
+fn gate_does_not_pass_on_some_of_several_runs() {
+    let wide = [limit(Metric::ResponseP50, 0.5)];
+    let gate = |first: &dyn Fn(&mut Run)| {
+        let mut new = [one(2, 12, 1.2), one(3, 12, 1.2), one(4, 12, 1.2)];
+        first(&mut new[0]);
+        let mut gate = gated(&[one(1, 12, 1.2)], &new, &wide).unwrap();
+        gate.checks.remove(0)
+    };
+    let whole = gate(&|_| {});
+    assert_eq!(
+        (whole.verdict, whole.change.new_runs),
+        (GateVerdict::Pass, 3)
+    );
+    let excluded = gate(&|run| {
+        run.drop_variant("mesh");
+    });
+    assert_eq!(excluded.verdict, GateVerdict::Inconclusive);
+    let Some(InconclusiveCheck::MissingRun { reason }) = &excluded.reason else {
+        panic!("{excluded:?}");
+    };
+    assert!(
+        matches!(reason, NotEstimable::Excluded { .. }),
+        "{reason:?}"
+    );
+    assert_eq!(excluded.change.new_runs, 2);
+    // Three of twelve: too many to have been carried, too few to be an overload.
+    let uncertain = gate(&|run| {
+        for load in run.loads("mesh", "steady").take(3) {
+            load.errors.timeout = load.offered / 2;
+        }
+    });
+    assert_eq!(
+        uncertain.verdict,
+        GateVerdict::Inconclusive,
+        "{uncertain:?}"
+    );
+    // What the hypervisor took from a run says nothing about the variant.
+    let disturbed = gate(&|run| {
+        for sample in &mut run.samples {
+            sample.machines[0].idle_ns -= 100_000_000;
+            sample.machines[0].steal_ns = 100_000_000;
+        }
+    });
+    assert_eq!(disturbed.change.new_runs, 2, "{disturbed:?}");
+    assert_eq!(disturbed.verdict, GateVerdict::Pass, "{disturbed:?}");
+}
+
+#[test]
 fn excluded_variant_of_an_interleaved_run_does_not_pass() {
     let id = |name: &str| VariantId(name.to_owned());
     let pairs = [(Some(id("a.mesh")), id("b.mesh")), (None, id("b.mesh"))];

@@ -8,6 +8,7 @@ mod common;
 mod conditions;
 mod coverage;
 mod decision;
+mod elsewhere;
 mod exclusions;
 mod gate;
 mod overload;

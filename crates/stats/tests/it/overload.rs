@@ -2,9 +2,12 @@
 
 use meshtax_model::advice::{AdviceRequest, InconclusiveObjective, Objective, ObjectiveVerdict};
 use meshtax_model::analysis::{
-    Analysis, Arm, Caveat, InvalidReason, LoadOutcome, Metric, NotEstimable, Shortfall, Verdict,
+    Analysis, Arm, Caveat, Comparison, InvalidReason, LoadOutcome, Metric, NotEstimable, Shortfall,
+    Verdict, Withheld,
 };
-use meshtax_model::comparison::{Allowed, GateVerdict, InconclusiveCheck, Limit, Setting};
+use meshtax_model::comparison::{
+    Allowed, GateCheck, GateVerdict, InconclusiveCheck, Limit, Setting,
+};
 use meshtax_model::experiment::{PolicyLevel, VariantId};
 use meshtax_model::failure::{ComponentEnding, ComponentFailure, TrialFailure};
 use meshtax_model::trial::{ComponentRole, TrialOutcome};
@@ -343,6 +346,94 @@ fn lower_bound_never_passes_a_gate() {
     assert_eq!(latency.reason, Some(InconclusiveCheck::LowerBound));
     assert_eq!(latency.verdict, GateVerdict::Inconclusive);
     assert_eq!(cpu.verdict, GateVerdict::Pass);
+}
+
+/// A gate that checks the p50 alone.
+fn gated_p50(base: &Run, new: &Run, share: f64) -> GateCheck {
+    let runs = [base, new].map(|run| [run.data()]);
+    let runs = Runs {
+        base: &runs[0],
+        new: &runs[1],
+    };
+    let limits = [limit(Metric::ResponseP50, share)];
+    let mut gate = gate_runs(runs, &Options::default(), &limits).unwrap();
+    gate.checks.remove(0)
+}
+
+#[test]
+fn gate_is_inconclusive_where_missing_requests_favour_the_verdict() {
+    let lossy = |variant: &str| {
+        let mut run = made();
+        reject(&mut run, variant, 1);
+        run
+    };
+    let good = made();
+    let pass = |base: &Run, new: &Run| gated_p50(base, new, 5.0);
+    let fail = |base: &Run, new: &Run| gated_p50(base, new, -0.5);
+    assert_eq!(pass(&good, &good).verdict, GateVerdict::Pass);
+    assert_eq!(fail(&good, &good).verdict, GateVerdict::Fail);
+    // Either makes NEW look better than it is: it still fails, and no longer passes.
+    for (base, new) in [(&good, &lossy("mesh")), (&lossy("none"), &good)] {
+        let passed = pass(base, new);
+        assert_eq!(passed.reason, Some(InconclusiveCheck::LowerBound));
+        assert!(passed.change.lower_bound);
+        assert_eq!(fail(base, new).verdict, GateVerdict::Fail);
+    }
+    // And either of these makes it look worse.
+    for (base, new) in [(&lossy("mesh"), &good), (&good, &lossy("none"))] {
+        assert_eq!(pass(base, new).verdict, GateVerdict::Pass);
+        let failed = fail(base, new);
+        assert_eq!(failed.verdict, GateVerdict::Inconclusive);
+        assert_eq!(failed.reason, Some(InconclusiveCheck::UpperBound));
+        assert!(!failed.change.lower_bound);
+    }
+}
+
+#[test]
+fn side_that_lacks_its_slow_requests_is_not_shown_to_be_better() {
+    let cheaper = Cost {
+        name: "cheaper",
+        delay_ns: 0.0,
+        ..MESH
+    };
+    let compared = |lossy: &[&str]| -> Comparison {
+        let mut run = run(6, ROUNDS, 1, 0.02, &[MESH, cheaper]);
+        for variant in lossy {
+            reject(&mut run, variant, 1);
+        }
+        let mut all = run.analyse().comparisons.into_iter();
+        let found = all.find(|c| c.metric == Metric::ResponseP50);
+        found.expect("one at the steady load")
+    };
+    let whole = compared(&[]);
+    assert_eq!(
+        (&whole.verdict, whole.withheld),
+        (&Verdict::Different, None)
+    );
+    // The worse side would only be worse.
+    assert_eq!(compared(&["mesh"]).verdict, Verdict::Different);
+    for lossy in [&["cheaper"][..], &["cheaper", "mesh"]] {
+        let found = compared(lossy);
+        assert_eq!(found.verdict, Verdict::Inconclusive, "{lossy:?}");
+        assert_eq!(found.withheld, Some(Withheld::LowerBound));
+    }
+}
+
+#[test]
+fn effect_is_a_lower_bound_only_if_the_baselines_are_complete() {
+    let found = |lossy: &[&str]| {
+        let mut run = made();
+        for variant in lossy {
+            reject(&mut run, variant, 1);
+        }
+        let analysis = run.analyse();
+        let p50 = effect(&analysis, "mesh", "steady", Metric::ResponseP50);
+        (p50.verdict.clone(), p50.lower_bound)
+    };
+    assert_eq!(found(&["mesh"]), (Verdict::Different, true));
+    // The baselines look better, and requests are missing from them.
+    assert_eq!(found(&["none"]), (Verdict::Inconclusive, false));
+    assert_eq!(found(&["none", "mesh"]), (Verdict::Inconclusive, false));
 }
 
 #[test]
