@@ -293,6 +293,8 @@ fn unreachable_registry_or_missing_version_names_what_to_do() {
         return;
     };
     let scratch = Scratch::new();
+    let out = scratch.path("home/run");
+    let out = out.to_str().expect("UTF-8");
     for (arguments, expected) in [
         (
             &[
@@ -335,6 +337,8 @@ fn unreachable_registry_or_missing_version_names_what_to_do() {
                 "0.0.1",
                 "--to",
                 "0.0.2",
+                "--out",
+                out,
             ],
             "ztunnel:0.0.1",
         ),
