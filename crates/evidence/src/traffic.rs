@@ -265,7 +265,8 @@ pub fn lost_connections(held: &[Option<u32>], parts: &[ClientLoad]) -> Option<Lo
         let open = part.open;
         match held.get(index).copied().flatten() {
             None => Some(LostEvidence::UncountedConnections),
-            Some(held) if held < open => Some(LostEvidence::BypassedConnections {
+            // A proxy without any was not in the path: what it rejects as a server, it may have ended before this count.
+            Some(held) if held < open || held == 0 => Some(LostEvidence::BypassedConnections {
                 held,
                 open,
                 client: (parts.len() > 1).then(|| part.client.clone()),
